@@ -1,0 +1,1 @@
+//! The collector: drains the rings, attributes energy, serves metrics, writes the trace and the summary.

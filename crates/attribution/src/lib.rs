@@ -1,0 +1,1 @@
+//! The attribution engine: pure, no clock, no IO, cannot fail.

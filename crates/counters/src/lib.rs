@@ -1,0 +1,1 @@
+//! Energy counters of a node: rocm_smi and the estimate.

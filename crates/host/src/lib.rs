@@ -1,0 +1,1 @@
+//! The embedded measurement host: a small Score-P in an LD_PRELOAD library.

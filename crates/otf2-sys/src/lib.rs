@@ -1,0 +1,1 @@
+//! Raw bindings to the OTF2 C library.

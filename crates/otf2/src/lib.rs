@@ -1,0 +1,1 @@
+//! A safe writer and reader of OTF2 archives.

@@ -1,0 +1,1 @@
+//! Shared memory between the application and the collector: records, rings, definitions log, session.

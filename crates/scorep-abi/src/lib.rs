@@ -1,0 +1,1 @@
+//! Score-P 8.4's substrate plugin interface as Rust types.

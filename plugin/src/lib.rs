@@ -1,0 +1,1 @@
+//! The Score-P substrate plugin.
