@@ -1,1 +1,26 @@
 //! The vocabulary: OTF2's and Score-P's words as types, without dependencies.
+//!
+//! Every other crate speaks in these. A handle (Score-P's word) is valid in its own process only; a reference
+//! (OTF2's word) is valid in the whole trace.
+#![forbid(unsafe_code)]
+
+mod definition;
+mod metric;
+
+pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
+pub use metric::{device_name, is_energy_unit, joules_per_unit};
+
+/// Ticks of the node's event clock. What one tick is, the session's clock says.
+pub type Timestamp = u64;
+
+/// Score-P's handle of a region: valid in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionHandle(pub u32);
+
+/// A region in a whole trace or run: two ranks' handles for one region map to one reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionRef(pub u32);
+
+/// A location's number in its own process, as Score-P counts them (0 is the main thread).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalLocation(pub u32);

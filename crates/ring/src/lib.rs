@@ -1,1 +1,82 @@
-//! Shared memory between the application and the collector: records, rings, definitions log, session.
+//! Shared memory between the application and the collector. This page is the specification of the format.
+//!
+//! # Where
+//!
+//! ```text
+//! /dev/shm/ampere-<uid>/               0700, owned by the user              $AMPERE_SHM replaces /dev/shm
+//!   <session>/                         0700, one per job and node
+//!     session                          one page: who collects, how far it is           (session.rs)
+//!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
+//!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
+//!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
+//! ```
+//!
+//! All files are 0600, little-endian, fixed-width. tmpfs has really given the space (`fallocate`) before a ring is
+//! used, so a full /dev/shm is an error at start and not a SIGBUS later. The files outlive both processes: what was
+//! published survives a killed application and a killed collector.
+//!
+//! # A ring
+//!
+//! Single producer, single consumer, records of 16 bytes, capacity a power of two.
+//!
+//! ```text
+//! byte     field                        written by
+//!    0     magic "AMPRING1"             producer, once
+//!    8     ABI version            u32   producer, once
+//!   12     bytes of this header   u32   producer, once   (4096: the records begin on a page)
+//!   16     bytes of a record      u32   producer, once   (16)
+//!   20     state                  u32   producer: 0 in the making, 1 open, 2 closed. Published last
+//!   24     capacity in records    u64   producer, once
+//!   32     pid                    u32   producer, once
+//!   36     location               u32   producer, once
+//!   40     producer's start time  u64   producer, once   (with pid: who it is)
+//!  128     write position         u64   producer         cache line of its own
+//!  136     suppressed calls       u64   producer
+//!  144     dropped records        u64   producer
+//!  256     read position          u64   consumer         cache line of its own
+//!  384     producer's hold        u32   producer: its pid, 0 when free
+//!  388     consumer's hold        u32   consumer: its pid, 0 when free
+//! 4096     records
+//! ```
+//!
+//! Positions count records since the start and never wrap (2^64 records are 1,800 years at 10 GHz); the slot is
+//! `position mod capacity`. The producer writes the record, then publishes it by storing the write position with
+//! release order; the consumer loads it with acquire order, copies the records out, then stores the read position with
+//! release order, which hands the slots back. Each side keeps a copy of the other's position and looks again only when
+//! that copy says "possibly full" or "possibly empty" ([`protocol`]).
+//!
+//! # A record
+//!
+//! ```text
+//! word 0   timestamp, ticks of the process' event clock
+//! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero
+//! ```
+//!
+//! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
+//! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
+//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is left out as
+//! a whole subtree and counted (*suppressed*).
+//!
+//! # Trust
+//!
+//! **Every byte is hostile to the reader.** It takes the capacity from the file's size and the header once, checks
+//! that the write position has not gone back and is no further than one capacity ahead, copies a record out before
+//! it looks at it, and answers an unknown kind or handle with a counter, never with a panic.
+
+pub mod definitions;
+mod error;
+mod events;
+pub mod layout;
+mod mapping;
+pub mod process;
+pub mod protocol;
+pub mod record;
+mod ring;
+pub mod session;
+
+pub use definitions::{LogReader, LogWriter};
+pub use error::Error;
+pub use events::EventWriter;
+pub use record::{Kind, Record};
+pub use ring::{RingConsumer, RingProducer, SMALLEST_RING_RECORDS};
+pub use session::{CollectorState, Session};

@@ -1,0 +1,108 @@
+//! What a process says about itself before its events use it.
+
+use crate::{LocalLocation, RegionHandle};
+
+/// One entry of a process' definitions log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Definition {
+    /// First entry of a log.
+    Process(Process),
+    /// MPI rank and size, known once MPI is initialised. A program without MPI is rank 0 of 1.
+    Rank { rank: u32, size: u32 },
+    Region(Region),
+    Location(Location),
+    /// An energy counter (sampler's log only).
+    Device(Device),
+    /// The process ended its measurement in order. `left_open` is the number of definitions that found no room.
+    Finished { left_out: u64 },
+}
+
+/// Who writes a log, and what the clocks said as it began.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Process {
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22): with `pid`, an identity.
+    pub start_time: u64,
+    pub hostname: String,
+    pub executable: String,
+    /// "score-p", "embedded", "trace" or "sampler".
+    pub host: String,
+    /// All clocks that a measurement system may use, read one after the other as the log began.
+    pub clocks: Clocks,
+    /// Environment variables that say which devices the process may use, in the form `NAME=value`.
+    pub environment: Vec<String>,
+}
+
+/// One reading of every clock that event timestamps may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Clocks {
+    /// Time stamp counter (x86-64) or virtual counter (AArch64); 0 where there is none.
+    pub tsc: u64,
+    pub monotonic_ns: u64,
+    pub monotonic_raw_ns: u64,
+    pub realtime_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub handle: RegionHandle,
+    pub name: String,
+    /// The mangled or otherwise original name, where it differs.
+    pub canonical_name: String,
+    pub source_file: String,
+    /// 0 where unknown.
+    pub begin_line: u32,
+    pub end_line: u32,
+    /// Score-P's `SCOREP_RegionType`.
+    pub region_type: u8,
+    /// Score-P's `SCOREP_ParadigmType`.
+    pub paradigm: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub id: LocalLocation,
+    pub kind: LocationKind,
+    pub name: String,
+    /// File name of the location's ring, beside the log.
+    pub ring: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LocationKind {
+    CpuThread,
+    Gpu,
+    Metric,
+}
+
+/// Where a device's joules come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Quality {
+    Measured,
+    Estimated,
+    Simulated,
+}
+
+impl Quality {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Quality::Measured => "measured",
+            Quality::Estimated => "estimated",
+            Quality::Simulated => "simulated",
+        }
+    }
+}
+
+/// Something with an energy counter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Position in the sampler's records.
+    pub index: u32,
+    pub name: String,
+    pub metric: String,
+    pub source: String,
+    pub quality: Quality,
+    /// Joules that one raw tick of the counter stands for.
+    pub resolution_joules: f64,
+    pub description: String,
+}

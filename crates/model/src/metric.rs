@@ -1,0 +1,55 @@
+//! Rules that live runs and existing traces must agree on: what a metric's name and unit say about its device.
+
+/// A device's name from its metric's: `rocm_smi:::energy_count:device=0` is `GPU-0`, `estimate:::energy` is `node`.
+/// Any other metric names its device itself.
+pub fn device_name(metric: &str) -> String {
+    if let Some(at) = metric.find("device=") {
+        let digits: String = metric[at + 7..].chars().take_while(char::is_ascii_digit).collect();
+        if !digits.is_empty() {
+            return format!("GPU-{digits}");
+        }
+    }
+    match metric {
+        "estimate:::energy" => "node".to_owned(),
+        _ => metric.to_owned(),
+    }
+}
+
+/// Whether a metric's unit is one of energy.
+pub fn is_energy_unit(unit: &str) -> bool {
+    joules_per_unit(unit).is_some()
+}
+
+/// Joules in one of a metric's units. `None` for what is no energy.
+pub fn joules_per_unit(unit: &str) -> Option<f64> {
+    Some(match unit.trim() {
+        "J" | "Joule" | "Joules" | "joules" => 1.0,
+        "mJ" => 1e-3,
+        "uJ" | "µJ" | "\u{3bc}J" | "microjoules" => 1e-6,
+        "nJ" => 1e-9,
+        "kJ" => 1e3,
+        "Wh" => 3600.0,
+        "kWh" => 3.6e6,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_after_their_metric() {
+        assert_eq!(device_name("A2rocm_smi:::energy_count:device=0"), "GPU-0");
+        assert_eq!(device_name("rocm_smi:::energy_count:device=12"), "GPU-12");
+        assert_eq!(device_name("estimate:::energy"), "node");
+        assert_eq!(device_name("coretemp:::hwmon2:power1_input"), "coretemp:::hwmon2:power1_input");
+    }
+
+    #[test]
+    fn units_of_energy_are_known() {
+        assert_eq!(joules_per_unit("J"), Some(1.0));
+        assert_eq!(joules_per_unit("uJ"), Some(1e-6));
+        assert_eq!(joules_per_unit("W"), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! A process' definitions log: an append-only file, written with `write` and read with `pread`.
+//!
+//! Not mapped: a definition is rare, a file grows without being made anew, a full tmpfs is an error code, and the
+//! reader never sees memory change under it. A definition is in the file before any event that uses it is published
+//! in a ring, so a reader that meets an unknown handle reads the log again and finds it.
+//!
+//! ```text
+//! file      = "AMPDEFS1" entry*
+//! entry     = length u32 (of what follows)  kind u8  fields
+//! string    = length u32  bytes (UTF-8; what is not is replaced)
+//! ```
+//!
+//! An entry that the writer was killed in is shorter than its length says: it is not there.
+
+mod codec;
+
+use crate::error::Error;
+use crate::mapping;
+use ampere_model::Definition;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"AMPDEFS1";
+/// No entry is longer: what is, is damage.
+const LONGEST_ENTRY_BYTES: usize = 1 << 20;
+/// How much of a log is read at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// Appends definitions. Calls must not overlap (the plugin holds a lock that no event path takes).
+pub struct LogWriter {
+    file: OwnedFd,
+    buffer: Vec<u8>,
+    left_out: u64,
+}
+
+impl LogWriter {
+    /// Makes the log; it must not exist.
+    pub fn create(path: &Path) -> Result<LogWriter, Error> {
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::CLOEXEC
+            | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| Error::io("create", path, e))?;
+        match rustix::io::write(&file, MAGIC) {
+            Ok(8) => Ok(LogWriter { file, buffer: Vec::with_capacity(512), left_out: 0 }),
+            Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
+            Err(e) => Err(Error::io("write to", path, e)),
+        }
+    }
+
+    /// Writes one definition. `false` if it found no room; it is counted then.
+    pub fn append(&mut self, definition: &Definition) -> bool {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&[0; 4]);
+        codec::encode(definition, &mut self.buffer);
+        let length = self.buffer.len() - 4;
+        if length > LONGEST_ENTRY_BYTES {
+            self.left_out += 1;
+            return false;
+        }
+        self.buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        let start = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0));
+        if matches!(rustix::io::write(&self.file, &self.buffer), Ok(n) if n == self.buffer.len()) {
+            return true;
+        }
+        // Take back what was half-written, so that what follows stays readable.
+        if let Ok(start) = start {
+            let _ = rustix::fs::ftruncate(&self.file, start);
+        }
+        self.left_out += 1;
+        false
+    }
+
+    /// Definitions that found no room.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+/// Reads a log as it grows.
+pub struct LogReader {
+    file: OwnedFd,
+    path: PathBuf,
+    offset: u64,
+    pending: Vec<u8>,
+    chunk: Vec<u8>,
+    /// Entries of a kind, or with fields, that this version does not know.
+    pub unknown_entries: u64,
+}
+
+impl LogReader {
+    pub fn open(path: &Path) -> Result<LogReader, Error> {
+        let file = mapping::open_read_write(path)?;
+        let mut magic = [0; 8];
+        match rustix::io::pread(&file, &mut magic, 0) {
+            Ok(8) if &magic == MAGIC => {}
+            Ok(_) => return Err(Error::malformed(path, "it does not begin with AMPDEFS1")),
+            Err(e) => return Err(Error::io("read", path, e)),
+        }
+        Ok(LogReader {
+            file,
+            path: path.to_owned(),
+            offset: 8,
+            pending: Vec::new(),
+            chunk: vec![0; READ_BYTES],
+            unknown_entries: 0,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Hands over every definition that has been written since the last call.
+    pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
+        loop {
+            let count = rustix::io::pread(&self.file, &mut self.chunk, self.offset)
+                .map_err(|e| Error::io("read", &self.path, e))?;
+            if count == 0 {
+                return Ok(());
+            }
+            self.offset += count as u64;
+            self.pending.extend_from_slice(&self.chunk[..count]);
+            self.take_entries(&mut each)?;
+        }
+    }
+
+    fn take_entries(&mut self, each: &mut impl FnMut(Definition)) -> Result<(), Error> {
+        let mut at = 0;
+        while let Some(head) = self.pending.get(at..at + 4) {
+            let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            if length > LONGEST_ENTRY_BYTES {
+                return Err(Error::malformed(&self.path, format!("an entry of {length} bytes")));
+            }
+            let Some(body) = self.pending.get(at + 4..at + 4 + length) else { break };
+            match codec::decode(body) {
+                Some(definition) => each(definition),
+                None => self.unknown_entries += 1,
+            }
+            at += 4 + length;
+        }
+        self.pending.drain(..at);
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Entries of the definitions log as bytes, and back. Decoding takes any bytes.
+
+use ampere_model::{
+    Clocks, Definition, Device, LocalLocation, Location, LocationKind, Process, Quality, Region, RegionHandle,
+};
+
+const PROCESS: u8 = 1;
+const RANK: u8 = 2;
+const REGION: u8 = 3;
+const LOCATION: u8 = 4;
+const DEVICE: u8 = 5;
+const FINISHED: u8 = 6;
+
+/// More environment entries than this are damage.
+const MOST_ENVIRONMENT: u32 = 256;
+
+struct Out<'a>(&'a mut Vec<u8>);
+
+impl Out<'_> {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+    fn string(&mut self, value: &str) {
+        self.u32(value.len() as u32);
+        self.0.extend_from_slice(value.as_bytes());
+    }
+}
+
+struct In<'a>(&'a [u8]);
+
+impl<'a> In<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+    fn string(&mut self) -> Option<String> {
+        let length = self.u32()? as usize;
+        Some(String::from_utf8_lossy(self.take(length)?).into_owned())
+    }
+}
+
+pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
+    let mut out = Out(into);
+    match definition {
+        Definition::Process(p) => {
+            out.u8(PROCESS);
+            out.u32(p.pid);
+            out.u64(p.start_time);
+            out.string(&p.hostname);
+            out.string(&p.executable);
+            out.string(&p.host);
+            out.u64(p.clocks.tsc);
+            out.u64(p.clocks.monotonic_ns);
+            out.u64(p.clocks.monotonic_raw_ns);
+            out.u64(p.clocks.realtime_ns);
+            out.u32(p.environment.len() as u32);
+            for entry in &p.environment {
+                out.string(entry);
+            }
+        }
+        Definition::Rank { rank, size } => {
+            out.u8(RANK);
+            out.u32(*rank);
+            out.u32(*size);
+        }
+        Definition::Region(r) => {
+            out.u8(REGION);
+            out.u32(r.handle.0);
+            out.string(&r.name);
+            out.string(&r.canonical_name);
+            out.string(&r.source_file);
+            out.u32(r.begin_line);
+            out.u32(r.end_line);
+            out.u8(r.region_type);
+            out.u8(r.paradigm);
+        }
+        Definition::Location(l) => {
+            out.u8(LOCATION);
+            out.u32(l.id.0);
+            out.u8(match l.kind {
+                LocationKind::CpuThread => 0,
+                LocationKind::Gpu => 1,
+                LocationKind::Metric => 2,
+            });
+            out.string(&l.name);
+            out.string(&l.ring);
+        }
+        Definition::Device(d) => {
+            out.u8(DEVICE);
+            out.u32(d.index);
+            out.string(&d.name);
+            out.string(&d.metric);
+            out.string(&d.source);
+            out.u8(match d.quality {
+                Quality::Measured => 0,
+                Quality::Estimated => 1,
+                Quality::Simulated => 2,
+            });
+            out.u64(d.resolution_joules.to_bits());
+            out.string(&d.description);
+        }
+        Definition::Finished { left_out } => {
+            out.u8(FINISHED);
+            out.u64(*left_out);
+        }
+    }
+}
+
+/// `None` for bytes that are no entry of this version.
+pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
+    let mut from = In(bytes);
+    Some(match from.u8()? {
+        PROCESS => Definition::Process(Process {
+            pid: from.u32()?,
+            start_time: from.u64()?,
+            hostname: from.string()?,
+            executable: from.string()?,
+            host: from.string()?,
+            clocks: Clocks {
+                tsc: from.u64()?,
+                monotonic_ns: from.u64()?,
+                monotonic_raw_ns: from.u64()?,
+                realtime_ns: from.u64()?,
+            },
+            environment: {
+                let count = from.u32().filter(|count| *count <= MOST_ENVIRONMENT)?;
+                (0..count).map(|_| from.string()).collect::<Option<_>>()?
+            },
+        }),
+        RANK => Definition::Rank { rank: from.u32()?, size: from.u32()? },
+        REGION => Definition::Region(Region {
+            handle: RegionHandle(from.u32()?),
+            name: from.string()?,
+            canonical_name: from.string()?,
+            source_file: from.string()?,
+            begin_line: from.u32()?,
+            end_line: from.u32()?,
+            region_type: from.u8()?,
+            paradigm: from.u8()?,
+        }),
+        LOCATION => Definition::Location(Location {
+            id: LocalLocation(from.u32()?),
+            kind: match from.u8()? {
+                0 => LocationKind::CpuThread,
+                1 => LocationKind::Gpu,
+                2 => LocationKind::Metric,
+                _ => return None,
+            },
+            name: from.string()?,
+            ring: from.string()?,
+        }),
+        DEVICE => Definition::Device(Device {
+            index: from.u32()?,
+            name: from.string()?,
+            metric: from.string()?,
+            source: from.string()?,
+            quality: match from.u8()? {
+                0 => Quality::Measured,
+                1 => Quality::Estimated,
+                2 => Quality::Simulated,
+                _ => return None,
+            },
+            resolution_joules: f64::from_bits(from.u64()?),
+            description: from.string()?,
+        }),
+        FINISHED => Definition::Finished { left_out: from.u64()? },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_definition() -> impl Strategy<Value = Definition> {
+        prop_oneof![
+            (
+                any::<[u64; 5]>(),
+                any::<u32>(),
+                any::<[String; 3]>(),
+                prop::collection::vec(any::<String>(), 0..4)
+            )
+                .prop_map(|(n, pid, [hostname, executable, host], environment)| {
+                    Definition::Process(Process {
+                        pid,
+                        start_time: n[0],
+                        hostname,
+                        executable,
+                        host,
+                        clocks: Clocks {
+                            tsc: n[1],
+                            monotonic_ns: n[2],
+                            monotonic_raw_ns: n[3],
+                            realtime_ns: n[4],
+                        },
+                        environment,
+                    })
+                }),
+            (any::<u32>(), any::<u32>()).prop_map(|(rank, size)| Definition::Rank { rank, size }),
+            (any::<[u32; 3]>(), any::<[String; 3]>(), any::<[u8; 2]>()).prop_map(
+                |(n, [name, canonical_name, source_file], [region_type, paradigm])| Definition::Region(
+                    Region {
+                        handle: RegionHandle(n[0]),
+                        name,
+                        canonical_name,
+                        source_file,
+                        begin_line: n[1],
+                        end_line: n[2],
+                        region_type,
+                        paradigm,
+                    }
+                )
+            ),
+            (any::<u32>(), 0usize..3, any::<[String; 2]>()).prop_map(|(id, kind, [name, ring])| {
+                let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
+                Definition::Location(Location { id: LocalLocation(id), kind, name, ring })
+            }),
+            (any::<u32>(), 0usize..3, any::<[String; 4]>(), -1e9f64..1e9).prop_map(
+                |(index, quality, [name, metric, source, description], resolution_joules)| {
+                    let quality = [Quality::Measured, Quality::Estimated, Quality::Simulated][quality];
+                    Definition::Device(Device {
+                        index,
+                        name,
+                        metric,
+                        source,
+                        quality,
+                        resolution_joules,
+                        description,
+                    })
+                }
+            ),
+            any::<u64>().prop_map(|left_out| Definition::Finished { left_out }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(definition in any_definition()) {
+            let mut bytes = Vec::new();
+            encode(&definition, &mut bytes);
+            prop_assert_eq!(decode(&bytes), Some(definition));
+            for shorter in 0..bytes.len() {
+                prop_assert_eq!(decode(&bytes[..shorter]), None);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The header of a ring, byte for byte as the crate's page draws it.
+
+use crossbeam_utils::CachePadded;
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+pub const MAGIC: [u8; 8] = *b"AMPRING1";
+/// Changes with every change of the format.
+pub const ABI_VERSION: u32 = 1;
+pub const HEADER_BYTES: usize = 4096;
+pub const RECORD_BYTES: usize = 16;
+
+/// `state`: the creator is still filling the header in.
+pub const STATE_MAKING: u32 = 0;
+pub const STATE_OPEN: u32 = 1;
+/// The producer has written its last record.
+pub const STATE_CLOSED: u32 = 2;
+
+#[repr(C)]
+pub struct RingHeader {
+    pub identity: CachePadded<Identity>,
+    pub producer: CachePadded<ProducerLine>,
+    pub consumer: CachePadded<ConsumerLine>,
+    pub holds: CachePadded<Holds>,
+}
+
+/// Written once, before `state` says so.
+#[repr(C)]
+pub struct Identity {
+    pub magic: [u8; 8],
+    pub abi_version: u32,
+    pub header_bytes: u32,
+    pub record_bytes: u32,
+    pub state: AtomicU32,
+    pub capacity: u64,
+    pub pid: u32,
+    pub location: u32,
+    pub start_time: u64,
+}
+
+/// Written by the producer only.
+#[repr(C)]
+pub struct ProducerLine {
+    pub write: AtomicU64,
+    pub suppressed_calls: AtomicU64,
+    pub dropped_records: AtomicU64,
+}
+
+/// Written by the consumer only.
+#[repr(C)]
+pub struct ConsumerLine {
+    pub read: AtomicU64,
+}
+
+/// Who holds which end, by pid. A holder that is dead is taken over.
+#[repr(C)]
+pub struct Holds {
+    pub producer: AtomicU32,
+    pub consumer: AtomicU32,
+}
+
+const _: () = {
+    assert!(offset_of!(RingHeader, identity) == 0);
+    assert!(offset_of!(Identity, state) == 20);
+    assert!(offset_of!(Identity, capacity) == 24);
+    assert!(offset_of!(Identity, pid) == 32);
+    assert!(offset_of!(Identity, start_time) == 40);
+    assert!(offset_of!(RingHeader, producer) == 128);
+    assert!(offset_of!(RingHeader, consumer) == 256);
+    assert!(offset_of!(RingHeader, holds) == 384);
+    assert!(size_of::<RingHeader>() <= HEADER_BYTES);
+    assert!(size_of::<crate::Record>() == RECORD_BYTES);
+};

@@ -1,0 +1,151 @@
+//! The positions of a ring: how two processes hand slots to each other. No memory of its own, so that a model checker
+//! can run it on its own atomics.
+//!
+//! Happens-before, in both directions:
+//! - the producer fills a slot, then stores `write` with release; the consumer loads it with acquire, then reads the slot;
+//! - the consumer has read a slot, then stores `read` with release; the producer loads it with acquire, then refills it.
+
+/// A 64-bit position that two processes share.
+pub trait Position {
+    /// Pairs with [`Position::store_release`] of the other side.
+    fn load_acquire(&self) -> u64;
+    /// Pairs with [`Position::load_acquire`] of the other side.
+    fn store_release(&self, value: u64);
+}
+
+impl Position for std::sync::atomic::AtomicU64 {
+    #[inline(always)]
+    fn load_acquire(&self) -> u64 {
+        self.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn store_release(&self, value: u64) {
+        self.store(value, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// The producer's side: its own position, and a copy of the consumer's.
+#[derive(Debug, Clone)]
+pub struct ProducerCursor {
+    capacity: u64,
+    write: u64,
+    read_seen: u64,
+}
+
+impl ProducerCursor {
+    /// `write` and `read` as found: zero in a new ring.
+    pub fn new(capacity: u64, write: u64, read: u64) -> ProducerCursor {
+        ProducerCursor { capacity, write, read_seen: read }
+    }
+
+    #[inline(always)]
+    pub fn write(&self) -> u64 {
+        self.write
+    }
+
+    /// Whether at least `slots` are free: first by the copy ("possibly full"), then by the truth ("really full").
+    #[inline(always)]
+    pub fn has_room<P: Position>(&mut self, read: &P, slots: u64) -> bool {
+        if self.write - self.read_seen + slots <= self.capacity {
+            return true;
+        }
+        self.has_room_after_all(read, slots)
+    }
+
+    #[cold]
+    fn has_room_after_all<P: Position>(&mut self, read: &P, slots: u64) -> bool {
+        let seen = read.load_acquire(); // pairs with the consumer's release in ConsumerCursor::release
+        // A consumer can only go forward, and no further than we have written: anything else is damage.
+        if seen >= self.read_seen && seen <= self.write {
+            self.read_seen = seen;
+        }
+        self.write - self.read_seen + slots <= self.capacity
+    }
+
+    /// Publishes `slots` that have been filled.
+    #[inline(always)]
+    pub fn publish<P: Position>(&mut self, write: &P, slots: u64) {
+        self.write += slots;
+        write.store_release(self.write); // pairs with the consumer's acquire in ConsumerCursor::available
+    }
+}
+
+/// The consumer's side.
+#[derive(Debug, Clone)]
+pub struct ConsumerCursor {
+    capacity: u64,
+    read: u64,
+    write_seen: u64,
+}
+
+/// The producer's position is impossible: it went back, or is further ahead than the ring is long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImpossiblePosition {
+    pub read: u64,
+    pub write: u64,
+}
+
+impl ConsumerCursor {
+    pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
+        ConsumerCursor { capacity, read, write_seen: read }
+    }
+
+    #[inline]
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// How many records wait. The producer's position is not trusted.
+    #[inline]
+    pub fn available<P: Position>(&mut self, write: &P) -> Result<u64, ImpossiblePosition> {
+        let seen = write.load_acquire(); // pairs with the producer's release in ProducerCursor::publish
+        if seen < self.write_seen || seen - self.read > self.capacity {
+            return Err(ImpossiblePosition { read: self.read, write: seen });
+        }
+        self.write_seen = seen;
+        Ok(seen - self.read)
+    }
+
+    /// Hands `slots` back that have been read. `slots` must not exceed what `available` said.
+    #[inline]
+    pub fn release<P: Position>(&mut self, read: &P, slots: u64) {
+        debug_assert!(slots <= self.write_seen - self.read);
+        self.read += slots;
+        read.store_release(self.read); // pairs with the producer's acquire in ProducerCursor::has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn an_impossible_write_position_is_refused() {
+        let mut consumer = ConsumerCursor::new(8, 100);
+        assert_eq!(consumer.available(&AtomicU64::new(104)), Ok(4));
+        assert_eq!(
+            consumer.available(&AtomicU64::new(103)),
+            Err(ImpossiblePosition { read: 100, write: 103 })
+        );
+        assert_eq!(
+            consumer.available(&AtomicU64::new(109)),
+            Err(ImpossiblePosition { read: 100, write: 109 })
+        );
+        assert_eq!(
+            consumer.available(&AtomicU64::new(u64::MAX)),
+            Err(ImpossiblePosition { read: 100, write: u64::MAX })
+        );
+    }
+
+    #[test]
+    fn an_impossible_read_position_means_full_and_nothing_worse() {
+        let mut producer = ProducerCursor::new(4, 10, 6);
+        for hostile in [0, 5, 11, u64::MAX] {
+            assert!(!producer.has_room(&AtomicU64::new(hostile), 1), "{hostile}");
+        }
+        assert!(producer.has_room(&AtomicU64::new(7), 1));
+        assert!(!producer.has_room(&AtomicU64::new(7), 2));
+    }
+}

@@ -1,0 +1,264 @@
+//! A session: one job on one node. A directory, and in it one shared page that says who collects and how far it is.
+//!
+//! ```text
+//! byte    field                           written by
+//!    0    magic "AMPSESS1"                whoever makes it
+//!    8    ABI version          u32        whoever makes it
+//!   12    state                u32        whoever makes it: 1 once the rest is valid
+//!   16    generation           u64        everybody: +1 after every process or definition that is new
+//!   24    collector's pid      u32        the collector, or who started it
+//!   28    collector's state    u32        the collector: see CollectorState
+//!   32    collector's start    u64        the collector, or who started it
+//!   40    heartbeat            u64        the collector: +1 per round
+//!   48    processes joined     u32        each process, once
+//!   52    processes left       u32        each process, once, in order
+//!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
+//! ```
+
+use crate::error::Error;
+use crate::mapping;
+use crate::process;
+use memmap2::MmapRaw;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"AMPSESS1");
+const ABI_VERSION: u32 = 1;
+const PAGE_BYTES: u64 = 8192;
+const LONGEST_PATH_BYTES: usize = 4000;
+
+#[repr(C)]
+struct Page {
+    magic: AtomicU64,
+    abi_version: AtomicU32,
+    state: AtomicU32,
+    generation: AtomicU64,
+    collector_pid: AtomicU32,
+    collector_state: AtomicU32,
+    collector_start: AtomicU64,
+    heartbeat: AtomicU64,
+    joined: AtomicU32,
+    left: AtomicU32,
+    _unused: AtomicU64,
+    output_length: AtomicU32,
+    output: [AtomicU8; LONGEST_PATH_BYTES],
+}
+
+const _: () = {
+    assert!(std::mem::offset_of!(Page, generation) == 16);
+    assert!(std::mem::offset_of!(Page, collector_pid) == 24);
+    assert!(std::mem::offset_of!(Page, heartbeat) == 40);
+    assert!(std::mem::offset_of!(Page, output_length) == 64);
+    assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CollectorState {
+    /// Nobody has started one.
+    None = 0,
+    Starting = 1,
+    Running = 2,
+    /// Trace and summary are written.
+    Finished = 3,
+    /// It gave up and said why on standard error.
+    Failed = 4,
+}
+
+/// One session, open.
+pub struct Session {
+    directory: PathBuf,
+    map: MmapRaw,
+}
+
+// SAFETY: all of the page is atomics; the mapping belongs to no thread.
+unsafe impl Send for Session {}
+// SAFETY: as above.
+unsafe impl Sync for Session {}
+
+/// Held while one process decides whether a collector must be started. Closing it lets the next one in.
+pub struct StartLock {
+    _file: OwnedFd,
+}
+
+impl Session {
+    /// The directory under which all sessions of this user lie: made if absent, refused if somebody else's.
+    pub fn base_directory() -> Result<PathBuf, Error> {
+        let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
+        make_private(&base)?;
+        Ok(base)
+    }
+
+    /// Opens the session of this name, making it if it does not exist.
+    pub fn open_or_create(name: &str) -> Result<Session, Error> {
+        let directory = Self::base_directory()?.join(name);
+        make_private(&directory)?;
+        Self::open_page(&directory, true)
+    }
+
+    /// Opens an existing session.
+    pub fn open(directory: &Path) -> Result<Session, Error> {
+        Self::open_page(directory, false)
+    }
+
+    fn open_page(directory: &Path, may_create: bool) -> Result<Session, Error> {
+        let path = directory.join("session");
+        if may_create {
+            // Made under another name and renamed without replacing, so that whoever finds it finds it whole.
+            let making = directory.join(format!("session.{}", std::process::id()));
+            let _ = std::fs::remove_file(&making);
+            if !path.exists() {
+                let map = mapping::create(&making, PAGE_BYTES)?;
+                let session = Session { directory: directory.to_owned(), map };
+                let page = session.page();
+                page.magic.store(MAGIC, Ordering::Relaxed);
+                page.abi_version.store(ABI_VERSION, Ordering::Relaxed);
+                page.state.store(1, Ordering::Release);
+                let linked = std::fs::hard_link(&making, &path);
+                let _ = std::fs::remove_file(&making);
+                match linked {
+                    Ok(()) => return Ok(session),
+                    Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                    Err(e) => return Err(Error::io("create", &path, e)),
+                }
+            }
+        }
+        let map = mapping::open(&path, PAGE_BYTES)?;
+        let session = Session { directory: directory.to_owned(), map };
+        let page = session.page();
+        if page.state.load(Ordering::Acquire) != 1 || page.magic.load(Ordering::Relaxed) != MAGIC {
+            return Err(Error::malformed(&path, "it does not begin with AMPSESS1"));
+        }
+        let version = page.abi_version.load(Ordering::Relaxed);
+        if version != ABI_VERSION {
+            return Err(Error::malformed(&path, format!("format version {version}, {ABI_VERSION} expected")));
+        }
+        Ok(session)
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: the mapping is page-aligned, at least PAGE_BYTES long (checked when made or opened), lives as long
+        // as self, and every field of Page is an atomic, valid for any bytes.
+        unsafe { &*self.map.as_ptr().cast::<Page>() }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// One process at a time decides whether to start a collector.
+    pub fn lock_start(&self) -> Result<StartLock, Error> {
+        let path = self.directory.join("start.lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| Error::io("create", &path, e))?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::io("lock", &path, e))?;
+        Ok(StartLock { _file: file })
+    }
+
+    /// Says that something new can be read: a process, a definition. Pairs with [`Session::generation`].
+    pub fn announce(&self) {
+        self.page().generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.page().generation.load(Ordering::Acquire)
+    }
+
+    pub fn set_collector(&self, pid: u32, state: CollectorState) {
+        let page = self.page();
+        page.collector_start.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
+        page.collector_pid.store(pid, Ordering::Relaxed);
+        page.collector_state.store(state as u32, Ordering::Release);
+    }
+
+    pub fn collector_state(&self) -> CollectorState {
+        match self.page().collector_state.load(Ordering::Acquire) {
+            1 => CollectorState::Starting,
+            2 => CollectorState::Running,
+            3 => CollectorState::Finished,
+            4 => CollectorState::Failed,
+            _ => CollectorState::None,
+        }
+    }
+
+    /// Whether a collector has been started and still runs.
+    pub fn collector_is_alive(&self) -> bool {
+        let page = self.page();
+        matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
+            && process::is_alive(
+                page.collector_pid.load(Ordering::Relaxed),
+                page.collector_start.load(Ordering::Relaxed),
+            )
+    }
+
+    pub fn beat(&self) {
+        self.page().heartbeat.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn join(&self) {
+        self.page().joined.fetch_add(1, Ordering::AcqRel);
+        self.announce();
+    }
+
+    /// Says goodbye. Returns how many processes are left by this count (a killed one is never counted off).
+    pub fn leave(&self) -> u32 {
+        let page = self.page();
+        let left = page.left.fetch_add(1, Ordering::AcqRel) + 1;
+        self.announce();
+        page.joined.load(Ordering::Acquire).saturating_sub(left)
+    }
+
+    pub fn joined(&self) -> u32 {
+        self.page().joined.load(Ordering::Acquire)
+    }
+
+    /// Where the results go. Set once.
+    pub fn set_output(&self, output: &Path) {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = output.as_os_str().as_bytes();
+        let bytes = &bytes[..bytes.len().min(LONGEST_PATH_BYTES)];
+        for (to, from) in self.page().output.iter().zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.page().output_length.store(bytes.len() as u32, Ordering::Release);
+    }
+
+    pub fn output(&self) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        let length = self.page().output_length.load(Ordering::Acquire) as usize;
+        if length == 0 || length > LONGEST_PATH_BYTES {
+            return None;
+        }
+        let bytes = self.page().output[..length].iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+    }
+
+    /// Removes the session and all that is in it.
+    pub fn remove(self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes a directory for this user alone, or checks that an existing one is.
+fn make_private(path: &Path) -> Result<(), Error> {
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => return Ok(()),
+        Err(rustix::io::Errno::EXIST) => {}
+        Err(e) => return Err(Error::io("create", path, e)),
+    }
+    let stat = rustix::fs::lstat(path).map_err(|e| Error::io("look at", path, e))?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Directory {
+        return Err(Error::NotOurs { path: path.to_owned(), why: "is not a directory" });
+    }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Error::NotOurs { path: path.to_owned(), why: "belongs to somebody else" });
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(Error::NotOurs { path: path.to_owned(), why: "is open to others" });
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! The ring as two threads use it, the event writer under pressure, and files that are not what they seem.
+
+use ampere_model::Definition;
+use ampere_ring::{
+    Error, EventWriter, Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session,
+};
+use proptest::prelude::*;
+use ringbuf::traits::{Consumer, Observer, Producer};
+use std::collections::VecDeque;
+
+fn ring(records: u64) -> (tempfile::TempDir, RingProducer, RingConsumer) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.0.ring");
+    let producer = RingProducer::create(&path, records, 0).unwrap();
+    let consumer = RingConsumer::open(&path).unwrap();
+    (dir, producer, consumer)
+}
+
+#[test]
+fn two_threads_lose_nothing_and_keep_the_order() {
+    const COUNT: u64 = 2_000_000;
+    let (_dir, mut producer, mut consumer) = ring(4096);
+    let writer = std::thread::spawn(move || {
+        for i in 0..COUNT {
+            while producer.try_push(Record::new(Kind::Enter, i, i as u32)).is_err() {
+                std::thread::yield_now();
+            }
+        }
+        producer.close();
+        producer
+    });
+    let (mut next, mut batch) = (0, Vec::new());
+    while next < COUNT {
+        batch.clear();
+        let count = consumer.copy_out(&mut batch, usize::MAX).unwrap();
+        for record in &batch {
+            assert_eq!(
+                (record.word0, record.argument(), record.kind()),
+                (next, next as u32, Some(Kind::Enter))
+            );
+            next += 1;
+        }
+        consumer.release(count);
+        if count == 0 {
+            std::thread::yield_now();
+        }
+    }
+    writer.join().unwrap();
+    assert!(consumer.is_closed());
+    assert_eq!(consumer.position(), COUNT);
+}
+
+#[test]
+fn ringbuf_code_works_on_it() {
+    let (_dir, mut producer, mut consumer) = ring(4096);
+    let all: Vec<Record> = (0..5000).map(|i| Record::new(Kind::Leave, i, 7)).collect();
+    for round in 0..3 {
+        assert_eq!(producer.push_iter(all.iter().copied()), 4096, "round {round}");
+        assert!(producer.is_full() && consumer.is_full());
+        let popped: Vec<Record> = std::iter::from_fn(|| consumer.try_pop()).collect();
+        assert_eq!(popped, all[..4096]);
+        assert!(consumer.is_empty());
+    }
+    assert!(producer.write_is_held() && producer.read_is_held());
+}
+
+#[test]
+fn a_new_consumer_goes_on_where_the_last_one_stopped() {
+    let (dir, mut producer, mut consumer) = ring(4096);
+    for i in 0..10 {
+        producer.try_push(Record::new(Kind::Enter, i, 0)).unwrap();
+    }
+    let mut batch = Vec::new();
+    consumer.copy_out(&mut batch, 4).unwrap();
+    consumer.release(4);
+    drop(consumer);
+    let mut consumer = RingConsumer::open(&dir.path().join("1.0.ring")).unwrap();
+    assert_eq!(consumer.position(), 4);
+    batch.clear();
+    assert_eq!(consumer.copy_out(&mut batch, 100).unwrap(), 6);
+    assert_eq!(batch[0].word0, 4);
+}
+
+#[test]
+fn what_is_not_a_ring_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.ring");
+    std::fs::write(&path, b"short").unwrap();
+    assert!(matches!(RingConsumer::open(&path), Err(Error::Malformed { .. })));
+    let good = dir.path().join("good.ring");
+    drop(RingProducer::create(&good, 4096, 0).unwrap());
+    let bytes = std::fs::read(&good).unwrap();
+    // Each byte of the identity that the reader relies on, damaged in turn; and a capacity larger than the file.
+    for at in [0, 8, 12, 16, 20, 24, 25, 31] {
+        let mut damaged = bytes.clone();
+        damaged[at] = if at == 20 { 0 } else { damaged[at] ^ 0xff };
+        std::fs::write(&path, damaged).unwrap();
+        assert!(matches!(RingConsumer::open(&path), Err(Error::Malformed { .. })), "byte {at}");
+    }
+    let mut larger = bytes.clone();
+    larger[24..32].copy_from_slice(&8192u64.to_le_bytes());
+    std::fs::write(&path, larger).unwrap();
+    assert!(matches!(RingConsumer::open(&path), Err(Error::Malformed { .. })));
+}
+
+#[test]
+fn a_write_position_that_lies_is_refused() {
+    let (dir, mut producer, mut consumer) = ring(4096);
+    producer.try_push(Record::new(Kind::Enter, 1, 0)).unwrap();
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("1.0.ring")).unwrap();
+    file.write_at(&5000u64.to_le_bytes(), 128).unwrap();
+    assert!(consumer.copy_out(&mut Vec::new(), 10).is_err());
+}
+
+/// What a reader makes of a stream: depth at the end, and whether a leave ever came without an enter.
+fn check_nesting(records: &[Record]) -> Result<u64, String> {
+    let mut stack = Vec::new();
+    for record in records {
+        match record.kind() {
+            Some(Kind::Enter) => stack.push(record.argument()),
+            Some(Kind::Leave) => {
+                let open = stack.pop().ok_or("a leave without an enter")?;
+                if open != record.argument() {
+                    return Err(format!("leave of {} inside {open}", record.argument()));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(stack.len() as u64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the program calls and however slowly the consumer reads: the stream nests, and every call is either
+    /// in it or counted as suppressed.
+    #[test]
+    fn an_admitted_stream_always_nests(
+        script in prop::collection::vec((any::<bool>(), 1usize..3000, 0usize..2000), 1..60)
+    ) {
+        let (_dir, producer, mut consumer) = ring(4096);
+        let mut writer = EventWriter::new(producer);
+        let (mut stack, mut calls, mut clock, mut seen) = (Vec::new(), 0u64, 0u64, Vec::new());
+        for (deeper, count, read) in script {
+            for _ in 0..count {
+                clock += 1;
+                if deeper || stack.is_empty() {
+                    let region = (clock % 17) as u32;
+                    stack.push(region);
+                    calls += 1;
+                    writer.enter(clock, region);
+                } else {
+                    writer.leave(clock, stack.pop().unwrap());
+                }
+            }
+            let copied = consumer.copy_out(&mut seen, read).unwrap();
+            consumer.release(copied);
+        }
+        while let Some(region) = stack.pop() {
+            clock += 1;
+            writer.leave(clock, region);
+        }
+        writer.program_end(clock);
+        let copied = consumer.copy_out(&mut seen, usize::MAX).unwrap();
+        consumer.release(copied);
+        prop_assert_eq!(check_nesting(&seen), Ok(0));
+        let entered = seen.iter().filter(|r| r.kind() == Some(Kind::Enter)).count() as u64;
+        prop_assert_eq!(entered + writer.suppressed_calls(), calls);
+        prop_assert_eq!(consumer.suppressed_calls(), writer.suppressed_calls());
+        prop_assert_eq!(seen.last().and_then(Record::kind), Some(Kind::ProgramEnd));
+    }
+
+    /// A log read in any pieces gives what was written, and one cut short gives a prefix.
+    #[test]
+    fn a_log_cut_anywhere_gives_a_prefix(count in 1u32..40, cut in 8usize..2000) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.defs");
+        let mut writer = LogWriter::create(&path).unwrap();
+        for rank in 0..count {
+            let appended = writer.append(&Definition::Rank { rank, size: count });
+            prop_assert!(appended);
+        }
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..cut.min(whole.len())]).unwrap();
+        let mut reader = LogReader::open(&path).unwrap();
+        let mut ranks = VecDeque::new();
+        reader.read_new(|d| ranks.push_back(d)).unwrap();
+        let complete = (cut.min(whole.len()) - 8) / 13;
+        prop_assert_eq!(ranks.len(), complete);
+        std::fs::write(&path, &whole).unwrap();
+        reader.read_new(|d| ranks.push_back(d)).unwrap();
+        let expected: VecDeque<_> = (0..count).map(|rank| Definition::Rank { rank, size: count }).collect();
+        prop_assert_eq!(ranks, expected);
+    }
+}
+
+#[test]
+fn a_session_directory_of_somebody_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let uid = rustix::process::geteuid().as_raw();
+    let base = dir.path().join(format!("ampere-{uid}"));
+    // The only test of this file that touches the environment.
+    // SAFETY: no other thread of this test binary reads or writes AMPERE_SHM.
+    unsafe { std::env::set_var("AMPERE_SHM", dir.path()) };
+    let target = dir.path().join("elsewhere");
+    std::fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &base).unwrap();
+    assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "a symbolic link");
+    std::fs::remove_file(&base).unwrap();
+    std::fs::create_dir(&base).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "open to others");
+    std::fs::remove_dir(&base).unwrap();
+    let session = Session::open_or_create("s").unwrap();
+    let again = Session::open_or_create("s").unwrap();
+    session.set_output(std::path::Path::new("/tmp/out"));
+    session.join();
+    assert_eq!(again.output().as_deref(), Some(std::path::Path::new("/tmp/out")));
+    assert_eq!((again.joined(), again.generation()), (1, 1));
+    for file in std::fs::read_dir(session.directory()).unwrap() {
+        let mode = file.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    if uid == 0 {
+        session.remove();
+        std::os::unix::fs::chown(&base, Some(12345), None).unwrap();
+        assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "somebody else's");
+    }
+}
+
+#[test]
+fn a_full_file_system_is_an_error_and_not_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=200k", "tmpfs"])
+        .arg(dir.path())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
+    if !mounted {
+        println!("skipped: cannot mount a small tmpfs here (needs root)");
+        return;
+    }
+    let result = RingProducer::create(&dir.path().join("a.ring"), 1 << 16, 0);
+    let left_behind = std::fs::read_dir(dir.path()).unwrap().count();
+    let _ = std::process::Command::new("umount").arg(dir.path()).status();
+    let error = result.err().expect("1 MiB does not fit into 200 KiB");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert_eq!(left_behind, 0, "nothing half-made is left");
+}
