@@ -1,1 +1,32 @@
-//! The attribution engine: pure, no clock, no IO, cannot fail.
+//! The attribution engine: which call path on which location spent which device's joules.
+//!
+//! Pure: no clock, no IO, no ABI. It cannot fail: odd input is counted ([`Oddities`]). The live collector and the
+//! offline `ampere attribute` run this same code, and feed it the same events in the same order.
+//!
+//! # How it works
+//!
+//! A *view* is one device seen by one kind of consumer (ranks, or GPU streams). Between two samples of its counter a
+//! view keeps a *share clock*: the ticks that one active consumer has been due since the last sample. While n
+//! consumers are active it advances by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent
+//! sharing). A frame that was on top from clock a to clock b is due b - a. So an enter or a leave costs one
+//! subtraction and one addition per view, whatever the number of ranks that share the device. When the next
+//! sample comes, the interval's joules per due tick are known, and the call paths touched in it are paid.
+//! This is the virtual time of fair queueing, used for energy.
+//!
+//! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
+//!
+//! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
+//! [`ViewTotals::conservation_error_joules`] says by how much rounding breaks it.
+#![forbid(unsafe_code)]
+
+mod callpaths;
+mod counter;
+mod engine;
+mod report;
+mod view;
+
+pub use callpaths::NodeIndex;
+pub use counter::{Counter, CounterKind, Increase};
+pub use engine::{Engine, LocationIndex, Oddities, ViewIndex};
+pub use report::{CallpathRow, RegionRow, ViewReport};
+pub use view::{Policy, Sharing, ViewTotals};

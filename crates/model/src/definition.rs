@@ -8,13 +8,18 @@ pub enum Definition {
     /// First entry of a log.
     Process(Process),
     /// MPI rank and size, known once MPI is initialised. A program without MPI is rank 0 of 1.
-    Rank { rank: u32, size: u32 },
+    Rank {
+        rank: u32,
+        size: u32,
+    },
     Region(Region),
     Location(Location),
     /// An energy counter (sampler's log only).
     Device(Device),
     /// The process ended its measurement in order. `left_open` is the number of definitions that found no room.
-    Finished { left_out: u64 },
+    Finished {
+        left_out: u64,
+    },
 }
 
 /// Who writes a log, and what the clocks said as it began.

@@ -1,5 +1,5 @@
 //! Every interleaving of a producer and a consumer on a ring of two slots, by the model checker.
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p ampere-ring --test loom --release`.
+//! Run with `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test -p ampere-ring --test loom --release` (seconds).
 #![cfg(loom)]
 
 use ampere_ring::protocol::{ConsumerCursor, Position, ProducerCursor};
@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 const CAPACITY: u64 = 2;
-const RECORDS: u64 = 4;
+const RECORDS: u64 = 3;
 
 struct LoomPosition(AtomicU64);
 

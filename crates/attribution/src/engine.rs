@@ -1,0 +1,171 @@
+//! Locations, their call stacks, and the views that they spend from.
+
+use crate::callpaths::{CallPaths, NodeIndex};
+use crate::counter::Increase;
+use crate::view::{Policy, Sharing, View, ViewTotals};
+use ampere_model::{RegionRef, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationIndex(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ViewIndex(pub u32);
+
+/// Input that should not be, counted and survived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// Leaves that met an empty stack: left out.
+    pub unmatched_leaves: u64,
+    /// Events or samples older than what a view had already accounted for: taken as happening then.
+    pub late: u64,
+    /// Events of one location whose time went back: taken as no time.
+    pub backward: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub paths: CallPaths,
+    current: NodeIndex,
+    /// When `current` came on top.
+    since: Timestamp,
+    /// The views it spends from, with its number there.
+    spends_from: Vec<(ViewIndex, u32)>,
+}
+
+/// See the crate's page. Times must not go back per view (what does is counted as late).
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    locations: Vec<Location>,
+    views: Vec<View>,
+    unmatched_leaves: u64,
+    backward: u64,
+}
+
+impl Engine {
+    pub fn new() -> Engine {
+        Engine::default()
+    }
+
+    pub fn add_location(&mut self) -> LocationIndex {
+        self.locations.push(Location {
+            paths: CallPaths::new(),
+            current: NodeIndex::NONE,
+            since: 0,
+            spends_from: Vec::new(),
+        });
+        LocationIndex((self.locations.len() - 1) as u32)
+    }
+
+    pub fn add_view(&mut self, policy: Policy, sharing: Sharing) -> ViewIndex {
+        self.views.push(View::new(policy, sharing));
+        ViewIndex((self.views.len() - 1) as u32)
+    }
+
+    /// From now on the location is a consumer of the view. A second time changes nothing.
+    pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
+        let spender = &mut self.locations[location.0 as usize];
+        if spender.spends_from.iter().all(|(v, _)| *v != view) {
+            let consumer = self.views[view.0 as usize].add_consumer(location.0, spender.current);
+            spender.spends_from.push((view, consumer));
+        }
+    }
+
+    #[inline]
+    pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
+        let spender = &mut self.locations[location.0 as usize];
+        let node = spender.paths.child(spender.current, region);
+        spender.paths.node_mut(node).calls += 1;
+        self.switch(location, time, node);
+    }
+
+    /// Leaves the innermost frame, whatever its region.
+    #[inline]
+    pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
+        let spender = &self.locations[location.0 as usize];
+        if spender.current.is_none() {
+            self.unmatched_leaves += 1;
+            return;
+        }
+        let node = spender.paths.parent(spender.current);
+        self.switch(location, time, node);
+    }
+
+    /// Leaves every open frame. Returns how many there were.
+    pub fn close(&mut self, location: LocationIndex, time: Timestamp) -> usize {
+        let mut open = 0;
+        while !self.locations[location.0 as usize].current.is_none() {
+            self.leave(location, time);
+            open += 1;
+        }
+        open
+    }
+
+    #[inline]
+    fn switch(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex) {
+        let spender = &mut self.locations[location.0 as usize];
+        let before = spender.current;
+        spender.current = node;
+        match time.checked_sub(spender.since) {
+            Some(ticks) => {
+                if !before.is_none() {
+                    spender.paths.node_mut(before).exclusive_ticks += ticks;
+                }
+                spender.since = time;
+            }
+            None => self.backward += 1,
+        }
+        for (view, consumer) in &spender.spends_from {
+            self.views[view.0 as usize].switch(*consumer, time, node);
+        }
+    }
+
+    /// A sample of the view's counter: the interval that ends at `time` is paid.
+    pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
+        self.views[view.0 as usize].sample(time, increase);
+    }
+
+    pub fn totals(&self, view: ViewIndex) -> ViewTotals {
+        self.views[view.0 as usize].totals()
+    }
+
+    pub fn oddities(&self) -> Oddities {
+        Oddities {
+            unmatched_leaves: self.unmatched_leaves,
+            late: self.views.iter().map(|view| view.late).sum(),
+            backward: self.backward,
+        }
+    }
+
+    /// The region that runs on a location.
+    pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
+        let location = &self.locations[location.0 as usize];
+        location.paths.nodes().get(location.current.0 as usize).map(|node| node.region)
+    }
+
+    pub fn is_open(&self, location: LocationIndex) -> bool {
+        !self.locations[location.0 as usize].current.is_none()
+    }
+
+    /// Calls `each` with (region, joules) for every call path of the view: the cheap way to sum by region.
+    pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, f64)) {
+        for (location, node, account) in self.views[view.0 as usize].accounts() {
+            let region = self.locations[location as usize].paths.nodes()[node.0 as usize].region;
+            each(LocationIndex(location), region, account.joules);
+        }
+    }
+
+    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location.
+    pub fn each_callpath(&self, location: LocationIndex, mut each: impl FnMut(RegionRef, u64, u64)) {
+        for node in self.locations[location.0 as usize].paths.nodes() {
+            each(node.region, node.calls, node.exclusive_ticks);
+        }
+    }
+
+    pub(crate) fn location(&self, location: u32) -> &Location {
+        &self.locations[location as usize]
+    }
+
+    pub(crate) fn view(&self, view: ViewIndex) -> &View {
+        &self.views[view.0 as usize]
+    }
+}

@@ -1,0 +1,434 @@
+//! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
+
+use ampere_attribution::{Counter, CounterKind, Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
+use ampere_model::RegionRef;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// One line of a timeline: `time location enter|leave region` or `time sample value`.
+#[derive(Clone, Debug, PartialEq)]
+enum Event {
+    Enter(u64, usize, u32),
+    Leave(u64, usize),
+    Sample(u64, u64),
+}
+
+fn region(name: &str) -> u32 {
+    u32::from(name.bytes().next().unwrap_or(b'?'))
+}
+
+fn name(region: RegionRef) -> char {
+    char::from(region.0 as u8)
+}
+
+fn parse(timeline: &str) -> Vec<Event> {
+    timeline
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let time = words[0].parse().unwrap();
+            match words[1] {
+                "sample" => Event::Sample(time, words[2].parse().unwrap()),
+                rank => match words[2] {
+                    "enter" => Event::Enter(time, rank[1..].parse().unwrap(), region(words[3])),
+                    _ => Event::Leave(time, rank[1..].parse().unwrap()),
+                },
+            }
+        })
+        .collect()
+}
+
+fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> (Engine, ViewIndex) {
+    let mut engine = Engine::new();
+    let view = engine.add_view(policy, sharing);
+    let all: Vec<LocationIndex> = (0..locations).map(|_| engine.add_location()).collect();
+    all.iter().for_each(|l| engine.bind(view, *l));
+    let mut counter = Counter::new(CounterKind::Cumulative { joules_per_unit: 1.0 });
+    for event in events {
+        match *event {
+            Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
+            Event::Leave(time, location) => engine.leave(all[location], time),
+            Event::Sample(time, value) => {
+                let increase = counter.read_u64(time, value);
+                engine.sample(view, time, increase);
+            }
+        }
+    }
+    (engine, view)
+}
+
+fn table(engine: &Engine, view: ViewIndex) -> String {
+    let report = engine.report(view);
+    let mut rows: Vec<String> = report
+        .callpaths
+        .iter()
+        .map(|row| {
+            let path: String = row.path.iter().map(|r| name(*r)).collect();
+            format!(
+                "r{} {path} {} {} {} {}",
+                row.location.0,
+                row.calls,
+                digits(row.exclusive_joules),
+                digits(row.inclusive_joules),
+                digits(row.resolved_joules)
+            )
+        })
+        .collect();
+    rows.sort();
+    let mut out = rows.join("\n");
+    let totals = report.totals;
+    write!(out, "\nidle {} total {}", digits(totals.idle_joules), digits(totals.total_joules)).unwrap();
+    out
+}
+
+/// Nine digits after the point: what the definition promises.
+fn digits(joules: f64) -> f64 {
+    (joules * 1e9).round() / 1e9
+}
+
+#[track_caller]
+fn check(timeline: &str, locations: usize, policy: Policy, sharing: Sharing, expected: &str) {
+    let (engine, view) = run(&parse(timeline), locations, policy, sharing);
+    let expected: Vec<&str> = expected.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    assert_eq!(table(&engine, view), expected.join("\n"));
+}
+
+const ONE_RANK: &str = "
+     0 sample 0
+    10 r0 enter m
+    20 r0 enter f
+    30 r0 leave
+    40 r0 leave
+    50 sample 100
+    60 sample 110
+";
+
+#[test]
+fn time_sliced_pays_by_the_instant() {
+    // Rows: location, path, calls, exclusive, inclusive, resolved. 2 J a tick in [0,50), 1 J a tick after it.
+    check(
+        ONE_RANK,
+        1,
+        Policy::TimeSliced,
+        Sharing::Shared,
+        "r0 m 1 40 60 0
+         r0 mf 1 20 20 0
+         idle 50 total 110",
+    );
+}
+
+#[test]
+fn busy_only_pays_the_whole_interval_to_what_ran() {
+    check(
+        ONE_RANK,
+        1,
+        Policy::BusyOnly,
+        Sharing::Shared,
+        "r0 m 1 66.666666667 100 0
+         r0 mf 1 33.333333333 33.333333333 0
+         idle 10 total 110",
+    );
+}
+
+const TWO_RANKS: &str = "
+     0 sample 0
+     0 r0 enter m
+    10 r1 enter m
+    30 r1 leave
+    40 sample 80
+    40 r0 leave
+    50 sample 90
+";
+
+#[test]
+fn ranks_share_evenly_while_both_are_active() {
+    // 2 J a tick: r0 alone 10 + 10 ticks, both 20 ticks.
+    check(
+        TWO_RANKS,
+        2,
+        Policy::TimeSliced,
+        Sharing::Shared,
+        "r0 m 1 60 60 0
+         r1 m 1 20 20 0
+         idle 10 total 90",
+    );
+    check(
+        TWO_RANKS,
+        2,
+        Policy::TimeSliced,
+        Sharing::Independent,
+        "r0 m 1 80 80 0
+         r1 m 1 40 40 0
+         idle 10 total 90",
+    );
+    check(
+        TWO_RANKS,
+        2,
+        Policy::BusyOnly,
+        Sharing::Independent,
+        "r0 m 1 80 80 0
+         r1 m 1 80 80 0
+         idle 10 total 90",
+    );
+}
+
+#[test]
+fn a_joule_is_resolved_when_its_interval_belonged_to_one_frame() {
+    check(
+        "0 r0 enter m
+         0 sample 0
+         10 sample 10
+         15 r0 enter f
+         20 sample 20
+         30 sample 30
+         30 r0 leave
+         40 r0 leave",
+        1,
+        Policy::TimeSliced,
+        Sharing::Shared,
+        "r0 m 1 15 30 10
+         r0 mf 1 15 15 10
+         idle 0 total 30",
+    );
+}
+
+#[test]
+fn recursion_counts_once_in_the_inclusive_joules() {
+    let timeline = "
+        0 sample 0
+        0 r0 enter f
+        10 r0 enter g
+        20 r0 enter f
+        30 r0 leave
+        30 r0 leave
+        30 r0 leave
+        30 sample 30";
+    let (engine, view) = run(&parse(timeline), 1, Policy::TimeSliced, Sharing::Shared);
+    let report = engine.report(view);
+    let f = report.regions.iter().find(|r| name(r.region) == 'f').unwrap();
+    assert_eq!((f.calls, f.exclusive_joules, f.inclusive_joules), (2, 20.0, 30.0));
+}
+
+#[test]
+fn frames_that_are_open_are_charged_at_every_sample() {
+    let (engine, view) =
+        run(&parse("0 r0 enter m\n0 sample 0\n10 sample 5"), 1, Policy::TimeSliced, Sharing::Shared);
+    assert_eq!(engine.totals(view).attributed_joules, 5.0);
+    assert!(engine.is_open(LocationIndex(0)));
+}
+
+#[test]
+fn a_reset_is_counted_and_its_interval_unknown() {
+    let (engine, view) = run(
+        &parse("0 r0 enter m\n0 sample 100\n10 sample 120\n20 sample 5\n30 sample 15"),
+        1,
+        Policy::TimeSliced,
+        Sharing::Shared,
+    );
+    let totals = engine.totals(view);
+    assert_eq!((totals.total_joules, totals.attributed_joules), (30.0, 30.0));
+    assert_eq!((totals.counter_resets, totals.unknown_ticks), (1, 10));
+    assert_eq!(totals.conservation_error_joules, 0.0);
+}
+
+#[test]
+fn leaves_without_enters_and_time_that_goes_back_are_counted() {
+    let (engine, _) = run(
+        &parse("0 sample 0\n5 r0 leave\n10 r0 enter m\n8 r0 leave\n20 sample 20"),
+        1,
+        Policy::TimeSliced,
+        Sharing::Shared,
+    );
+    let odd = engine.oddities();
+    assert_eq!((odd.unmatched_leaves, odd.backward, odd.late), (1, 1, 1));
+}
+
+#[test]
+fn the_clock_is_as_exact_at_the_end_of_time_as_at_its_beginning() {
+    let year = 365 * 86_400 * 1_000_000_000u64;
+    let start = 1 << 63;
+    for gap in [1, year] {
+        let events = vec![
+            Event::Sample(start, 1),
+            Event::Enter(start, 0, 109),
+            Event::Leave(start + gap, 0),
+            Event::Sample(start + 2 * gap, 5),
+        ];
+        let (engine, view) = run(&events, 1, Policy::TimeSliced, Sharing::Shared);
+        let totals = engine.totals(view);
+        assert_eq!((totals.attributed_joules, totals.idle_joules), (2.0, 2.0), "gap {gap}");
+    }
+}
+
+#[test]
+fn depth_and_number_of_call_paths_are_no_limit() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+    let location = engine.add_location();
+    engine.bind(view, location);
+    engine.sample(view, 0, Increase::First);
+    for time in 0..10_000 {
+        engine.enter(location, time, RegionRef(1));
+    }
+    engine.close(location, 10_000);
+    engine.enter(location, 10_000, RegionRef(0));
+    for i in 0..100_000u32 {
+        engine.enter(location, 10_000 + u64::from(i), RegionRef(2 + i));
+        engine.leave(location, 10_001 + u64::from(i));
+    }
+    engine.close(location, 110_000);
+    engine.sample(view, 110_000, Increase::Joules(110_000.0));
+    let report = engine.report(view);
+    assert_eq!(report.callpaths.len(), 110_001);
+    assert!((report.totals.attributed_joules - 110_000.0).abs() < 1e-6);
+    let recursive = report.regions.iter().find(|r| r.region == RegionRef(1)).unwrap();
+    assert!((recursive.inclusive_joules - 10_000.0).abs() < 1e-6);
+}
+
+/// A timeline of up to four ranks with samples, in order, times in steps of 0 to 5.
+fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
+    prop::collection::vec((0u64..6, 0u8..5, 0usize..4, 97u32..102, 0u64..50), 1..200).prop_map(|steps| {
+        let (mut time, mut value, mut depth) = (1, 10, [0usize; 4]);
+        let mut events = Vec::new();
+        for (step, what, location, region, joules) in steps {
+            time += step;
+            match what {
+                0 | 1 => {
+                    depth[location] += 1;
+                    events.push(Event::Enter(time, location, region));
+                }
+                2 | 3 if depth[location] > 0 => {
+                    depth[location] -= 1;
+                    events.push(Event::Leave(time, location));
+                }
+                _ => {
+                    time += 1;
+                    value += joules;
+                    events.push(Event::Sample(time, value));
+                }
+            }
+        }
+        for (location, open) in depth.into_iter().enumerate() {
+            for _ in 0..open {
+                events.push(Event::Leave(time, location));
+            }
+        }
+        events
+    })
+}
+
+type Spent = BTreeMap<(usize, Vec<u32>), f64>;
+
+/// The definition, tick by tick: what `attribution.md` says, with no idea of a clock.
+fn naive(events: &[Event], policy: Policy) -> (Spent, f64) {
+    let samples: Vec<(u64, u64)> = events
+        .iter()
+        .filter_map(|e| if let Event::Sample(t, v) = e { Some((*t, *v)) } else { None })
+        .collect();
+    let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); 4];
+    let (mut spent, mut idle, mut next) = (Spent::new(), 0.0, 0);
+    let changes: Vec<&Event> = events.iter().filter(|e| !matches!(e, Event::Sample(..))).collect();
+    for pair in samples.windows(2) {
+        let ((from, before), (to, after)) = (pair[0], pair[1]);
+        let joules = (after - before) as f64;
+        let (mut ran, mut total): (Spent, f64) = (Spent::new(), 0.0);
+        for tick in from..to {
+            while let Some(change) = changes.get(next) {
+                match **change {
+                    Event::Enter(time, location, region) if time <= tick => stacks[location].push(region),
+                    Event::Leave(time, location) if time <= tick => {
+                        stacks[location].pop();
+                    }
+                    _ => break,
+                }
+                next += 1;
+            }
+            let active: Vec<_> = stacks.iter().enumerate().filter(|(_, stack)| !stack.is_empty()).collect();
+            let slice = joules / (to - from) as f64;
+            for (location, stack) in &active {
+                let key = (*location, (*stack).clone());
+                match policy {
+                    Policy::TimeSliced => *spent.entry(key).or_default() += slice / active.len() as f64,
+                    Policy::BusyOnly => {
+                        *ran.entry(key).or_default() += 1.0;
+                        total += 1.0;
+                    }
+                }
+            }
+            if active.is_empty() && policy == Policy::TimeSliced {
+                idle += slice;
+            }
+        }
+        if policy == Policy::BusyOnly {
+            if total == 0.0 {
+                idle += joules;
+            }
+            for (key, ticks) in ran {
+                *spent.entry(key).or_default() += joules * ticks / total;
+            }
+        }
+    }
+    (spent, idle)
+}
+
+fn close_to(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn it_agrees_with_the_definition(events in any_timeline(), busy: bool) {
+        let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
+        let (engine, view) = run(&events, 4, policy, Sharing::Shared);
+        let (spent, idle) = naive(&events, policy);
+        let report = engine.report(view);
+        prop_assert!(close_to(report.totals.idle_joules, idle), "idle {} {}", report.totals.idle_joules, idle);
+        for row in &report.callpaths {
+            let key = (row.location.0 as usize, row.path.iter().map(|r| r.0).collect::<Vec<_>>());
+            let expected = spent.get(&key).copied().unwrap_or(0.0);
+            prop_assert!(close_to(row.exclusive_joules, expected), "{key:?} {} {expected}", row.exclusive_joules);
+        }
+        let all: f64 = spent.values().sum();
+        prop_assert!(close_to(all, report.totals.attributed_joules));
+    }
+
+    #[test]
+    fn energy_is_conserved(events in any_timeline(), busy: bool, independent: bool) {
+        let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
+        let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
+        let (engine, view) = run(&events, 4, policy, sharing);
+        let totals = engine.totals(view);
+        prop_assert!(totals.conservation_error_joules <= 1e-9 * totals.total_joules.max(1e-9));
+        if !independent {
+            let sum = totals.attributed_joules + totals.idle_joules + totals.lost_joules;
+            prop_assert!(close_to(sum, totals.total_joules));
+        }
+    }
+
+    #[test]
+    fn numbering_the_locations_otherwise_changes_nothing(events in any_timeline(), turn in 1usize..4) {
+        let turned: Vec<Event> = events.iter().map(|event| match *event {
+            Event::Enter(time, location, region) => Event::Enter(time, (location + turn) % 4, region),
+            Event::Leave(time, location) => Event::Leave(time, (location + turn) % 4),
+            Event::Sample(time, value) => Event::Sample(time, value),
+        }).collect();
+        let sums = |events: &[Event]| {
+            let (engine, view) = run(events, 4, Policy::TimeSliced, Sharing::Shared);
+            let mut by_region = BTreeMap::new();
+            for row in engine.report(view).regions {
+                by_region.insert(row.region, row.exclusive_joules);
+            }
+            by_region
+        };
+        let (a, b) = (sums(&events), sums(&turned));
+        prop_assert_eq!(a.len(), b.len());
+        for (region, joules) in a {
+            prop_assert!(close_to(joules, b[&region]));
+        }
+    }
+}
