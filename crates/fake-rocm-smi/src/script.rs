@@ -13,12 +13,12 @@
 //! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
 //! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
-//! | `gone=1@3` | from 3 s on, reading device 1 returns status 11 (NOT_FOUND) |
+//! | `gone=1@3` | from 3 s on, reading device 1 returns status 10 (NOT_FOUND) |
 //! | `slow_us=500` | an energy read takes this much longer |
 //!
 //! Entries with a device may be given several times. Lists are separated by commas.
 
-const NOT_FOUND: u32 = 11;
+const NOT_FOUND: u32 = 10;
 
 /// A constant power or a square wave, in watts over CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
