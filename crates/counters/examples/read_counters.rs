@@ -1,11 +1,14 @@
-//! Prints the node's counters and what they count in N seconds (default 2): `read_counters [N]`.
+//! Prints the node's counters, what they count in a time and what a read costs:
+//! `read_counters [SECONDS [PERIOD_MS]]`, by default 2 s and 1 ms; 0 ms reads without a pause.
 
 use std::time::{Duration, Instant};
 
 use ampere_counters::{Settings, open_sources};
 
 fn main() {
-    let seconds: f64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2.0);
+    let argument = |n: usize| std::env::args().nth(n).and_then(|text| text.parse::<f64>().ok());
+    let seconds = argument(1).unwrap_or(2.0);
+    let period = Duration::try_from_secs_f64(argument(2).unwrap_or(1.0) * 1e-3).unwrap_or_default();
     let mut notes = Vec::new();
     let mut settings = Settings::default();
     settings.apply_environment(&mut notes);
@@ -20,7 +23,9 @@ fn main() {
         let (mut reads, mut changes, mut last) = (0u64, 0u64, 0);
         let mut spent = Duration::ZERO;
         while start.elapsed().as_secs_f64() < seconds {
-            std::thread::sleep(Duration::from_millis(1));
+            if !period.is_zero() {
+                std::thread::sleep(period);
+            }
             let from = Instant::now();
             for i in 0..devices.len() {
                 let Ok(reading) = source.read(i) else { continue };
