@@ -12,6 +12,9 @@
 //! **Who may read.** One reader per node: librocm_smi64 is not thread-safe before ROCm 7.2. Within a process all
 //! calls made here are serialised, whatever the number of sources.
 //!
+//! **When to stop.** Take the last reading before the process's exit handlers run, or in one that was registered after
+//! [`open_sources`]. In an older one, rocm_smi's readings are [`ReadError::Ended`]: the library may be gone by then.
+//!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stand still, fail for a while. Readings are
 //! handed on as they are; what they mean is for the caller to judge. Only the estimate, which is made here, never
 //! goes back.

@@ -48,37 +48,47 @@ fn on_made_up_gpus(arguments: &[&str], steps: &str) -> Option<Told> {
     Some(probe_under(&before, steps, &[]))
 }
 
-fn assert_power(told: &Told, device: usize, watts: f64) {
+/// Within 1 % of watts times seconds, by the driver's time and by ours?
+fn has_power(told: &Told, device: usize, watts: f64) -> bool {
     let (first, last) = (told.seen(0, device), told.seen(1, device));
+    assert_eq!(last.nanojoules, last.raw * 15_300);
     let joules = told.joules(device, 0, 1);
     let wall = (last.at_ns - first.at_ns) as f64 * 1e-9;
     let driver = (last.timestamp_ns.unwrap() - first.timestamp_ns.unwrap()) as f64 * 1e-9;
     println!("device {device}: {joules:.3} J, {wall:.4} s, by the driver's time {driver:.4} s");
-    for seconds in [wall, driver] {
-        assert!((joules / (watts * seconds) - 1.0).abs() < 0.01, "{joules} J in {seconds} s, not {watts} W");
+    assert!((joules / (watts * driver) - 1.0).abs() < 0.01, "{joules} J in {driver} s, not {watts} W");
+    (joules / (watts * wall) - 1.0).abs() < 0.01
+}
+
+/// Runs a check of 300 W and 150 W three times at most: on a loaded machine the made-up GPUs' program may get no CPU
+/// for a while, and the counters are then old by our time (never by the driver's).
+fn assert_power(arguments: &[&str], check: impl Fn(&Told)) {
+    for _ in 0..3 {
+        let Some(told) = on_made_up_gpus(arguments, "read;sleep 2000;read") else { return };
+        check(&told);
+        if has_power(&told, 0, 300.0) && has_power(&told, 1, 150.0) {
+            return;
+        }
     }
-    assert_eq!(last.nanojoules, last.raw * 15_300);
+    panic!("not within 1 % of the wall time's energy, three times");
 }
 
 #[test]
 fn joules_are_watts_times_seconds() {
-    let Some(told) = on_made_up_gpus(&["--watts", "300,150"], "read;sleep 2000;read") else { return };
-    assert!(told.notes.is_empty(), "{:?}", told.notes);
-    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
-    assert!(told.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", told.devices);
-    assert_power(&told, 0, 300.0);
-    assert_power(&told, 1, 150.0);
+    assert_power(&["--watts", "300,150"], |told| {
+        assert!(told.notes.is_empty(), "{:?}", told.notes);
+        assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+        assert!(told.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", told.devices);
+    });
 }
 
 #[test]
 fn second_dies_are_noted() {
-    let arguments = ["--watts", "300,150", "--dual-die"];
-    let Some(told) = on_made_up_gpus(&arguments, "read;sleep 1000;read") else { return };
-    assert_eq!(told.names(), ["GPU-0", "GPU-2"]);
-    assert_eq!(told.notes.len(), 2);
-    assert!(told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"));
-    assert_power(&told, 0, 300.0);
-    assert_power(&told, 1, 150.0);
+    assert_power(&["--watts", "300,150", "--dual-die"], |told| {
+        assert_eq!(told.names(), ["GPU-0", "GPU-2"]);
+        assert_eq!(told.notes.len(), 2);
+        assert!(told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"));
+    });
 }
 
 #[test]

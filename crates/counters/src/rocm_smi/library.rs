@@ -47,8 +47,8 @@ struct RawVersion {
 /// Held during every call into the library.
 static CALLS: Mutex<()> = Mutex::new(());
 
-/// Set when the process ends. Set before `CALLS` is taken by the exit handler, looked at under `CALLS`: the lock orders
-/// the two, so the flag itself needs no ordering of its own, but for the handler that had to give up on the lock.
+/// Set by the exit handler, which then waits for `CALLS`; looked at by every call while it holds `CALLS`. So a call
+/// either sees it, or holds the lock for as long as the handler waits.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Why a file could not be used as the library.
