@@ -1,0 +1,218 @@
+//! Opens counters in a process of its own and tells what it saw.
+//!
+//! A library keeps state for a whole process and the stand-in takes its script from the environment, so each case needs
+//! its own process: this test executable again, with only the test `probe_child` and these variables:
+//! `AMPERE_PROBE`, steps separated by `;`:
+//!   `read` (every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources, read by a second
+//!   thread at the same time), `exit` (read once more in an exit handler that was registered before all else);
+//! and whatever sets the counters.
+#![allow(dead_code)] // not every test file uses everything
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ampere_counters::{Opened, Settings, Source, open_sources};
+
+/// A reading as the child told it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    pub nanojoules: u64,
+    pub raw: u64,
+    pub timestamp_ns: Option<u64>,
+    /// CLOCK_MONOTONIC after the read.
+    pub at_ns: u64,
+}
+
+/// What a child told.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub notes: Vec<String>,
+    /// One line per device: name, metric, source, quality, kind, resolution, pci, description, by `|`.
+    pub devices: Vec<String>,
+    /// By round of `read`, then by device.
+    pub rounds: Vec<Vec<Result<Seen, String>>>,
+    pub stderr: String,
+}
+
+impl Told {
+    pub fn seen(&self, round: usize, device: usize) -> Seen {
+        match &self.rounds[round][device] {
+            Ok(seen) => *seen,
+            Err(error) => panic!("round {round}, device {device}: {error}"),
+        }
+    }
+
+    pub fn names(&self) -> Vec<&str> {
+        self.devices.iter().map(|line| line.split('|').next().unwrap()).collect()
+    }
+
+    /// Joules of a device between two rounds.
+    pub fn joules(&self, device: usize, from: usize, to: usize) -> f64 {
+        (self.seen(to, device).nanojoules - self.seen(from, device).nanojoules) as f64 * 1e-9
+    }
+}
+
+/// The stand-in library, which cargo puts beside this executable.
+pub fn stand_in() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let file = own.parent().unwrap().join("librocm_smi64.so");
+    assert!(file.exists(), "{} is missing", file.display());
+    file
+}
+
+/// Runs a child with nothing but these variables set for the counters; `before` is a command to run it under.
+pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> Told {
+    let own = std::env::current_exe().unwrap();
+    let mut command = match before {
+        [] => Command::new(&own),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(&own);
+            command
+        }
+    };
+    command.args(["--exact", "probe_child", "--nocapture", "--test-threads=1"]);
+    // cargo's LD_LIBRARY_PATH has the stand-in under the real library's name.
+    for name in ["LD_LIBRARY_PATH", "ROCM_PATH", "FAKE_ROCM_SMI"] {
+        command.env_remove(name);
+    }
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AMPERE_")) {
+        command.env_remove(name);
+    }
+    let output = command.envs(variables.iter().copied()).env("AMPERE_PROBE", steps).output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let mut told = Told { stderr: String::from_utf8_lossy(&output.stderr).into_owned(), ..Told::default() };
+    assert!(output.status.success(), "child ended with {}:\n{stdout}\n{}", output.status, told.stderr);
+    for line in stdout.lines() {
+        let Some((word, rest)) = line.strip_prefix('@').and_then(|line| line.split_once(' ')) else {
+            continue;
+        };
+        match word {
+            "note" => told.notes.push(rest.to_owned()),
+            "device" => told.devices.push(rest.to_owned()),
+            "round" => told.rounds.push(Vec::new()),
+            "error" => told.rounds.last_mut().unwrap().push(Err(rest.to_owned())),
+            "reading" => told.rounds.last_mut().unwrap().push(Ok(parse_reading(rest))),
+            other => panic!("{other:?}"),
+        }
+    }
+    told
+}
+
+/// Runs a child on the stand-in library with a script.
+pub fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+    let library = stand_in();
+    let mut variables = vec![
+        ("FAKE_ROCM_SMI", script),
+        ("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap()),
+        ("AMPERE_COUNTERS", "rocm_smi"),
+    ];
+    variables.extend(more);
+    probe_under(&[], steps, &variables)
+}
+
+fn parse_reading(text: &str) -> Seen {
+    let fields: Vec<&str> = text.split(' ').collect();
+    Seen {
+        nanojoules: fields[0].parse().unwrap(),
+        raw: fields[1].parse().unwrap(),
+        timestamp_ns: fields[2].parse().ok(),
+        at_ns: fields[3].parse().unwrap(),
+    }
+}
+
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Where the exit handler finds the counters.
+static SOURCES: Mutex<Vec<Box<dyn Source>>> = Mutex::new(Vec::new());
+
+extern "C" fn read_at_exit() {
+    for source in SOURCES.lock().unwrap().iter_mut() {
+        match source.read(0) {
+            Ok(reading) => eprintln!("at exit: {reading:?}"),
+            Err(error) => eprintln!("at exit: {error}"),
+        }
+    }
+    SOURCES.lock().unwrap().clear();
+    eprintln!("at exit: done");
+}
+
+/// The child's side; does nothing in the parent.
+pub fn child() {
+    let Ok(steps) = std::env::var("AMPERE_PROBE") else { return };
+    println!();
+    if steps.ends_with("exit") {
+        // SAFETY: the handler is a plain function of this executable and does not unwind into C.
+        assert_eq!(unsafe { libc::atexit(read_at_exit) }, 0);
+    }
+    let mut notes = Vec::new();
+    let mut settings = Settings::default();
+    settings.apply_environment(&mut notes);
+    let Opened { mut sources, notes: more } = open_sources(&settings);
+    notes.extend(more);
+    for note in notes {
+        println!("@note {note}");
+    }
+    for d in sources.iter().flat_map(|source| source.devices()) {
+        let pci = d.pci.as_deref().unwrap_or("-");
+        println!(
+            "@device {}|{}|{}|{}|{}|{}|{pci}|{}",
+            d.name, d.metric, d.source, d.quality, d.kind, d.resolution_joules, d.description
+        );
+    }
+    for step in steps.split(';') {
+        match step.split(' ').collect::<Vec<_>>()[..] {
+            ["read"] => {
+                println!("@round -");
+                sources.iter_mut().for_each(|source| tell(source.as_mut()));
+            }
+            ["sleep", ms] => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
+            ["drop"] => sources.clear(),
+            ["threads"] => {
+                let mut others = open_sources(&settings).sources;
+                std::thread::scope(|scope| {
+                    for set in [&mut sources, &mut others] {
+                        scope.spawn(|| (0..200).all(|_| set[0].read(0).is_ok()));
+                    }
+                });
+            }
+            ["exit"] => SOURCES.lock().unwrap().append(&mut sources),
+            _ => assert_eq!(step, ""),
+        }
+    }
+}
+
+fn tell(source: &mut dyn Source) {
+    for device in 0..source.devices().len() {
+        match source.read(device) {
+            Ok(r) => {
+                let timestamp = r.counter_timestamp_ns.map_or("-".to_owned(), |t| t.to_string());
+                println!("@reading {} {} {timestamp} {}", r.nanojoules, r.raw, monotonic_ns());
+            }
+            Err(error) => println!("@error {error}"),
+        }
+    }
+}
+
+/// Compiles a library from C. `None` where there is no C compiler.
+pub fn compile(folder: &Path, source: &str) -> Option<PathBuf> {
+    let file = folder.join("made.c");
+    let library = folder.join("libmade.so");
+    std::fs::write(&file, source).unwrap();
+    let ran = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&file).status();
+    match ran {
+        Ok(status) => {
+            assert!(status.success());
+            Some(library)
+        }
+        Err(_) => {
+            println!("skipped: no C compiler");
+            None
+        }
+    }
+}

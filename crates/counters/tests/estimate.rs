@@ -1,0 +1,207 @@
+//! The estimate, over a made-up tree and on this machine.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ampere_counters::{Kind, Opened, Quality, ReadError, Reading, Settings, Source, open_sources};
+
+fn open(root: &Path, idle: f64, per_core: f64) -> Opened {
+    open_sources(&Settings {
+        which: Some(vec!["estimate".into()]),
+        estimate_idle_watts: idle,
+        estimate_watts_per_core: per_core,
+        sys_root: root.to_owned(),
+        ..Settings::default()
+    })
+}
+
+fn one(opened: Opened) -> Box<dyn Source> {
+    assert_eq!(opened.notes, Vec::<String>::new());
+    opened.sources.into_iter().next().unwrap()
+}
+
+/// Writes `/proc/stat` with that much user, idle and stolen time, in ticks.
+fn proc_stat(root: &Path, user: u64, idle: u64, stolen: u64) {
+    fs::create_dir_all(root.join("proc")).unwrap();
+    let text =
+        format!("cpu  {user} 0 0 {idle} 0 0 0 {stolen} 0 0\ncpu0 {user} 0 0 {idle} 0 0 0 {stolen} 0 0\n");
+    fs::write(root.join("proc/stat"), text).unwrap();
+}
+
+fn cpu_stat(root: &Path, folder: &str, user_us: u64, system_us: u64) {
+    fs::create_dir_all(root.join(folder)).unwrap();
+    let usage = user_us + system_us + 5_000_000; // stolen
+    let text = format!("usage_usec {usage}\nuser_usec {user_us}\nsystem_usec {system_us}\nnice_usec 0\n");
+    fs::write(root.join(folder).join("cpu.stat"), text).unwrap();
+}
+
+fn wait() {
+    std::thread::sleep(Duration::from_millis(6)); // longer than /proc/stat is kept for
+}
+
+fn nanoseconds(from: Reading, to: Reading) -> u64 {
+    to.counter_timestamp_ns.unwrap() - from.counter_timestamp_ns.unwrap()
+}
+
+#[test]
+fn busy_time_is_charged_exactly() {
+    let root = tempfile::tempdir().unwrap();
+    proc_stat(root.path(), 100, 5_000, 700);
+    let mut source = one(open(root.path(), 0.0, 4.0));
+    let before = source.read(0).unwrap();
+    assert_eq!(before.nanojoules, 4_000_000_000); // 1 s of CPU time, 100 ticks
+    proc_stat(root.path(), 350, 9_000, 900);
+    wait();
+    assert_eq!(source.read(0).unwrap().nanojoules, 14_000_000_000);
+}
+
+#[test]
+fn idle_power_is_charged_for_the_time_that_passed() {
+    let root = tempfile::tempdir().unwrap();
+    proc_stat(root.path(), 100, 5_000, 0);
+    let mut source = one(open(root.path(), 80.0, 0.0));
+    let before = source.read(0).unwrap();
+    wait();
+    let after = source.read(0).unwrap();
+    let expected = 80 * nanoseconds(before, after);
+    assert!((after.nanojoules - before.nanojoules).abs_diff(expected) <= 1);
+    assert_eq!(after.raw, after.nanojoules);
+}
+
+#[test]
+fn the_root_control_group_is_preferred() {
+    for folder in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
+        let root = tempfile::tempdir().unwrap();
+        proc_stat(root.path(), 100, 5_000, 0);
+        cpu_stat(root.path(), folder, 1_500_000, 250_001);
+        let mut source = one(open(root.path(), 0.0, 4.0));
+        assert_eq!(source.read(0).unwrap().nanojoules, 7_000_004_000, "{folder}");
+        // Read anew every time.
+        cpu_stat(root.path(), folder, 1_500_000, 250_002);
+        assert_eq!(source.read(0).unwrap().nanojoules, 7_000_008_000, "{folder}");
+        assert!(source.devices()[0].description.contains(folder));
+        // A group that is not the root knows only itself.
+        fs::write(root.path().join(folder).join("cgroup.type"), "domain\n").unwrap();
+        assert_eq!(one(open(root.path(), 0.0, 4.0)).read(0).unwrap().nanojoules, 4_000_000_000, "{folder}");
+    }
+}
+
+#[test]
+fn a_control_group_file_without_times_is_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    proc_stat(root.path(), 100, 5_000, 0);
+    fs::create_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
+    fs::write(root.path().join("sys/fs/cgroup/cpu.stat"), "nr_periods 0\n").unwrap();
+    assert_eq!(one(open(root.path(), 0.0, 4.0)).read(0).unwrap().nanojoules, 4_000_000_000);
+}
+
+#[test]
+fn it_never_goes_back() {
+    let root = tempfile::tempdir().unwrap();
+    cpu_stat(root.path(), "sys/fs/cgroup", 2_000_000, 0);
+    let mut source = one(open(root.path(), 0.0, 1.0));
+    assert_eq!(source.read(0).unwrap().nanojoules, 2_000_000_000);
+    cpu_stat(root.path(), "sys/fs/cgroup", 1_900_000, 0);
+    assert_eq!(source.read(0).unwrap().nanojoules, 2_000_000_000);
+    cpu_stat(root.path(), "sys/fs/cgroup", 2_100_000, 0);
+    assert_eq!(source.read(0).unwrap().nanojoules, 2_100_000_000);
+}
+
+#[test]
+fn proc_stat_is_not_read_more_often_than_it_can_change() {
+    let root = tempfile::tempdir().unwrap();
+    proc_stat(root.path(), 100, 5_000, 0);
+    let mut source = one(open(root.path(), 0.0, 1.0));
+    let before = source.read(0).unwrap();
+    proc_stat(root.path(), 200, 5_000, 0);
+    let after = source.read(0).unwrap();
+    // A busy machine may have taken longer than the interval between the two.
+    let expected = if nanoseconds(before, after) < 5_000_000 { 1_000_000_000 } else { 2_000_000_000 };
+    assert_eq!(after.nanojoules, expected);
+}
+
+#[test]
+fn two_readers_agree() {
+    let mut a = one(open(Path::new("/"), 100.0, 4.0));
+    std::thread::sleep(Duration::from_millis(30));
+    let mut b = one(open(Path::new("/"), 100.0, 4.0));
+    let (x, y) = (a.read(0).unwrap(), b.read(0).unwrap());
+    // The idle part of the time between the two, and at most two steps (10 ms and 5 ms kept) on every CPU.
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let between = nanoseconds(x, y);
+    let most = 100 * between + 4 * cpus * (between + 2 * 15_000_000);
+    assert!(x.nanojoules.abs_diff(y.nanojoules) <= most, "{x:?} {y:?}");
+}
+
+#[test]
+fn a_busy_core_is_seen_on_this_machine() {
+    let mut source = one(open(Path::new("/"), 0.0, 1.0)); // joules are CPU seconds
+    let before = source.read(0).unwrap();
+    let start = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let own = |start: rustix::time::Timespec| {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        (now.tv_sec - start.tv_sec) as f64 + (now.tv_nsec - start.tv_nsec) as f64 * 1e-9
+    };
+    let wall = Instant::now();
+    let mut last = before;
+    while own(start) < 0.5 && wall.elapsed() < Duration::from_secs(20) {
+        let reading = source.read(0).unwrap();
+        assert!(reading.nanojoules >= last.nanojoules);
+        last = reading;
+    }
+    wait();
+    let cpu_seconds = (source.read(0).unwrap().nanojoules - before.nanojoules) as f64 * 1e-9;
+    // This thread's time at least, but for the sampling by ticks; all CPUs' at most.
+    let cpus = fs::read_to_string("/proc/stat").unwrap().lines().filter(|l| l.starts_with("cpu")).count() - 1;
+    assert!(cpu_seconds > 0.8 * own(start), "{cpu_seconds}");
+    assert!(cpu_seconds < 1.1 * cpus as f64 * wall.elapsed().as_secs_f64() + 0.1, "{cpu_seconds}");
+}
+
+#[test]
+fn a_file_that_breaks_is_an_error_until_it_is_whole_again() {
+    let root = tempfile::tempdir().unwrap();
+    cpu_stat(root.path(), "sys/fs/cgroup", 2_000_000, 0);
+    let mut source = one(open(root.path(), 0.0, 1.0));
+    fs::write(root.path().join("sys/fs/cgroup/cpu.stat"), "usage_usec 1\n").unwrap();
+    assert!(matches!(source.read(0), Err(ReadError::Malformed)));
+    cpu_stat(root.path(), "sys/fs/cgroup", 3_000_000, 0);
+    assert_eq!(source.read(0).unwrap().nanojoules, 3_000_000_000);
+}
+
+#[test]
+fn without_cpu_time_there_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let opened = open(root.path(), 100.0, 4.0);
+    assert!(opened.sources.is_empty());
+    assert!(
+        opened.notes[0].contains("proc/stat") && opened.notes[0].contains("No such file"),
+        "{:?}",
+        opened.notes
+    );
+}
+
+#[test]
+fn watts_that_make_no_sense_are_replaced_and_said() {
+    let root = tempfile::tempdir().unwrap();
+    proc_stat(root.path(), 100, 5_000, 0);
+    let opened = open(root.path(), f64::NAN, -4.0);
+    assert_eq!(opened.notes.len(), 2);
+    let description = &opened.sources[0].devices()[0].description;
+    assert!(description.starts_with("100 W and 4 W per busy core"), "{description}");
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let source = one(open(Path::new("/"), 100.0, 4.0));
+    let device = &source.devices()[0];
+    assert_eq!((device.name.as_str(), device.metric.as_str()), ("node", "estimate:::energy"));
+    assert_eq!((device.quality, device.kind, device.source), (Quality::Estimated, Kind::Node, "estimate"));
+    assert_eq!(device.resolution_joules, 1e-9);
+}
+
+#[test]
+fn an_index_that_is_out_of_range_is_an_error() {
+    let mut source = one(open(Path::new("/"), 100.0, 4.0));
+    assert!(matches!(source.read(1), Err(ReadError::NoSuchDevice)));
+}

@@ -1,0 +1,252 @@
+//! The script: what `FAKE_ROCM_SMI` may say, and what a counter shows at a given time.
+//!
+//! | entry | meaning |
+//! | --- | --- |
+//! | `watts=300,150` | power by device; without `devices` it also gives their number. Default `100`. `300/90@0.5` is a square wave: 300 W for half a second, 90 W for the next |
+//! | `devices=4` | number of devices; powers are repeated in turn |
+//! | `resolution=15.3` | microjoules per tick, as the library reports it |
+//! | `epoch=12.5` | time zero of the entries below, seconds of CLOCK_MONOTONIC; default is the time of `rsmi_init` |
+//! | `init=8`, `count=2` | status that `rsmi_init`, `rsmi_num_monitor_devices` return |
+//! | `error=1:4` | device 1's energy read returns status 4 |
+//! | `zero=1`, `zero=odd` | the counter, and its timestamp, stay 0 |
+//! | `first_zero=0` | the first read of device 0 shows 0 |
+//! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
+//! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
+//! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
+//! | `gone=1@3` | from 3 s on, reading device 1 returns status 10 (NOT_FOUND) |
+//! | `slow_us=500` | an energy read takes this much longer |
+//!
+//! Entries with a device may be given several times. Lists are separated by commas.
+
+const NOT_FOUND: u32 = 10;
+
+/// A constant power or a square wave, in watts over CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wave {
+    pub high: f64,
+    pub low: f64,
+    /// Seconds at each level; infinite for a constant power.
+    pub half: f64,
+}
+
+impl Wave {
+    /// Power at `t` seconds.
+    pub fn watts(&self, t: f64) -> f64 {
+        if self.half.is_infinite() || ((t / self.half) as u64).is_multiple_of(2) {
+            self.high
+        } else {
+            self.low
+        }
+    }
+
+    /// Energy from 0 to `t` seconds, in joules: whole halves by counting, the rest by its level.
+    pub fn joules(&self, t: f64) -> f64 {
+        if self.half.is_infinite() {
+            return self.high * t;
+        }
+        let halves = (t / self.half).floor();
+        let lows = (halves / 2.0).floor();
+        (halves - lows) * self.half * self.high
+            + lows * self.half * self.low
+            + (t - halves * self.half) * self.watts(t)
+    }
+}
+
+/// One device of the script. Times are seconds after the epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub wave: Wave,
+    pub error: u32,
+    pub zero: bool,
+    pub first_zero: bool,
+    pub no_timestamp: bool,
+    pub reset: Option<f64>,
+    pub freeze: Option<(f64, f64)>,
+    pub gone: Option<f64>,
+}
+
+/// The whole script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    pub devices: Vec<Device>,
+    pub resolution_microjoules: f32,
+    pub epoch: Option<f64>,
+    pub init_status: u32,
+    pub count_status: u32,
+    pub slow_us: u64,
+}
+
+/// What a read shows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sight {
+    Counter { ticks: u64, timestamp_ns: u64 },
+    Error(u32),
+}
+
+impl Script {
+    /// Reads the table above. The error names the entry that is wrong.
+    pub fn parse(text: &str) -> Result<Script, String> {
+        let entries: Vec<(&str, &str)> = text
+            .split(';')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty())
+            .map(|entry| entry.split_once('=').ok_or_else(|| format!("{entry:?} is not key=value")))
+            .collect::<Result<_, _>>()?;
+        let find = |key: &str| entries.iter().rev().find(|(k, _)| *k == key).map(|(_, value)| *value);
+        let waves: Vec<Wave> =
+            find("watts").unwrap_or("100").split(',').map(parse_wave).collect::<Result<_, _>>()?;
+        let count = find("devices").map(number::<usize>).transpose()?.unwrap_or(waves.len());
+        let mut script = Script {
+            devices: (0..count)
+                .map(|i| Device {
+                    wave: waves[i % waves.len()],
+                    error: 0,
+                    zero: false,
+                    first_zero: false,
+                    no_timestamp: false,
+                    reset: None,
+                    freeze: None,
+                    gone: None,
+                })
+                .collect(),
+            resolution_microjoules: 15.3,
+            epoch: None,
+            init_status: 0,
+            count_status: 0,
+            slow_us: 0,
+        };
+        for (key, value) in entries {
+            script.apply(key, value)?;
+        }
+        Ok(script)
+    }
+
+    fn apply(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "watts" | "devices" => {}
+            "resolution" => self.resolution_microjoules = number(value)?,
+            "epoch" => self.epoch = Some(number(value)?),
+            "init" => self.init_status = number(value)?,
+            "count" => self.count_status = number(value)?,
+            "slow_us" => self.slow_us = number(value)?,
+            "zero" if value == "odd" => {
+                self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
+            }
+            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" => {
+                for one in value.split(',') {
+                    self.apply_to_device(key, one)?;
+                }
+            }
+            _ => return Err(format!("{key:?} is not known")),
+        }
+        Ok(())
+    }
+
+    fn apply_to_device(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let (index, rest) = value.split_once([':', '@']).unwrap_or((value, ""));
+        let device = self
+            .devices
+            .get_mut(number::<usize>(index)?)
+            .ok_or_else(|| format!("{key}={value}: no such device"))?;
+        match key {
+            "error" => device.error = number(rest)?,
+            "zero" => device.zero = true,
+            "first_zero" => device.first_zero = true,
+            "no_timestamp" => device.no_timestamp = true,
+            "reset" => device.reset = Some(number(rest)?),
+            "gone" => device.gone = Some(number(rest)?),
+            _ => {
+                let (from, to) = rest.split_once('-').ok_or_else(|| format!("freeze={value}: no FROM-TO"))?;
+                device.freeze = Some((number(from)?, number(to)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a read of a device shows `monotonic` seconds after boot, `t` seconds after the epoch.
+    pub fn see(&self, index: usize, monotonic: f64, t: f64, first: bool) -> Sight {
+        let device = &self.devices[index];
+        if device.error != 0 {
+            return Sight::Error(device.error);
+        }
+        if device.gone.is_some_and(|from| t >= from) {
+            return Sight::Error(NOT_FOUND);
+        }
+        if device.zero {
+            return Sight::Counter { ticks: 0, timestamp_ns: 0 };
+        }
+        // A frozen counter shows what it had when it froze.
+        let shown = match device.freeze {
+            Some((from, to)) if (from..to).contains(&t) => from,
+            _ => t,
+        };
+        let at = monotonic - (t - shown);
+        let mut joules = device.wave.joules(at);
+        if let Some(reset) = device.reset.filter(|reset| shown >= *reset) {
+            joules -= device.wave.joules(monotonic - (t - reset));
+        }
+        let ticks = if first && device.first_zero {
+            0
+        } else {
+            (joules / (f64::from(self.resolution_microjoules) * 1e-6)) as u64
+        };
+        let timestamp_ns = if device.no_timestamp { 0 } else { (at * 1e9) as u64 };
+        Sight::Counter { ticks, timestamp_ns }
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("{text:?} is not a number that fits here"))
+}
+
+fn parse_wave(text: &str) -> Result<Wave, String> {
+    match text.split_once('/') {
+        None => Ok(Wave { high: number(text)?, low: 0.0, half: f64::INFINITY }),
+        Some((high, rest)) => {
+            let (low, half) =
+                rest.split_once('@').ok_or_else(|| format!("watts={text}: no HIGH/LOW@SECONDS"))?;
+            let half: f64 = number(half)?;
+            if half.is_nan() || half <= 0.0 {
+                return Err(format!("watts={text}: the half period must be above 0"));
+            }
+            Ok(Wave { high: number(high)?, low: number(low)?, half })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(script: &Script, device: usize, monotonic: f64, t: f64) -> u64 {
+        match script.see(device, monotonic, t, false) {
+            Sight::Counter { ticks, .. } => ticks,
+            Sight::Error(status) => panic!("status {status}"),
+        }
+    }
+
+    #[test]
+    fn a_square_wave_holds_the_energy_of_its_levels() {
+        let wave = parse_wave("300/90@0.5").unwrap();
+        assert_eq!(wave.joules(1.0), 195.0);
+        assert_eq!(wave.joules(1.25), 195.0 + 75.0);
+        assert_eq!(wave.joules(1.75), 195.0 + 150.0 + 22.5);
+    }
+
+    #[test]
+    fn reset_and_freeze_follow_the_script() {
+        let script = Script::parse("watts=10,20;resolution=1000000;reset=0@2;freeze=1@1-2;gone=1@5").unwrap();
+        assert_eq!(ticks(&script, 0, 101.9, 1.9), 1019);
+        assert_eq!(ticks(&script, 0, 103.0, 3.0), 10);
+        assert_eq!(ticks(&script, 1, 101.9, 1.9), 2020);
+        assert_eq!(ticks(&script, 1, 103.0, 3.0), 2060);
+        assert_eq!(script.see(1, 105.0, 5.0, false), Sight::Error(NOT_FOUND));
+    }
+
+    #[test]
+    fn a_wrong_script_is_named() {
+        assert!(Script::parse("wats=3").unwrap_err().contains("wats"));
+        assert!(Script::parse("error=7:2").unwrap_err().contains("no such device"));
+        assert!(Script::parse("watts=x").is_err());
+    }
+}
