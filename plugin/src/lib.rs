@@ -1,1 +1,91 @@
-//! The Score-P substrate plugin.
+//! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
+//!
+//! It runs inside somebody's job. It writes one record per enter and leave into shared memory and returns; it never
+//! blocks, allocates, locks or prints on that path ([`events`]). It starts no thread, opens no counter and writes no
+//! file of its own: the collector does ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first
+//! failure makes the plugin inert, with one line that says why and what to do ([`inert`]).
+//!
+//! ```text
+//! init                     join the node's session, start its collector if nobody has     process.rs, start.rs
+//! new_definition_handle    a region goes to the definitions log                           process.rs
+//! create_location          a ring is made; its writer hangs on Score-P's location         process.rs
+//! enter, leave             one record                                                     events.rs
+//! init_mpp                 rank and size go to the log                                    process.rs
+//! finalize                 say goodbye; the node's last process waits for the collector   process.rs
+//! ```
+
+mod events;
+mod guard;
+mod inert;
+mod process;
+mod session_name;
+mod start;
+mod strings;
+
+use guard::guarded;
+use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, SubstratePluginInfo};
+use std::ffi::c_int;
+
+/// Score-P's way in. Returned by value.
+#[unsafe(no_mangle)]
+pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInfo {
+    SubstratePluginInfo {
+        init: Some(init),
+        assign_id: Some(assign_id),
+        init_mpp: Some(init_mpp),
+        finalize: Some(finalize),
+        create_location: Some(create_location),
+        new_definition_handle: Some(new_definition_handle),
+        get_event_functions: Some(get_event_functions),
+        set_callbacks: Some(set_callbacks),
+        get_requirement: Some(get_requirement),
+        ..SubstratePluginInfo::EMPTY
+    }
+}
+
+/// Always succeeds: a plugin that fails here is unloaded with a second message, one that is inert is simply quiet.
+extern "C" fn init() -> c_int {
+    guarded((), process::begin);
+    0
+}
+
+extern "C" fn assign_id(plugin_id: usize) {
+    events::set_plugin_id(plugin_id);
+}
+
+/// # Safety
+/// Score-P hands over a table of `size` bytes that outlives the plugin.
+unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
+    // SAFETY: passed on unchanged.
+    guarded((), || unsafe { process::set_callbacks(callbacks, size) });
+}
+
+extern "C" fn init_mpp() {
+    guarded((), process::rank_is_known);
+}
+
+extern "C" fn create_location(location: *const Location, _parent: *const Location) {
+    guarded((), || process::new_location(location));
+}
+
+extern "C" fn new_definition_handle(handle: AnyHandle, handle_type: c_int) {
+    guarded((), || process::new_definition(handle, handle_type));
+}
+
+extern "C" fn finalize() {
+    guarded((), process::end);
+}
+
+/// The experiment directory is Score-P's own; the collector makes ours.
+extern "C" fn get_requirement(_flag: c_int) -> bool {
+    false
+}
+
+/// # Safety
+/// `functions` is Score-P's variable for the array, which it keeps.
+unsafe extern "C" fn get_event_functions(mode: c_int, functions: *mut *const EventFunction) -> u32 {
+    let table = events::table(mode);
+    // SAFETY: by this function's contract.
+    unsafe { *functions = table.as_ptr() };
+    table.len() as u32
+}

@@ -63,6 +63,7 @@
 //! that the write position has not gone back and is no further than one capacity ahead, copies a record out before
 //! it looks at it, and answers an unknown kind or handle with a counter, never with a panic.
 
+pub mod clock;
 pub mod definitions;
 mod error;
 mod events;

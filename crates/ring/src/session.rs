@@ -12,6 +12,7 @@
 //!   40    heartbeat            u64        the collector: +1 per round
 //!   48    processes joined     u32        each process, once
 //!   52    processes left       u32        each process, once, in order
+//!   56    waited for            u32        the collector: 1 if whoever started it waits for its end
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
 //! ```
 
@@ -41,7 +42,8 @@ struct Page {
     heartbeat: AtomicU64,
     joined: AtomicU32,
     left: AtomicU32,
-    _unused: AtomicU64,
+    waited_for: AtomicU32,
+    _unused: AtomicU32,
     output_length: AtomicU32,
     output: [AtomicU8; LONGEST_PATH_BYTES],
 }
@@ -210,6 +212,15 @@ impl Session {
         let left = page.left.fetch_add(1, Ordering::AcqRel) + 1;
         self.announce();
         page.joined.load(Ordering::Acquire).saturating_sub(left)
+    }
+
+    /// Somebody else waits for the collector's end: processes need not.
+    pub fn set_waited_for(&self) {
+        self.page().waited_for.store(1, Ordering::Release);
+    }
+
+    pub fn is_waited_for(&self) -> bool {
+        self.page().waited_for.load(Ordering::Acquire) != 0
     }
 
     pub fn joined(&self) -> u32 {

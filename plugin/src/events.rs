@@ -1,0 +1,257 @@
+//! The event path. Score-P calls these for every enter and leave: a look at the location, one record, done.
+//!
+//! Each location's writer hangs on Score-P's own location object, and only one thread at a time writes events of one
+//! location (Score-P's promise), so nothing is shared and nothing is locked.
+
+use ampere_ring::EventWriter;
+use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+type GetData = unsafe extern "C" fn(*const Location, usize) -> *mut c_void;
+type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
+
+/// What hangs on a location.
+pub struct LocationData {
+    pub writer: EventWriter,
+    /// Innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
+    calling_context: AnyHandle,
+}
+
+impl LocationData {
+    pub fn new(writer: EventWriter) -> LocationData {
+        LocationData { writer, calling_context: 0 }
+    }
+}
+
+/// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
+const NO_CONTEXT: AnyHandle = 0;
+/// Deeper calling contexts lose their outermost frames.
+const DEEPEST_CONTEXT: usize = 256;
+
+static PLUGIN_ID: AtomicUsize = AtomicUsize::new(0);
+/// `SCOREP_Location_GetData`, or `no_data` when the plugin is inert: the event path needs no other test.
+static GET_DATA: AtomicPtr<()> = AtomicPtr::new(no_data as *mut ());
+static CONTEXT_REGION: AtomicPtr<()> = AtomicPtr::new(no_handle as *mut ());
+static CONTEXT_PARENT: AtomicPtr<()> = AtomicPtr::new(no_handle as *mut ());
+
+extern "C" fn no_data(_location: *const Location, _plugin_id: usize) -> *mut c_void {
+    null_mut()
+}
+
+extern "C" fn no_handle(_handle: AnyHandle) -> u32 {
+    0
+}
+
+pub fn set_plugin_id(plugin_id: usize) {
+    PLUGIN_ID.store(plugin_id, Ordering::Relaxed);
+}
+
+pub fn plugin_id() -> usize {
+    PLUGIN_ID.load(Ordering::Relaxed)
+}
+
+pub fn set_callbacks(callbacks: &Callbacks) {
+    if let Some(get_data) = callbacks.location_get_data {
+        GET_DATA.store(get_data as *mut (), Ordering::Relaxed);
+    }
+    if let (Some(region), Some(parent)) =
+        (callbacks.calling_context_handle_get_region, callbacks.calling_context_handle_get_parent)
+    {
+        CONTEXT_REGION.store(region as *mut (), Ordering::Relaxed);
+        CONTEXT_PARENT.store(parent as *mut (), Ordering::Relaxed);
+    }
+}
+
+/// From now on no event finds its writer.
+pub fn stop() {
+    GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
+}
+
+/// # Safety
+/// `location` is Score-P's, and this thread is the one that writes its events now.
+#[inline(always)]
+unsafe fn data_of<'a>(location: *mut Location) -> Option<&'a mut LocationData> {
+    // SAFETY: GET_DATA only ever holds functions of this type.
+    let get_data: GetData = unsafe { std::mem::transmute(GET_DATA.load(Ordering::Relaxed)) };
+    // SAFETY: what hangs there is what process::new_location hung there (never freed), or NULL.
+    unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_mut() }
+}
+
+unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        data.writer.enter(timestamp, region);
+    }
+}
+
+unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        data.writer.leave(timestamp, region);
+    }
+}
+
+unsafe extern "C" fn program_begin(
+    location: *mut Location,
+    timestamp: u64,
+    _program_name: AnyHandle,
+    _number_of_arguments: u32,
+    _arguments: *const AnyHandle,
+    _program_region: AnyHandle,
+    _process_id: u64,
+    _thread_id: u64,
+) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        data.writer.program_begin(timestamp);
+    }
+}
+
+unsafe extern "C" fn program_end(location: *mut Location, timestamp: u64, _status: i64, _region: AnyHandle) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        data.writer.program_end(timestamp);
+    }
+}
+
+unsafe extern "C" fn task_begin(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    metrics: *mut u64,
+    _paradigm: i32,
+    _thread_team: AnyHandle,
+    _thread_id: u32,
+    _generation_number: u32,
+    _task: AnyHandle,
+) {
+    // SAFETY: passed on.
+    unsafe { enter(location, timestamp, region, metrics) };
+}
+
+unsafe extern "C" fn task_end(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    metrics: *mut u64,
+    _paradigm: i32,
+    _thread_team: AnyHandle,
+    _thread_id: u32,
+    _generation_number: u32,
+    _task: AnyHandle,
+) {
+    // SAFETY: passed on.
+    unsafe { leave(location, timestamp, region, metrics) };
+}
+
+/// With unwinding, Score-P names the whole stack instead of the region. The stack is kept by its innermost context;
+/// the way to the new one goes up to the common ancestor and down again.
+unsafe extern "C" fn context_enter(
+    location: *mut Location,
+    timestamp: u64,
+    context: AnyHandle,
+    _previous: AnyHandle,
+    _unwind_distance: u32,
+    _metrics: *mut u64,
+) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        move_to_context(data, timestamp, context);
+    }
+}
+
+unsafe extern "C" fn context_leave(
+    location: *mut Location,
+    timestamp: u64,
+    context: AnyHandle,
+    _previous: AnyHandle,
+    _unwind_distance: u32,
+    _metrics: *mut u64,
+) {
+    // SAFETY: Score-P's promise for event callbacks.
+    if let Some(data) = unsafe { data_of(location) } {
+        move_to_context(data, timestamp, parent_of(context));
+    }
+}
+
+fn region_of(context: AnyHandle) -> u32 {
+    // SAFETY: CONTEXT_REGION only ever holds functions of this type; the context is Score-P's own.
+    unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_REGION.load(Ordering::Relaxed))(context) }
+}
+
+fn parent_of(context: AnyHandle) -> AnyHandle {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_PARENT.load(Ordering::Relaxed))(context) }
+}
+
+/// Goes from the calling context of before to `target`: up to their common ancestor, then down.
+fn move_to_context(data: &mut LocationData, timestamp: u64, target: AnyHandle) {
+    let (mut from, mut to) = (data.calling_context, target);
+    let (mut from_depth, mut to_depth) = (depth_of(from), depth_of(to));
+    let mut entered = [NO_CONTEXT; DEEPEST_CONTEXT];
+    let mut count = 0;
+    while from != to {
+        if to_depth >= from_depth {
+            entered[count % DEEPEST_CONTEXT] = to;
+            count += 1;
+            to = parent_of(to);
+            to_depth -= 1;
+        } else {
+            data.writer.leave(timestamp, region_of(from));
+            from = parent_of(from);
+            from_depth -= 1;
+        }
+    }
+    for at in (0..count).rev().take(DEEPEST_CONTEXT) {
+        data.writer.enter(timestamp, region_of(entered[at % DEEPEST_CONTEXT]));
+    }
+    data.calling_context = target;
+}
+
+fn depth_of(mut context: AnyHandle) -> usize {
+    let mut depth = 0;
+    while context != NO_CONTEXT {
+        depth += 1;
+        context = parent_of(context);
+    }
+    depth
+}
+
+/// Score-P's array is ours up to the last event that we take; a shorter one is fine.
+const TAKEN: usize = event::PROGRAM_END + 1;
+
+macro_rules! entry {
+    ($function:ident : $type:ident) => {
+        // SAFETY: Score-P casts the entry back to the type of its event, which is this one.
+        Some(unsafe { std::mem::transmute::<scorep_abi::$type, unsafe extern "C" fn()>($function) })
+    };
+}
+
+static RECORDING: [EventFunction; TAKEN] = {
+    let mut table: [EventFunction; TAKEN] = [None; TAKEN];
+    table[event::ENTER_REGION] = entry!(enter: RegionEvent);
+    table[event::EXIT_REGION] = entry!(leave: RegionEvent);
+    table[event::CALLING_CONTEXT_ENTER] = entry!(context_enter: CallingContextEvent);
+    table[event::CALLING_CONTEXT_EXIT] = entry!(context_leave: CallingContextEvent);
+    table[event::THREAD_FORK_JOIN_TASK_BEGIN] = entry!(task_begin: TaskRegionEvent);
+    table[event::THREAD_FORK_JOIN_TASK_END] = entry!(task_end: TaskRegionEvent);
+    table[event::PROGRAM_BEGIN] = entry!(program_begin: ProgramBeginEvent);
+    table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
+    table
+};
+
+/// While recording is switched off only the end counts.
+static NOT_RECORDING: [EventFunction; TAKEN] = {
+    let mut table: [EventFunction; TAKEN] = [None; TAKEN];
+    table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
+    table
+};
+
+pub fn table(recording_mode: i32) -> &'static [EventFunction] {
+    if crate::inert::is_inert() {
+        return &[];
+    }
+    if recording_mode == mode::RECORDING_ENABLED { &RECORDING } else { &NOT_RECORDING }
+}

@@ -1,0 +1,316 @@
+//! This process in its session: its definitions log, its rings, its beginning and its end.
+
+use crate::events::{self, LocationData};
+use crate::inert::{become_inert, become_inert_quietly, say};
+use crate::session_name::session_name;
+use crate::{start, strings};
+use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
+use ampere_ring::{CollectorState, Error, EventWriter, LogWriter, RingProducer, Session};
+use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
+use std::ffi::c_int;
+use std::mem::{offset_of, size_of};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
+const RING_BYTES: u64 = 1 << 20;
+/// For the main thread, which is busiest, and for GPU locations, whose events come in large batches.
+const MAIN_RING_BYTES: u64 = 4 << 20;
+/// How long the last process of a node waits for the collector to finish the trace.
+const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
+/// Environment that says which devices a process may use.
+const DEVICE_VARIABLES: [&str; 9] = [
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "SLURM_LOCALID",
+    "SLURM_PROCID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PALS_LOCAL_RANKID",
+];
+
+/// Made in `init`, never freed: events may come as long as the process lives.
+struct State {
+    session: Session,
+    /// Taken by definitions and by the beginning and the end, never by an event.
+    log: Mutex<LogWriter>,
+    callbacks: OnceLock<Callbacks>,
+    pid: u32,
+}
+
+static STATE: OnceLock<State> = OnceLock::new();
+
+impl State {
+    fn log(&self) -> MutexGuard<'_, LogWriter> {
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Appends, and lets the collector know that there is something to read.
+    fn define(&self, definition: &Definition) {
+        self.log().append(definition);
+        self.session.announce();
+    }
+}
+
+/// Joins the session; starts the collector if nobody has.
+pub fn begin() {
+    if std::env::var("AMPERE_DISABLE").is_ok_and(|v| !v.is_empty() && v != "0") {
+        return become_inert_quietly();
+    }
+    match join() {
+        Ok(state) => {
+            let _ = STATE.set(state);
+            // SAFETY: the handler is an async-signal-safe function without arguments.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        }
+        Err(why) => become_inert(&why),
+    }
+}
+
+/// A child that goes on without exec shares our rings: it must not write into them.
+extern "C" fn forked() {
+    become_inert_quietly();
+}
+
+fn join() -> Result<State, String> {
+    let session =
+        Session::open_or_create(&session_name()).map_err(|e| format!("{e}; energy is not measured"))?;
+    start::ensure_collector(&session)?;
+    let pid = std::process::id();
+    let path = session.directory().join(format!("{pid}.defs"));
+    let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
+    log.append(&Definition::Process(Process {
+        pid,
+        start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
+        host: host_name().to_owned(),
+        clocks: read_clocks(),
+        environment: DEVICE_VARIABLES
+            .iter()
+            .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
+            .collect(),
+    }));
+    session.join();
+    Ok(State { session, log: Mutex::new(log), callbacks: OnceLock::new(), pid })
+}
+
+/// The embedded host says so itself.
+fn host_name() -> &'static str {
+    // SAFETY: a constant, NUL-terminated name.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ampere_host_is_active".as_ptr()) };
+    if symbol.is_null() {
+        return "score-p";
+    }
+    // SAFETY: the embedded host exports this name with this type.
+    let active: extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
+    if active() != 0 { "embedded" } else { "score-p" }
+}
+
+fn read_clocks() -> Clocks {
+    let read = |id| {
+        let time = rustix::time::clock_gettime(id);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    Clocks {
+        tsc: ampere_ring::clock::ticks(),
+        monotonic_ns: read(rustix::time::ClockId::Monotonic),
+        monotonic_raw_ns: read(rustix::time::ClockId::MonotonicRaw),
+        realtime_ns: read(rustix::time::ClockId::Realtime),
+    }
+}
+
+/// # Safety
+/// `callbacks` points to `size` bytes that outlive the plugin.
+pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
+    let Some(state) = STATE.get() else { return };
+    let needed = offset_of!(Callbacks, region_handle_get_paradigm_type) + size_of::<usize>();
+    if callbacks.is_null() || size < needed {
+        return become_inert(&format!(
+            "this Score-P hands over {size} bytes of callbacks and {needed} are needed; energy is not measured: \
+             use Score-P 7 or later"
+        ));
+    }
+    let mut table = Callbacks::EMPTY;
+    // SAFETY: `size` bytes are readable, and no more than a table's are written.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            callbacks.cast::<u8>(),
+            (&raw mut table).cast::<u8>(),
+            size.min(size_of::<Callbacks>()),
+        );
+    }
+    let complete = table.location_get_id.is_some()
+        && table.location_get_type.is_some()
+        && table.location_get_name.is_some()
+        && table.location_set_data.is_some()
+        && table.location_get_data.is_some()
+        && table.region_handle_get_name.is_some();
+    if !complete {
+        return become_inert(
+            "this Score-P lacks callbacks that ampere needs; energy is not measured: use Score-P 7 or later",
+        );
+    }
+    events::set_callbacks(&table);
+    let _ = state.callbacks.set(table);
+}
+
+/// Calls one of Score-P's functions, if there is one, for a string.
+macro_rules! text {
+    ($callbacks:expr, $function:ident, $handle:expr) => {
+        // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string of its own.
+        $callbacks.$function.map_or_else(String::new, |f| unsafe { strings::owned(f($handle)) })
+    };
+}
+
+/// The same for a number.
+macro_rules! number {
+    ($callbacks:expr, $function:ident, $handle:expr) => {
+        // SAFETY: the handle is Score-P's own, given for this purpose.
+        $callbacks.$function.map_or(0, |f| unsafe { f($handle) })
+    };
+}
+
+/// A region becomes known. May be called with Score-P's locks held, from any thread, before `init_mpp`.
+pub fn new_definition(handle: AnyHandle, kind: c_int) {
+    if kind != handle_type::REGION {
+        return;
+    }
+    let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
+        return;
+    };
+    state.define(&Definition::Region(Region {
+        handle: RegionHandle(handle),
+        name: text!(callbacks, region_handle_get_name, handle),
+        canonical_name: text!(callbacks, region_handle_get_canonical_name, handle),
+        source_file: text!(callbacks, region_handle_get_file_name, handle),
+        begin_line: number!(callbacks, region_handle_get_begin_line, handle),
+        end_line: number!(callbacks, region_handle_get_end_line, handle),
+        region_type: number!(callbacks, region_handle_get_type, handle) as u8,
+        paradigm: number!(callbacks, region_handle_get_paradigm_type, handle) as u8,
+    }));
+}
+
+/// A location becomes known: it gets a ring, and its writer hangs on it from now on.
+pub fn new_location(location: *const Location) {
+    let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
+        return;
+    };
+    let id = number!(callbacks, location_get_id, location);
+    let kind = match number!(callbacks, location_get_type, location) {
+        location_type::CPU_THREAD => LocationKind::CpuThread,
+        location_type::GPU => LocationKind::Gpu,
+        _ => return, // metric locations have no enters and leaves
+    };
+    let ring = format!("{}.{id}.ring", state.pid);
+    let bytes = ring_bytes(id == 0 || kind == LocationKind::Gpu);
+    let producer = match make_ring(&state.session.directory().join(&ring), bytes, id) {
+        Ok(producer) => producer,
+        Err(why) => return become_inert(&format!("{why}; energy is no longer measured")),
+    };
+    let name = text!(callbacks, location_get_name, location);
+    state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
+    // Never freed: events may come as long as the process lives.
+    let data = Box::into_raw(Box::new(LocationData::new(EventWriter::new(producer))));
+    if let Some(set_data) = callbacks.location_set_data {
+        // SAFETY: the location is Score-P's, the slot is this plugin's.
+        unsafe { set_data(location, events::plugin_id(), data.cast()) };
+    }
+}
+
+fn ring_bytes(large: bool) -> u64 {
+    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(if large { MAIN_RING_BYTES } else { RING_BYTES })
+}
+
+/// Makes the ring, or a smaller one where there is no room for it.
+fn make_ring(path: &std::path::Path, bytes: u64, id: u32) -> Result<RingProducer, Error> {
+    let mut records = bytes / 16;
+    loop {
+        match RingProducer::create(path, records, id) {
+            Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 2,
+            Ok(ring) => {
+                if ring.capacity_records() < bytes / 16 {
+                    say(&format!(
+                        "{} has room for a ring of {} records only, not {}: more events may be suppressed",
+                        path.display(),
+                        ring.capacity_records(),
+                        bytes / 16
+                    ));
+                }
+                return Ok(ring);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// MPI is up (or there is none): who we are in the job can be asked now, and not before.
+pub fn rank_is_known() {
+    let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
+        return;
+    };
+    let (Some(rank), Some(size)) = (callbacks.ipc_get_rank, callbacks.ipc_get_size) else { return };
+    // SAFETY: allowed since init_mpp.
+    let (rank, size) = unsafe { (rank(), size()) };
+    state.define(&Definition::Rank { rank: rank.max(0) as u32, size: size.max(1) as u32 });
+}
+
+/// The measurement is over. The last process of the node stays until the trace is written, but not for ever.
+pub fn end() {
+    let Some(state) = STATE.get() else { return };
+    events::stop();
+    let left_out = state.log().left_out();
+    state.define(&Definition::Finished { left_out });
+    let others = state.session.leave();
+    if others > 0 || state.session.is_waited_for() {
+        return;
+    }
+    let limit = std::env::var("AMPERE_FINALIZE_TIMEOUT")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .map_or(FINALIZE_LIMIT, Duration::from_secs);
+    wait_for_collector(&state.session, limit);
+}
+
+fn wait_for_collector(session: &Session, limit: Duration) {
+    let output = session.output().unwrap_or_default();
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        match session.collector_state() {
+            CollectorState::Finished => {
+                return say(&format!("energy summary in {}", output.join("summary.txt").display()));
+            }
+            CollectorState::Failed => {
+                let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
+                return say(&format!("the collector failed: {}", why.trim()));
+            }
+            _ if !session.collector_is_alive() => {
+                // It may have finished between the two looks.
+                if session.collector_state() != CollectorState::Finished {
+                    return say(&format!(
+                        "the collector ended before its time; what is left is in {} and {}",
+                        session.directory().display(),
+                        output.display()
+                    ));
+                }
+            }
+            _ => {}
+        }
+        if begun.elapsed() > limit {
+            return say(&format!(
+                "the collector is still writing to {} after {} s; not waiting any longer",
+                output.display(),
+                limit.as_secs()
+            ));
+        }
+        if !told && begun.elapsed() > Duration::from_secs(2) {
+            told = true;
+            say(&format!("waiting for the collector to finish, {} s at most", limit.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

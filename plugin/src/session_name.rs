@@ -1,0 +1,36 @@
+//! Which session a process belongs to: the same for all processes of a job on a node, another for any other job.
+
+use ampere_ring::process;
+
+/// Variables that name a job, by launcher, the most specific first. Several are joined.
+const LAUNCHERS: [&[&str]; 6] = [
+    &["PMIX_NAMESPACE"],
+    &["OMPI_MCA_ess_base_jobid"],
+    &["FLUX_JOB_ID"],
+    &["PALS_APID"],
+    &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    &["PMI_JOBID"],
+];
+
+/// A file name.
+pub fn session_name() -> String {
+    if let Ok(name) = std::env::var("AMPERE_SESSION") {
+        return sanitise(&name);
+    }
+    for variables in LAUNCHERS {
+        let values: Option<Vec<String>> = variables.iter().map(|name| std::env::var(name).ok()).collect();
+        if let Some(values) = values {
+            return sanitise(&format!("{}-{}", variables[0].to_ascii_lowercase(), values.join(".")));
+        }
+    }
+    // MPICH's mpiexec names no job, but has one proxy per node, whose children the ranks are.
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
+    let leader = if std::env::var_os("PMI_RANK").is_some() { parent } else { std::process::id() };
+    format!("pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
+}
+
+fn sanitise(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let name: String = name.chars().take(120).map(allowed).collect();
+    format!("s-{name}") // never "", "." or ".."
+}
