@@ -65,9 +65,14 @@ pub struct Otf2Error {
 }
 
 impl Otf2Error {
-    /// OTF2's name for it, such as `ENOSPC` or `INVALID_ARGUMENT`.
+    /// OTF2's name for it, such as `INVALID_ARGUMENT`. For an error of the operating system that is its number.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The operating system's number, such as `ENOSPC`'s 28, if it was its error.
+    pub fn os_error(&self) -> Option<i32> {
+        self.name.parse().ok()
     }
 
     /// Whether OTF2 refused an argument before it changed anything.
@@ -78,7 +83,10 @@ impl Otf2Error {
 
 impl fmt::Display for Otf2Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (OTF2 {})", self.text, self.name)
+        match self.os_error() {
+            Some(number) => write!(f, "{} (os error {number})", self.text),
+            None => write!(f, "{} (OTF2 {})", self.text, self.name),
+        }
     }
 }
 

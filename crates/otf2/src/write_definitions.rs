@@ -8,9 +8,15 @@ use crate::table::{Reference, Table};
 use std::collections::HashMap;
 use std::ffi::CString;
 
-impl From<Otf2Error> for Error {
-    fn from(source: Otf2Error) -> Error {
-        Error::Otf2 { doing: "write the definitions".into(), source }
+/// Why definitions were not written. Which file it was, the caller knows.
+pub(crate) enum Failure {
+    Otf2(Otf2Error),
+    Other(Error),
+}
+
+impl From<Otf2Error> for Failure {
+    fn from(error: Otf2Error) -> Failure {
+        Failure::Otf2(error)
     }
 }
 
@@ -21,7 +27,7 @@ struct Strings<'a> {
 }
 
 impl Strings<'_> {
-    fn of(&mut self, text: &str) -> Result<u32, Error> {
+    fn of(&mut self, text: &str) -> Result<u32, Otf2Error> {
         if let Some(&number) = self.numbers.get(text) {
             return Ok(number);
         }
@@ -33,11 +39,11 @@ impl Strings<'_> {
         Ok(number)
     }
 
-    fn of_option(&mut self, text: Option<&str>) -> Result<u32, Error> {
+    fn of_option(&mut self, text: Option<&str>) -> Result<u32, Otf2Error> {
         text.map_or(Ok(UNDEFINED_U32), |text| self.of(text))
     }
 
-    fn of_property(&mut self, property: &Property) -> Result<(u32, Value), Error> {
+    fn of_property(&mut self, property: &Property) -> Result<(u32, Value), Otf2Error> {
         let name = self.of(&property.name)?;
         let value = match &property.value {
             PropertyValue::String(text) => Value::String(self.of(text)?),
@@ -54,7 +60,7 @@ pub(crate) fn write(
     definitions: &Definitions,
     written: impl Fn(u64) -> Option<u64>,
     writer: &GlobalDefWriter,
-) -> Result<(), Error> {
+) -> Result<(), Otf2Error> {
     let mut strings = Strings { writer, numbers: HashMap::new() };
     // Some tools take string 0 for the empty one.
     strings.of("")?;
@@ -112,7 +118,7 @@ fn places(
     written: impl Fn(u64) -> Option<u64>,
     writer: &GlobalDefWriter,
     strings: &mut Strings<'_>,
-) -> Result<(), Error> {
+) -> Result<(), Otf2Error> {
     for (own, node) in definitions.system_tree_nodes.iter() {
         let (name, class) = (strings.of(&node.name)?, strings.of(&node.class_name)?);
         writer.system_tree_node(own.0, name, class, node.parent.map_or(UNDEFINED_U32, |parent| parent.0))?;
@@ -151,7 +157,7 @@ fn metrics(
     definitions: &Definitions,
     writer: &GlobalDefWriter,
     strings: &mut Strings<'_>,
-) -> Result<(), Error> {
+) -> Result<(), Otf2Error> {
     for (own, member) in definitions.metric_members.iter() {
         let name = strings.of(&member.name)?;
         let description = strings.of(&member.description)?;

@@ -5,31 +5,42 @@ use crate::call::{Doing, c_path};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
 use crate::table::{LocationRef, RegionRef};
-use crate::write_definitions;
+use crate::write_definitions::{self, Failure};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// What all archives are called that are written here: `traces.otf2`, `traces.def`, `traces/`.
 const NAME: &str = "traces";
 
-/// Bytes of events that are kept for each open location before they are written, and the size of the pieces in the
-/// file, which readers keep two or three of for each location: OTF2's smallest.
+/// Bytes of the pieces in which OTF2 writes events, and which readers keep two or three of for each location: OTF2's
+/// smallest. It divides OTF2_FILE_BUFFER, so that OTF2's buffer is full with a whole piece, that is within an event and
+/// not when the file is closed: there, OTF2 would go on with freed memory if the disk is full.
 const CHUNK_EVENTS: u64 = 256 * 1024;
 
-/// Bytes of definitions that are kept before they are written.
-const CHUNK_DEFINITIONS: u64 = 4 * 1024 * 1024;
+/// Bytes of definitions that are kept before they are written. Pieces as large as OTF2_FILE_BUFFER would overtake what
+/// is in that buffer.
+const CHUNK_DEFINITIONS: u64 = 2 * 1024 * 1024;
+
+/// Bytes that OTF2 collects for each file before it calls the operating system.
+const OTF2_FILE_BUFFER: u64 = 4 * 1024 * 1024;
+
+const _: () = assert!(OTF2_FILE_BUFFER.is_multiple_of(CHUNK_EVENTS) && CHUNK_DEFINITIONS < OTF2_FILE_BUFFER);
 
 /// An archive that is being written: any number of event writers, then [`finish`](ArchiveWriter::finish).
 ///
 /// Only `finish` leaves an anchor file (`traces.otf2`), and only when everything was written: an archive that has one is
-/// complete, and one that has none is not readable with OTF2. Memory: 256 KiB for each event writer that is open.
-/// For one thread: to write from several, use one archive for each.
+/// complete, and one that has none is not readable with OTF2. Memory: 256 KiB for each event writer that is open, and
+/// another 4 MiB for those that have written more than that. An archive that is not finished is not closed either, and the
+/// memory that OTF2 has for it, some kilobytes, is lost.
+///
+/// For one thread: to write from several, use one archive for each. Event files know nothing of their archive: those of
+/// another one, `traces/N.evt`, can be moved here before `finish`, whose definitions then name their locations.
 pub struct ArchiveWriter {
-    archive: Option<Archive>,
+    archive: Archive,
     directory: PathBuf,
     locations: RefCell<BTreeMap<u64, Written>>,
 }
@@ -59,7 +70,7 @@ impl ArchiveWriter {
         let archive = Archive::create(&c_path(directory)?, &c_text(NAME), CHUNK_EVENTS, CHUNK_DEFINITIONS)
             .doing(|| format!("begin an archive in {}", directory.display()))?;
         Ok(ArchiveWriter {
-            archive: Some(archive),
+            archive,
             directory: directory.to_owned(),
             locations: RefCell::new(BTreeMap::new()),
         })
@@ -67,17 +78,17 @@ impl ArchiveWriter {
 
     /// Names the program that writes, with its version.
     pub fn set_creator(&self, text: &str) -> Result<(), Error> {
-        self.archive().set_creator(&c_text(text)).doing(|| "set the creator".into())
+        self.archive.set_creator(&c_text(text)).doing(|| "set the creator".into())
     }
 
     /// Names the machine that was measured.
     pub fn set_machine_name(&self, text: &str) -> Result<(), Error> {
-        self.archive().set_machine_name(&c_text(text)).doing(|| "set the machine name".into())
+        self.archive.set_machine_name(&c_text(text)).doing(|| "set the machine name".into())
     }
 
     /// Says what was measured.
     pub fn set_description(&self, text: &str) -> Result<(), Error> {
-        self.archive().set_description(&c_text(text)).doing(|| "set the description".into())
+        self.archive.set_description(&c_text(text)).doing(|| "set the description".into())
     }
 
     /// The writer of one location's events. Several may be open at once.
@@ -89,7 +100,7 @@ impl ArchiveWriter {
             return Err(Error::LocationTaken(location));
         }
         let writer = self
-            .archive()
+            .archive
             .event_writer(location.0)
             .doing(|| format!("write location {location} in {}", self.directory.display()))?;
         self.locations.borrow_mut().insert(location.0, Written::Open);
@@ -101,18 +112,21 @@ impl ArchiveWriter {
     /// # Errors
     /// [`Error::Definitions`] if they contradict themselves or lack a location that has been written. If any event writer
     /// failed, its error again. After an error there is no anchor file.
-    pub fn finish(mut self, definitions: &Definitions) -> Result<(), Error> {
-        let Some(archive) = self.archive.take() else { return Ok(()) };
-        let written = self.write_definitions(&archive, definitions);
-        let closed = archive.close().doing(|| format!("write {}", self.anchor().display()));
-        let result = written.and(closed);
-        if result.is_err() {
-            self.remove_anchor();
+    pub fn finish(self, definitions: &Definitions) -> Result<(), Error> {
+        self.write_definitions(definitions)?;
+        let anchor = self.directory.join("traces.otf2");
+        let closed = self.archive.close().doing(|| format!("write {}", anchor.display()));
+        if closed.is_err() {
+            // Perhaps a part of it was written. If it cannot be removed, at least it must not look complete.
+            let removed = fs::remove_file(&anchor);
+            if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+                let _ = fs::write(&anchor, b"");
+            }
         }
-        result
+        closed
     }
 
-    fn write_definitions(&self, archive: &Archive, definitions: &Definitions) -> Result<(), Error> {
+    fn write_definitions(&self, definitions: &Definitions) -> Result<(), Error> {
         write_definitions::validate(definitions)?;
         let locations = self.locations.borrow();
         for (&location, written) in locations.iter() {
@@ -123,34 +137,50 @@ impl ArchiveWriter {
                 return Err(Error::Definitions(format!("location {location} has events and is not defined")));
             }
         }
-        archive.close_event_files().doing(|| "close the event files".into())?;
-        archive
+        self.archive.close_event_files().doing(|| "close the event files".into())?;
+        self.archive
             .write_local_definitions(locations.keys().copied())
             .doing(|| format!("write the local definitions in {}", self.directory.join(NAME).display()))?;
         let events = |location| match locations.get(&location) {
             Some(Written::Closed { events }) => Some(*events),
             _ => None,
         };
-        archive.write_global_definitions(|writer| write_definitions::write(definitions, events, writer))
+        self.archive
+            .write_global_definitions(|writer| {
+                write_definitions::write(definitions, events, writer)?;
+                self.probe()
+            })
+            .map_err(|failure| match failure {
+                Failure::Otf2(source) => {
+                    let path = self.directory.join("traces.def");
+                    Error::Otf2 { doing: format!("write {}", path.display()), source }
+                }
+                Failure::Other(error) => error,
+            })
     }
 
-    fn archive(&self) -> &Archive {
-        self.archive.as_ref().expect("only finish and drop take it, and both end the life of self")
-    }
-
-    fn anchor(&self) -> PathBuf {
-        self.directory.join("traces.otf2")
-    }
-
-    /// OTF2 writes the anchor file whenever an archive is closed, also one that it failed to write.
-    fn remove_anchor(&self) {
-        match fs::remove_file(self.anchor()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // It cannot be removed; then at least it must not look complete.
-                let _ = fs::write(self.anchor(), b"");
-            }
-            _ => {}
+    /// Makes sure that the rest of the definitions can be written, where some have been already: OTF2 crashes if the disk
+    /// is full when it closes a file of more than one buffer. A file of the size that the definitions may have is written
+    /// beside them and removed again. (What someone else writes just then cannot be helped.)
+    fn probe(&self) -> Result<(), Failure> {
+        let definitions = self.directory.join("traces.def");
+        // Nothing is there yet if all of it fits into OTF2's buffer.
+        let written = definitions.metadata().map_or(0, |metadata| metadata.len());
+        if written == 0 {
+            return Ok(());
         }
+        let path = self.directory.join(NAME).join("room.tmp");
+        let result = fs::File::create_new(&path).and_then(|mut file| {
+            let zeros = vec![0; 1 << 20];
+            for _ in 0..(written + 2 * OTF2_FILE_BUFFER).div_ceil(1 << 20) {
+                file.write_all(&zeros)?;
+            }
+            file.sync_all()
+        });
+        let _ = fs::remove_file(&path);
+        result.map_err(|source| {
+            Failure::Other(Error::Io { doing: "write the definitions", path: definitions, source })
+        })
     }
 
     fn doing(&self, location: u64) -> String {
@@ -158,19 +188,9 @@ impl ArchiveWriter {
     }
 }
 
-impl Drop for ArchiveWriter {
-    /// An archive that was not finished is left without an anchor file.
-    fn drop(&mut self) {
-        if let Some(archive) = self.archive.take() {
-            drop(archive);
-            self.remove_anchor();
-        }
-    }
-}
-
 /// The events of one location, in the order of time.
 ///
-/// After a failure to write (a full disk, say) the file is closed, and every further call returns that first error.
+/// After a failure to write (a full disk, say) every further call returns that first error.
 pub struct EventWriter<'a> {
     writer: RawEventWriter<'a>,
     location: LocationRef,
@@ -254,8 +274,7 @@ impl EventWriter<'_> {
         result
     }
 
-    /// Ends the writer, except after a refused argument, which changes nothing: OTF2 would write the same chunk again
-    /// with every event after a failure.
+    /// Gives the writer up, except after a refused argument, which changes nothing.
     #[cold]
     fn fail(&mut self, error: Otf2Error) -> Error {
         let mut locations = self.archive.locations.borrow_mut();
@@ -263,7 +282,7 @@ impl EventWriter<'_> {
             Some(Written::Failed(first)) => first.clone(),
             _ if error.is_refusal() => error,
             _ => {
-                let _ = self.writer.close();
+                self.writer.abandon();
                 locations.insert(self.location.0, Written::Failed(error.clone()));
                 error
             }

@@ -174,7 +174,7 @@ fn a_long_event_file_cut_anywhere() {
         for (i, (time, event)) in own.iter().enumerate() {
             let i = i as u64;
             let region = RegionRef((i / 2 % 3) as u32);
-            let enter = i % 2 == 0;
+            let enter = i.is_multiple_of(2);
             assert_eq!(*time, 10 + 100 * (i / 2) + if enter { 0 } else { 50 });
             assert_eq!(*event, if enter { Event::Enter(region) } else { Event::Leave(region) });
         }

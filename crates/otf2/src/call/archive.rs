@@ -1,5 +1,6 @@
 //! Handles of the C library for writing: the archive, and the event writer of one location.
 
+use super::global_def_writer::GlobalDefWriter;
 use super::{capture_messages, check, failure, forget_message, memory, take_message};
 use crate::definitions::MetricValue;
 use crate::error::Otf2Error;
@@ -9,6 +10,10 @@ use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
 /// An archive that is being written. Not to be shared between threads: no locking callbacks are set.
+///
+/// Two of OTF2's habits decide what happens in the end. Closing an archive writes its anchor file, whether it is complete
+/// or not. And a failed write of events leaves a freed buffer behind, which OTF2 uses when it closes the file. So only a
+/// complete archive is closed ([`close`](Archive::close)); any other is left to itself, with the memory that it has.
 pub(crate) struct Archive {
     handle: NonNull<sys::OTF2_Archive>,
 }
@@ -83,6 +88,7 @@ impl Archive {
         &self,
         locations: impl Iterator<Item = u64>,
     ) -> Result<(), Otf2Error> {
+        forget_message();
         let archive = self.handle.as_ptr();
         // SAFETY: the handle is open; each writer is closed once, right after it was opened and found not to be null.
         unsafe {
@@ -92,16 +98,16 @@ impl Archive {
                 if writer.is_null() {
                     return Err(failure(sys::OTF2_ERROR_INVALID_CALL));
                 }
-                check(sys::OTF2_Archive_CloseDefWriter(archive, writer))?;
+                check_written(sys::OTF2_Archive_CloseDefWriter(archive, writer))?;
             }
             check(sys::OTF2_Archive_CloseDefFiles(archive))
         }
     }
 
-    /// Runs `write` with a writer of the global definitions and closes that.
+    /// Runs `write` with a writer of the global definitions and closes that, unless it failed.
     pub(crate) fn write_global_definitions<E: From<Otf2Error>>(
         &self,
-        write: impl FnOnce(&super::global_def_writer::GlobalDefWriter) -> Result<(), E>,
+        write: impl FnOnce(&GlobalDefWriter) -> Result<(), E>,
     ) -> Result<(), E> {
         forget_message();
         let archive = self.handle.as_ptr();
@@ -110,31 +116,25 @@ impl Archive {
         let Some(handle) = NonNull::new(handle) else {
             return Err(failure(sys::OTF2_ERROR_INVALID_CALL).into());
         };
-        let written = write(&super::global_def_writer::GlobalDefWriter::new(handle));
+        write(&GlobalDefWriter::new(handle))?;
         // SAFETY: the writer belongs to this archive, and `write` had it by reference only, so that it is not used again.
-        let closed = check(unsafe { sys::OTF2_Archive_CloseGlobalDefWriter(archive, handle.as_ptr()) });
-        written.and(closed.map_err(E::from))
+        let code = unsafe { sys::OTF2_Archive_CloseGlobalDefWriter(archive, handle.as_ptr()) };
+        check_written(code).map_err(E::from)
     }
 
-    /// Writes the anchor file and gives everything back. OTF2 itself ignores a failure to write the anchor file and only
-    /// reports it; here it is an error.
+    /// Writes the anchor file and gives everything back. To be called only when all else was written.
     pub(crate) fn close(self) -> Result<(), Otf2Error> {
         forget_message();
         // SAFETY: self is gone afterwards, and with it every borrow, so that the handle is not used again.
-        let code = unsafe { sys::OTF2_Archive_Close(self.handle.as_ptr()) };
-        std::mem::forget(self);
-        match take_message() {
-            Some(error) => Err(error),
-            None => check(code),
-        }
+        check_written(unsafe { sys::OTF2_Archive_Close(self.handle.as_ptr()) })
     }
 }
 
-impl Drop for Archive {
-    fn drop(&mut self) {
-        // SAFETY: as in close, which does not come here.
-        unsafe { sys::OTF2_Archive_Close(self.handle.as_ptr()) };
-        forget_message();
+/// The result of a call that closes a file. That the last bytes could not be written is often only in a message.
+fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
+    match take_message() {
+        Some(error) => Err(error),
+        None => check(code),
     }
 }
 
@@ -216,7 +216,12 @@ impl RawEventWriter<'_> {
         self.handle.is_null()
     }
 
-    /// Writes what is left and closes the file. Closing again does nothing.
+    /// Gives the writer up after a failure. OTF2 would use freed memory if it were to close it.
+    pub(crate) fn abandon(&mut self) {
+        self.handle = null_mut();
+    }
+
+    /// Writes what is left and closes the file. Closing again, or what was given up, does nothing.
     pub(crate) fn close(&mut self) -> Result<(), Otf2Error> {
         let handle = std::mem::replace(&mut self.handle, null_mut());
         if handle.is_null() {
@@ -225,11 +230,6 @@ impl RawEventWriter<'_> {
         forget_message();
         // SAFETY: the archive is open as long as the lifetime lasts, the writer is one of its open writers, since there
         // is one RawEventWriter for each and it was not null; it is null from here on.
-        let code = unsafe { sys::OTF2_Archive_CloseEvtWriter(self.archive.as_ptr(), handle) };
-        // A full disk may show only when the file is closed, and then only in a message.
-        match take_message() {
-            Some(error) => Err(error),
-            None => check(code),
-        }
+        check_written(unsafe { sys::OTF2_Archive_CloseEvtWriter(self.archive.as_ptr(), handle) })
     }
 }

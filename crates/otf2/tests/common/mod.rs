@@ -85,13 +85,13 @@ pub fn read(directory: &Path) -> (Trace, Collect, ReadReport) {
 
 /// Two CPU locations and a GPU stream with a metric.
 pub fn definitions() -> Definitions {
-    let mut d = Definitions::default();
-    d.clock = ClockProperties {
+    let clock = ClockProperties {
         timer_resolution: 1_000_000_000,
         global_offset: 5,
         trace_length: 1_000_000,
         realtime_timestamp: Some(1_700_000_000_000_000_000),
     };
+    let mut d = Definitions { clock, ..Definitions::default() };
     d.paradigms.push(Paradigm {
         paradigm: ParadigmType::Mpi,
         name: "MPI".into(),
