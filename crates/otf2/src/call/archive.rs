@@ -1,0 +1,235 @@
+//! Handles of the C library for writing: the archive, and the event writer of one location.
+
+use super::global_def_writer::GlobalDefWriter;
+use super::{capture_messages, check, failure, forget_message, memory, take_message};
+use crate::definitions::MetricValue;
+use crate::error::Otf2Error;
+use otf2_sys as sys;
+use std::ffi::CStr;
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+/// An archive that is being written. Not to be shared between threads: no locking callbacks are set.
+///
+/// Two of OTF2's habits decide what happens in the end. Closing an archive writes its anchor file, whether it is complete
+/// or not. And a failed write of events leaves a freed buffer behind, which OTF2 uses when it closes the file. So only a
+/// complete archive is closed ([`close`](Archive::close)); any other is left to itself, with the memory that it has.
+pub(crate) struct Archive {
+    handle: NonNull<sys::OTF2_Archive>,
+}
+
+impl Archive {
+    /// Creates `directory` unless it exists, and the directory `name` within it, which must not exist.
+    pub(crate) fn create(
+        directory: &CStr,
+        name: &CStr,
+        chunk_events: u64,
+        chunk_defs: u64,
+    ) -> Result<Archive, Otf2Error> {
+        capture_messages();
+        // SAFETY: both strings live during the call, which copies them.
+        let handle = unsafe {
+            sys::OTF2_Archive_Open(
+                directory.as_ptr(),
+                name.as_ptr(),
+                sys::OTF2_FILEMODE_WRITE as sys::OTF2_FileMode,
+                chunk_events,
+                chunk_defs,
+                sys::OTF2_SUBSTRATE_POSIX as sys::OTF2_FileSubstrate,
+                sys::OTF2_COMPRESSION_NONE as sys::OTF2_Compression,
+            )
+        };
+        let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_CALL))?;
+        let archive = handle.as_ptr();
+        // Closing writes an anchor file, perhaps over that of another archive: a handle that failed here is given up.
+        // SAFETY: the handle is the one just opened; the two callback tables are statics and outlive it.
+        unsafe {
+            check(sys::OTF2_Archive_SetFlushCallbacks(archive, &memory::FLUSH, null_mut()))?;
+            check(sys::OTF2_Archive_SetMemoryCallbacks(archive, &memory::MEMORY, null_mut()))?;
+            check(sys::OTF2_Archive_SetSerialCollectiveCallbacks(archive))?;
+            check(sys::OTF2_Archive_OpenEvtFiles(archive))?;
+        }
+        Ok(Archive { handle })
+    }
+
+    pub(crate) fn set_creator(&self, text: &CStr) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is open until close, which takes self; the text is copied.
+        check(unsafe { sys::OTF2_Archive_SetCreator(self.handle.as_ptr(), text.as_ptr()) })
+    }
+
+    pub(crate) fn set_machine_name(&self, text: &CStr) -> Result<(), Otf2Error> {
+        // SAFETY: as in set_creator.
+        check(unsafe { sys::OTF2_Archive_SetMachineName(self.handle.as_ptr(), text.as_ptr()) })
+    }
+
+    pub(crate) fn set_description(&self, text: &CStr) -> Result<(), Otf2Error> {
+        // SAFETY: as in set_creator.
+        check(unsafe { sys::OTF2_Archive_SetDescription(self.handle.as_ptr(), text.as_ptr()) })
+    }
+
+    /// To be called once for each location: a second call would return the same writer.
+    pub(crate) fn event_writer(&self, location: u64) -> Result<RawEventWriter<'_>, Otf2Error> {
+        forget_message();
+        // SAFETY: the handle is open until close, which takes self and thereby waits for the borrow in the result.
+        let handle = unsafe { sys::OTF2_Archive_GetEvtWriter(self.handle.as_ptr(), location) };
+        match handle.is_null() {
+            true => Err(failure(sys::OTF2_ERROR_INVALID_CALL)),
+            false => Ok(RawEventWriter { handle, archive: self.handle, lifetime: PhantomData }),
+        }
+    }
+
+    pub(crate) fn close_event_files(&self) -> Result<(), Otf2Error> {
+        // SAFETY: as in set_creator.
+        check(unsafe { sys::OTF2_Archive_CloseEvtFiles(self.handle.as_ptr()) })
+    }
+
+    /// Writes a local definition file without definitions for each location: OTF2's tools expect one.
+    pub(crate) fn write_local_definitions(
+        &self,
+        locations: impl Iterator<Item = u64>,
+    ) -> Result<(), Otf2Error> {
+        forget_message();
+        let archive = self.handle.as_ptr();
+        // SAFETY: the handle is open; each writer is closed once, right after it was opened and found not to be null.
+        unsafe {
+            check(sys::OTF2_Archive_OpenDefFiles(archive))?;
+            for location in locations {
+                let writer = sys::OTF2_Archive_GetDefWriter(archive, location);
+                if writer.is_null() {
+                    return Err(failure(sys::OTF2_ERROR_INVALID_CALL));
+                }
+                check_written(sys::OTF2_Archive_CloseDefWriter(archive, writer))?;
+            }
+            check(sys::OTF2_Archive_CloseDefFiles(archive))
+        }
+    }
+
+    /// Runs `write` with a writer of the global definitions and closes that, unless it failed.
+    pub(crate) fn write_global_definitions<E: From<Otf2Error>>(
+        &self,
+        write: impl FnOnce(&GlobalDefWriter) -> Result<(), E>,
+    ) -> Result<(), E> {
+        forget_message();
+        let archive = self.handle.as_ptr();
+        // SAFETY: the handle is open until close, which takes self.
+        let handle = unsafe { sys::OTF2_Archive_GetGlobalDefWriter(archive) };
+        let Some(handle) = NonNull::new(handle) else {
+            return Err(failure(sys::OTF2_ERROR_INVALID_CALL).into());
+        };
+        write(&GlobalDefWriter::new(handle))?;
+        // SAFETY: the writer belongs to this archive, and `write` had it by reference only, so that it is not used again.
+        let code = unsafe { sys::OTF2_Archive_CloseGlobalDefWriter(archive, handle.as_ptr()) };
+        check_written(code).map_err(E::from)
+    }
+
+    /// Writes the anchor file and gives everything back. To be called only when all else was written.
+    pub(crate) fn close(self) -> Result<(), Otf2Error> {
+        forget_message();
+        // SAFETY: self is gone afterwards, and with it every borrow, so that the handle is not used again.
+        check_written(unsafe { sys::OTF2_Archive_Close(self.handle.as_ptr()) })
+    }
+}
+
+/// The result of a call that closes a file. That the last bytes could not be written is often only in a message.
+fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
+    match take_message() {
+        Some(error) => Err(error),
+        None => check(code),
+    }
+}
+
+/// OTF2's writer of one location's events. Closed, its handle is null, which OTF2 answers with an error.
+pub(crate) struct RawEventWriter<'a> {
+    handle: *mut sys::OTF2_EvtWriter,
+    archive: NonNull<sys::OTF2_Archive>,
+    lifetime: PhantomData<&'a Archive>,
+}
+
+impl RawEventWriter<'_> {
+    #[inline]
+    pub(crate) fn enter(&mut self, time: u64, region: u32) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is null or belongs to the archive, which is open as long as the lifetime lasts.
+        check(unsafe { sys::OTF2_EvtWriter_Enter(self.handle, null_mut(), time, region) })
+    }
+
+    #[inline]
+    pub(crate) fn leave(&mut self, time: u64, region: u32) -> Result<(), Otf2Error> {
+        // SAFETY: as in enter.
+        check(unsafe { sys::OTF2_EvtWriter_Leave(self.handle, null_mut(), time, region) })
+    }
+
+    /// At most 255 values.
+    pub(crate) fn metric(&mut self, time: u64, metric: u32, values: &[MetricValue]) -> Result<(), Otf2Error> {
+        const FEW: usize = 8;
+        if values.len() <= FEW {
+            self.metric_of::<FEW>(time, metric, values)
+        } else {
+            self.metric_of::<255>(time, metric, values)
+        }
+    }
+
+    /// OTF2 wants types and values apart. `N` is at least the number of values and at most 255.
+    fn metric_of<const N: usize>(
+        &mut self,
+        time: u64,
+        metric: u32,
+        values: &[MetricValue],
+    ) -> Result<(), Otf2Error> {
+        let mut types = [0_u8; N];
+        let mut raw = [sys::OTF2_MetricValue { unsigned_int: 0 }; N];
+        for ((value, kind), raw) in values.iter().zip(&mut types).zip(&mut raw) {
+            (*kind, *raw) = match *value {
+                MetricValue::U64(unsigned_int) => {
+                    (sys::OTF2_TYPE_UINT64 as u8, sys::OTF2_MetricValue { unsigned_int })
+                }
+                MetricValue::I64(signed_int) => {
+                    (sys::OTF2_TYPE_INT64 as u8, sys::OTF2_MetricValue { signed_int })
+                }
+                MetricValue::F64(floating_point) => {
+                    (sys::OTF2_TYPE_DOUBLE as u8, sys::OTF2_MetricValue { floating_point })
+                }
+            };
+        }
+        let count = values.len().min(N) as u8;
+        // SAFETY: as in enter; both arrays have at least `count` elements, all of them initialised, and are only read.
+        check(unsafe {
+            sys::OTF2_EvtWriter_Metric(
+                self.handle,
+                null_mut(),
+                time,
+                metric,
+                count,
+                types.as_ptr(),
+                raw.as_ptr(),
+            )
+        })
+    }
+
+    pub(crate) fn number_of_events(&self) -> Result<u64, Otf2Error> {
+        let mut number = 0;
+        // SAFETY: as in enter; the number outlives the call.
+        check(unsafe { sys::OTF2_EvtWriter_GetNumberOfEvents(self.handle, &mut number) })?;
+        Ok(number)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.handle.is_null()
+    }
+
+    /// Gives the writer up after a failure. OTF2 would use freed memory if it were to close it.
+    pub(crate) fn abandon(&mut self) {
+        self.handle = null_mut();
+    }
+
+    /// Writes what is left and closes the file. Closing again, or what was given up, does nothing.
+    pub(crate) fn close(&mut self) -> Result<(), Otf2Error> {
+        let handle = std::mem::replace(&mut self.handle, null_mut());
+        if handle.is_null() {
+            return Ok(());
+        }
+        forget_message();
+        // SAFETY: the archive is open as long as the lifetime lasts, the writer is one of its open writers, since there
+        // is one RawEventWriter for each and it was not null; it is null from here on.
+        check_written(unsafe { sys::OTF2_Archive_CloseEvtWriter(self.archive.as_ptr(), handle) })
+    }
+}

@@ -1,0 +1,137 @@
+//! The calls into the C library. All of this crate's unsafe code is in this folder; what it hands out is safe.
+//!
+//! Errors: OTF2 prints its messages to stderr unless a callback takes them. Ours keeps the first message of the thread,
+//! and the wrappers here turn it into an [`Otf2Error`]. The registration is OTF2's and holds for the whole process.
+//!
+//! Panics: no callback here runs code of the user, and none can panic except by running out of memory, which aborts.
+
+use crate::error::{Error, Otf2Error};
+use otf2_sys as sys;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Once;
+
+pub(crate) mod archive;
+pub(crate) mod global_def_reader;
+pub(crate) mod global_def_writer;
+mod memory;
+pub(crate) mod other_events;
+pub(crate) mod reader;
+
+pub(crate) const SUCCESS: sys::OTF2_ErrorCode = sys::OTF2_SUCCESS;
+pub(crate) const OUT_OF_FILES: sys::OTF2_ErrorCode = sys::OTF2_ERROR_EMFILE;
+
+/// OTF2's values for "no reference".
+pub(crate) const UNDEFINED_U32: u32 = u32::MAX;
+pub(crate) const UNDEFINED_U64: u64 = u64::MAX;
+
+thread_local! {
+    /// The first message since it was last taken.
+    static FIRST: RefCell<Option<(sys::OTF2_ErrorCode, String)>> = const { RefCell::new(None) };
+}
+
+/// Takes over OTF2's messages. To be called before anything that can fail.
+pub(crate) fn capture_messages() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: on_message has the type that OTF2 wants, is never unloaded, and uses no user data.
+        unsafe { sys::OTF2_Error_RegisterCallback(Some(on_message), std::ptr::null_mut()) };
+    });
+    forget_message();
+}
+
+// The type of the last argument differs between processors; bindgen names it so in the callback's type. Here it is only
+// handed on to vsnprintf, which bindgen gives the same type.
+#[cfg(target_arch = "x86_64")]
+type VaList = *mut sys::__va_list_tag;
+#[cfg(not(target_arch = "x86_64"))]
+type VaList = sys::va_list;
+
+unsafe extern "C" fn on_message(
+    _user_data: *mut c_void,
+    _file: *const c_char,
+    _line: u64,
+    _function: *const c_char,
+    code: sys::OTF2_ErrorCode,
+    format: *const c_char,
+    arguments: VaList,
+) -> sys::OTF2_ErrorCode {
+    // Negative codes are warnings and notes of deprecation.
+    if code <= SUCCESS {
+        return code;
+    }
+    let _ = FIRST.try_with(|first| {
+        let Ok(mut first) = first.try_borrow_mut() else { return };
+        if first.is_some() {
+            return;
+        }
+        let mut text = [0_u8; 512];
+        if !format.is_null() {
+            // SAFETY: format and arguments are OTF2's and belong together; text has the length that is given, and
+            // vsnprintf ends what it writes with a zero within it.
+            unsafe { sys::vsnprintf(text.as_mut_ptr().cast(), text.len() as _, format, arguments) };
+        }
+        let text = CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().into_owned());
+        *first = Some((code, text.unwrap_or_default()));
+    });
+    code
+}
+
+/// Drops a message that nobody asked for.
+pub(crate) fn forget_message() {
+    FIRST.with(|first| *first.borrow_mut() = None);
+}
+
+/// The first message since the last call of this or of [`forget_message`].
+pub(crate) fn take_message() -> Option<Otf2Error> {
+    FIRST.with(|first| first.borrow_mut().take()).map(|(code, message)| describe(code, &message))
+}
+
+fn describe(code: sys::OTF2_ErrorCode, message: &str) -> Otf2Error {
+    // SAFETY: both take any number and return a string that is part of the library.
+    let (name, description) =
+        unsafe { (sys::OTF2_Error_GetName(code), sys::OTF2_Error_GetDescription(code)) };
+    let (name, description) = (copy(name), copy(description));
+    let text = if message.is_empty() { description } else { format!("{description}: {message}") };
+    Otf2Error { code, name, text: text.split_whitespace().collect::<Vec<_>>().join(" ") }
+}
+
+/// The error of a call that returned `code`, which is not success.
+#[cold]
+pub(crate) fn failure(code: sys::OTF2_ErrorCode) -> Otf2Error {
+    take_message().unwrap_or_else(|| describe(code, ""))
+}
+
+#[inline]
+pub(crate) fn check(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
+    if code == SUCCESS { Ok(()) } else { Err(failure(code)) }
+}
+
+/// Says what was being done when OTF2 failed.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for Result<T, Otf2Error> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Otf2 { doing: what(), source })
+    }
+}
+
+/// A copy of a string of the library's; empty for a null pointer.
+///
+/// To be called only with a null pointer or with a C string that lives during the call.
+fn copy(string: *const c_char) -> String {
+    if string.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the comment above says; the function is private to this folder, whose callers pass what OTF2 returned.
+    unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
+}
+
+/// A path as C wants it. A path with a zero byte names no file.
+pub(crate) fn c_path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NotFound(path.to_owned()))
+}

@@ -1,0 +1,324 @@
+//! Handles of the C library for reading: the archive, and the event reader of one location.
+
+use super::{
+    Doing, SUCCESS, UNDEFINED_U64, capture_messages, check, copy, failure, forget_message, other_events,
+};
+use crate::definitions::MetricValue;
+use crate::error::{Error, Otf2Error};
+use otf2_sys as sys;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
+
+/// An archive that is being read. Not to be shared between threads: no locking callbacks are set.
+pub(crate) struct Reader {
+    handle: NonNull<sys::OTF2_Reader>,
+}
+
+impl Reader {
+    /// Reads the anchor file.
+    pub(crate) fn open(anchor: &CStr) -> Result<Reader, Otf2Error> {
+        capture_messages();
+        // SAFETY: the string lives during the call, which copies it.
+        let handle = unsafe { sys::OTF2_Reader_Open(anchor.as_ptr()) };
+        let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
+        let reader = Reader { handle };
+        // SAFETY: the handle is open until drop.
+        check(unsafe { sys::OTF2_Reader_SetSerialCollectiveCallbacks(handle.as_ptr()) })?;
+        Ok(reader)
+    }
+
+    /// Bytes of a chunk of events.
+    pub(crate) fn chunk_size(&self) -> Result<u64, Otf2Error> {
+        let (mut events, mut definitions) = (0, 0);
+        // SAFETY: the handle is open until drop; both numbers outlive the call.
+        check(unsafe { sys::OTF2_Reader_GetChunkSize(self.handle.as_ptr(), &mut events, &mut definitions) })?;
+        Ok(events)
+    }
+
+    /// Whether each location has files of its own.
+    pub(crate) fn is_posix(&self) -> bool {
+        let mut substrate = 0;
+        // SAFETY: the handle is open until drop; the number outlives the call.
+        let code = unsafe { sys::OTF2_Reader_GetFileSubstrate(self.handle.as_ptr(), &mut substrate) };
+        code == SUCCESS && u32::from(substrate) == sys::OTF2_SUBSTRATE_POSIX
+    }
+
+    pub(crate) fn number_of_global_definitions(&self) -> Result<u64, Otf2Error> {
+        let mut number = 0;
+        // SAFETY: the handle is open until drop; the number outlives the call.
+        check(unsafe { sys::OTF2_Reader_GetNumberOfGlobalDefinitions(self.handle.as_ptr(), &mut number) })?;
+        Ok(number)
+    }
+
+    pub(crate) fn creator(&self) -> String {
+        self.text(sys::OTF2_Reader_GetCreator)
+    }
+
+    pub(crate) fn machine_name(&self) -> String {
+        self.text(sys::OTF2_Reader_GetMachineName)
+    }
+
+    pub(crate) fn description(&self) -> String {
+        self.text(sys::OTF2_Reader_GetDescription)
+    }
+
+    /// A text of the anchor file by one of the three functions above.
+    fn text(
+        &self,
+        get: unsafe extern "C" fn(*mut sys::OTF2_Reader, *mut *mut c_char) -> sys::OTF2_ErrorCode,
+    ) -> String {
+        let mut text = std::ptr::null_mut();
+        // SAFETY: the handle is open until drop; `get` is one of the functions of the library with that contract: it
+        // sets the pointer to a copy that the caller frees, or fails and leaves it.
+        let code = unsafe { get(self.handle.as_ptr(), &mut text) };
+        if code != SUCCESS {
+            forget_message();
+            return String::new();
+        }
+        let copied = copy(text);
+        // SAFETY: the copy was made with malloc and is not used any more.
+        unsafe { sys::free(text.cast()) };
+        copied
+    }
+
+    pub(super) fn handle(&self) -> *mut sys::OTF2_Reader {
+        self.handle.as_ptr()
+    }
+
+    /// Says that a location's files will be read.
+    pub(crate) fn select(&self, location: u64) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is open until drop.
+        check(unsafe { sys::OTF2_Reader_SelectLocation(self.handle(), location) })
+    }
+
+    pub(crate) fn open_definition_files(&self) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is open until drop.
+        check(unsafe { sys::OTF2_Reader_OpenDefFiles(self.handle()) })
+    }
+
+    pub(crate) fn close_definition_files(&self) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is open until drop.
+        check(unsafe { sys::OTF2_Reader_CloseDefFiles(self.handle()) })
+    }
+
+    pub(crate) fn open_event_files(&self) -> Result<(), Otf2Error> {
+        // SAFETY: the handle is open until drop.
+        check(unsafe { sys::OTF2_Reader_OpenEvtFiles(self.handle()) })
+    }
+
+    /// Reads a location's own definitions: OTF2 applies the mappings and clock offsets in them to its events. To be done
+    /// once for each location, for a second mapping is an error.
+    pub(crate) fn read_local_definitions(&self, location: u64) -> Result<(), Otf2Error> {
+        forget_message();
+        // SAFETY: the handle is open until drop; the definition reader is used only if not null and closed once.
+        unsafe {
+            let reader = sys::OTF2_Reader_GetDefReader(self.handle(), location);
+            if reader.is_null() {
+                return Err(failure(sys::OTF2_ERROR_INVALID_DATA));
+            }
+            let mut number = 0;
+            let read = check(sys::OTF2_Reader_ReadAllLocalDefinitions(self.handle(), reader, &mut number));
+            let closed = check(sys::OTF2_Reader_CloseDefReader(self.handle(), reader));
+            read.and(closed)
+        }
+    }
+
+    /// A reader of a location's events from the first on. One at a time for each location, and never for the location
+    /// that is OTF2's "none", on which OTF2 aborts.
+    pub(crate) fn event_reader(&self, location: u64, others: bool) -> Result<EventReader<'_>, Otf2Error> {
+        forget_message();
+        if location == UNDEFINED_U64 {
+            return Err(failure(sys::OTF2_ERROR_INVALID_ARGUMENT));
+        }
+        // SAFETY: the handle is open until drop, which waits for the borrow in the result.
+        let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
+        let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
+        let mut reader = EventReader { handle, archive: self, batch: Box::new(Batch::new()) };
+        reader.register(others)?;
+        Ok(reader)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // SAFETY: opened in open, closed here only; nothing that borrows from it is left.
+        unsafe { sys::OTF2_Reader_Close(self.handle.as_ptr()) };
+        forget_message();
+    }
+}
+
+/// Maps a failure to read the anchor file and the like.
+pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, Error> {
+    result.doing(|| what.to_owned())
+}
+
+/// Number of events that are read at once. Larger is not faster; smaller makes the call into OTF2 count.
+pub(crate) const BATCH: usize = 512;
+
+/// An event as it is kept between OTF2 and the merge.
+#[derive(Clone, Copy)]
+pub(crate) struct Event {
+    pub time: u64,
+    /// Region or metric, or which other event.
+    pub number: u32,
+    /// For a metric: where its values begin.
+    pub values_start: u32,
+    pub values_len: u8,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Enter,
+    Leave,
+    Metric,
+    Other,
+}
+
+/// The events that one call of [`EventReader::read`] found. Allocations are kept from batch to batch.
+pub(crate) struct Batch {
+    pub events: Vec<Event>,
+    pub values: Vec<MetricValue>,
+}
+
+impl Batch {
+    fn new() -> Batch {
+        Batch { events: Vec::with_capacity(BATCH), values: Vec::new() }
+    }
+}
+
+/// OTF2's reader of one location's events.
+pub(crate) struct EventReader<'a> {
+    handle: NonNull<sys::OTF2_EvtReader>,
+    archive: &'a Reader,
+    /// Has a fixed address, which OTF2 hands to the callbacks.
+    batch: Box<Batch>,
+}
+
+impl EventReader<'_> {
+    fn register(&mut self, others: bool) -> Result<(), Otf2Error> {
+        let user_data: *mut c_void = (&raw mut *self.batch).cast();
+        // SAFETY: the table is made and deleted here, OTF2 copies it; the callbacks have the types that their events
+        // want; user_data points to the batch, which lives as long as the reader: see read.
+        unsafe {
+            let callbacks = sys::OTF2_EvtReaderCallbacks_New();
+            if callbacks.is_null() {
+                return Err(failure(sys::OTF2_ERROR_MEM_FAULT));
+            }
+            sys::OTF2_EvtReaderCallbacks_SetEnterCallback(callbacks, Some(on_enter));
+            sys::OTF2_EvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_leave));
+            sys::OTF2_EvtReaderCallbacks_SetMetricCallback(callbacks, Some(on_metric));
+            if others {
+                other_events::register(callbacks);
+            }
+            let code = sys::OTF2_Reader_RegisterEvtCallbacks(
+                self.archive.handle(),
+                self.handle.as_ptr(),
+                callbacks,
+                user_data,
+            );
+            sys::OTF2_EvtReaderCallbacks_Delete(callbacks);
+            check(code)
+        }
+    }
+
+    /// Replaces the batch by the next `count` events, at most [`BATCH`], and returns how many were read. Events that no
+    /// callback was registered for count, but are not in the batch. After an error the batch has what came before it.
+    pub(crate) fn read(&mut self, count: u64) -> Result<u64, Otf2Error> {
+        self.batch.events.clear();
+        self.batch.values.clear();
+        let mut read = 0;
+        // SAFETY: both handles are open. The callbacks reach the batch through the pointer given at registration while
+        // self is borrowed mutably here, and nobody touches it otherwise until the call returns.
+        let code = unsafe {
+            sys::OTF2_Reader_ReadLocalEvents(
+                self.archive.handle(),
+                self.handle.as_ptr(),
+                count.min(BATCH as u64),
+                &mut read,
+            )
+        };
+        check(code).map(|()| read)
+    }
+
+    pub(crate) fn batch(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+impl Drop for EventReader<'_> {
+    /// Gives back the file and the two or three chunks that OTF2 keeps for it.
+    fn drop(&mut self) {
+        // SAFETY: the reader is one of the archive's open readers, made in event_reader and closed here only.
+        unsafe { sys::OTF2_Reader_CloseEvtReader(self.archive.handle(), self.handle.as_ptr()) };
+        forget_message();
+    }
+}
+
+/// Adds to the batch behind a callback's user data.
+///
+/// # Safety
+/// Only within a callback that OTF2 calls during [`EventReader::read`], with the user data of that reader.
+#[inline(always)]
+pub(super) unsafe fn push(user_data: *mut c_void, event: Event) -> sys::OTF2_CallbackCode {
+    // SAFETY: the user data is the batch, which read keeps for the callbacks alone.
+    let batch = unsafe { &mut *user_data.cast::<Batch>() };
+    batch.events.push(event);
+    sys::OTF2_CALLBACK_SUCCESS
+}
+
+unsafe extern "C" fn on_enter(
+    _location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    _position: u64,
+    user_data: *mut c_void,
+    _attributes: *mut sys::OTF2_AttributeList,
+    region: sys::OTF2_RegionRef,
+) -> sys::OTF2_CallbackCode {
+    let event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Enter };
+    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    unsafe { push(user_data, event) }
+}
+
+unsafe extern "C" fn on_leave(
+    _location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    _position: u64,
+    user_data: *mut c_void,
+    _attributes: *mut sys::OTF2_AttributeList,
+    region: sys::OTF2_RegionRef,
+) -> sys::OTF2_CallbackCode {
+    let event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Leave };
+    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    unsafe { push(user_data, event) }
+}
+
+unsafe extern "C" fn on_metric(
+    _location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    _position: u64,
+    user_data: *mut c_void,
+    _attributes: *mut sys::OTF2_AttributeList,
+    metric: sys::OTF2_MetricRef,
+    count: u8,
+    types: *const sys::OTF2_Type,
+    values: *const sys::OTF2_MetricValue,
+) -> sys::OTF2_CallbackCode {
+    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    let all = unsafe { &mut (*user_data.cast::<Batch>()).values };
+    let event =
+        Event { time, number: metric, values_start: all.len() as u32, values_len: count, kind: Kind::Metric };
+    for i in 0..usize::from(count) {
+        // SAFETY: OTF2 passes arrays of `count` elements; every field of the union is 8 bytes that any bits are good for.
+        all.push(unsafe {
+            let (kind, value) = (u32::from(*types.add(i)), *values.add(i));
+            match kind {
+                sys::OTF2_TYPE_INT64 => MetricValue::I64(value.signed_int),
+                sys::OTF2_TYPE_DOUBLE => MetricValue::F64(value.floating_point),
+                _ => MetricValue::U64(value.unsigned_int),
+            }
+        });
+    }
+    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    unsafe { push(user_data, event) }
+}

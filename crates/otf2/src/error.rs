@@ -1,0 +1,135 @@
+//! What can go wrong, in one line each: what, where, and what to do about it where that is known.
+
+use crate::table::LocationRef;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// An error of writing or reading an archive.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such file or directory.
+    NotFound(PathBuf),
+    /// There is an archive already, or a part of one.
+    Exists(PathBuf),
+    /// The file is not an OTF2 anchor file.
+    NotOtf2 {
+        /// The file.
+        path: PathBuf,
+        /// What OTF2 says about it.
+        reason: String,
+    },
+    /// A file of the archive is missing, cut short or inconsistent, and nothing can be read without it.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The operating system refused.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// OTF2 refused.
+    Otf2 {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: Otf2Error,
+    },
+    /// Definitions contradict themselves or cannot be written. The text says which.
+    Definitions(String),
+    /// The location has been written already, or is being written.
+    LocationTaken(LocationRef),
+    /// Reading needs more open files than the process may have: one for each location.
+    TooManyFiles {
+        /// Number of locations.
+        locations: usize,
+    },
+    /// A metric event has more values than OTF2 can record.
+    TooManyValues(usize),
+}
+
+/// What OTF2 reported: the first message of a failing call, which is the innermost and most precise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otf2Error {
+    pub(crate) code: i32,
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+impl Otf2Error {
+    /// OTF2's name for it, such as `INVALID_ARGUMENT`. For an error of the operating system that is its number.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The operating system's number, such as `ENOSPC`'s 28, if it was its error.
+    pub fn os_error(&self) -> Option<i32> {
+        self.name.parse().ok()
+    }
+
+    /// Whether OTF2 refused an argument before it changed anything.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.code == otf2_sys::OTF2_ERROR_INVALID_ARGUMENT
+    }
+}
+
+impl fmt::Display for Otf2Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.os_error() {
+            Some(number) => write!(f, "{} (os error {number})", self.text),
+            None => write!(f, "{} (OTF2 {})", self.text, self.name),
+        }
+    }
+}
+
+impl std::error::Error for Otf2Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound(path) => write!(f, "{}: no such file or directory", path.display()),
+            Error::Exists(path) => {
+                write!(f, "{}: exists already; remove it or write to another directory", path.display())
+            }
+            Error::NotOtf2 { path, reason } => {
+                write!(f, "{}: not an OTF2 anchor file (traces.otf2): {reason}", path.display())
+            }
+            Error::Damaged { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Error::Io { doing, path, source } => write!(f, "{}: cannot {doing}: {source}", path.display()),
+            Error::Otf2 { doing, source } => write!(f, "cannot {doing}: {source}"),
+            Error::Definitions(what) => write!(f, "cannot write the definitions: {what}"),
+            Error::LocationTaken(location) => {
+                write!(f, "location {location} has an event writer already; a location is written once")
+            }
+            Error::TooManyFiles { locations } => write!(
+                f,
+                "cannot read {locations} locations at once: too many open files; raise the limit (ulimit -n {})",
+                locations + 64
+            ),
+            Error::TooManyValues(values) => {
+                write!(
+                    f,
+                    "a metric event of {values} values: OTF2 records at most 255, split the metric class"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            Error::Otf2 { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How many events an event file really holds.
+//!
+//! OTF2 reads event files in chunks of a fixed size and takes a short read for a success: in a file that was cut short it
+//! goes on with whatever the memory of an earlier chunk holds, and delivers old events once more. So the end is looked
+//! for here, before OTF2 reads anything, and OTF2 is then asked for exactly that many events.
+//!
+//! The format, as far as it is needed. A file is a sequence of chunks of the size that the anchor file gives; only the
+//! last may be shorter. A chunk begins with a header of 18 bytes:
+//!
+//! ```text
+//! 0   1           2                         10
+//! 03  endianness  number of first event u64  number of last event u64   (numbers begin at 1)
+//! ```
+//!
+//! and then has records:
+//!
+//! ```text
+//! 00                      end of this chunk      02                      end of the file
+//! 05  time u64            time of what follows   06  length  ...         attributes of what follows
+//! type >= 10  length ...  an event               type in COMPRESSED  size  size bytes   an event of one number
+//! ```
+//!
+//! A length is one byte, or ff and a u64. A size is one byte up to 8, or ff for a number of all ones without bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const CHUNK_HEADER: u8 = 3;
+const HEADER_BYTES: usize = 18;
+const LITTLE_ENDIAN: u8 = 0x42;
+const BIG_ENDIAN: u8 = 0x23;
+const END_OF_FILE: u8 = 2;
+const TIMESTAMP: u8 = 5;
+const ATTRIBUTE_LIST: u8 = 6;
+const FIRST_EVENT_TYPE: u8 = 10;
+
+/// Events that are a single number without a length: Enter, Leave, MpiIsendComplete, MpiIrecvRequest, MpiRequestTest,
+/// MpiRequestCancelled, OmpFork, OmpTaskCreate, OmpTaskSwitch, OmpTaskComplete.
+const COMPRESSED: [u8; 10] = [12, 13, 16, 17, 20, 21, 24, 28, 29, 30];
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Number of events that are there in full, all of which can be read, if known.
+    pub events: Option<u64>,
+    /// If the file does not end as it should: why.
+    pub truncated: Option<String>,
+}
+
+/// Looks at the last chunk of a file, of all others at most at the header. `chunk_bytes` is not zero.
+pub(crate) fn of_file(path: &Path, chunk_bytes: u64) -> io::Result<Extent> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let chunks = bytes.div_ceil(chunk_bytes);
+    let mut truncated = None;
+    for chunk in (0..chunks).rev() {
+        let start = chunk * chunk_bytes;
+        let held = (bytes - start).min(chunk_bytes) as usize;
+        let is_last = chunk + 1 == chunks;
+        // Only the last chunk is looked through; of others the header says enough.
+        let mut content = vec![0; if is_last { held } else { HEADER_BYTES.min(held) }];
+        file.read_exact_at(&mut content, start)?;
+        let Some(header) = Header::of(&content) else {
+            truncated.get_or_insert_with(|| format!("cut short or damaged at byte {start} of {bytes}"));
+            continue;
+        };
+        if !is_last {
+            return Ok(Extent { events: Some(header.last), truncated });
+        }
+        let (events, end) = records(&content, header.big_endian);
+        let truncated = match end {
+            End::Complete => None,
+            End::At(at) => Some(format!("cut short or damaged at byte {} of {bytes}", start + at as u64)),
+        };
+        return Ok(Extent { events: Some((header.first - 1).saturating_add(events)), truncated });
+    }
+    Ok(Extent { events: Some(0), truncated: truncated.or_else(|| Some("empty".into())) })
+}
+
+struct Header {
+    big_endian: bool,
+    first: u64,
+    last: u64,
+}
+
+impl Header {
+    fn of(content: &[u8]) -> Option<Header> {
+        let header: &[u8; HEADER_BYTES] = content.first_chunk()?;
+        let big_endian = match header[1] {
+            LITTLE_ENDIAN => false,
+            BIG_ENDIAN => true,
+            _ => return None,
+        };
+        let first = number(&header[2..], big_endian)?;
+        let last = number(&header[10..], big_endian)?;
+        (header[0] == CHUNK_HEADER && first > 0).then_some(Header { big_endian, first, last })
+    }
+}
+
+enum End {
+    Complete,
+    /// The place of the first record that is not there in full, or is none.
+    At(usize),
+}
+
+/// Counts the events of a chunk.
+fn records(content: &[u8], big_endian: bool) -> (u64, End) {
+    let mut at = HEADER_BYTES;
+    let mut events = 0;
+    loop {
+        let Some(&kind) = content.get(at) else { return (events, End::At(at)) };
+        let length = match kind {
+            END_OF_FILE => return (events, End::Complete),
+            TIMESTAMP => Some(8),
+            ATTRIBUTE_LIST => with_length(&content[at + 1..], big_endian),
+            kind if COMPRESSED.contains(&kind) => content.get(at + 1).and_then(|&size| match size {
+                0xff => Some(1),
+                size if size <= 8 => Some(1 + usize::from(size)),
+                _ => None,
+            }),
+            kind if kind >= FIRST_EVENT_TYPE => with_length(&content[at + 1..], big_endian),
+            // Among these the end of the chunk (0): it belongs before another chunk, and this one is the last.
+            _ => None,
+        };
+        let next = length.and_then(|length| at.checked_add(1)?.checked_add(length));
+        match next {
+            Some(next) if next <= content.len() => {
+                events += u64::from(kind >= FIRST_EVENT_TYPE);
+                at = next;
+            }
+            _ => return (events, End::At(at)),
+        }
+    }
+}
+
+/// The number of bytes of a record that says how long it is, with that number itself.
+fn with_length(content: &[u8], big_endian: bool) -> Option<usize> {
+    match *content.first()? {
+        0xff => usize::try_from(number(&content[1..], big_endian)?).ok()?.checked_add(9),
+        length => Some(1 + usize::from(length)),
+    }
+}
+
+fn number(bytes: &[u8], big_endian: bool) -> Option<u64> {
+    let bytes = *bytes.first_chunk()?;
+    Some(if big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: u64 = 64;
+
+    fn header(first: u64, last: u64) -> Vec<u8> {
+        [&[CHUNK_HEADER, LITTLE_ENDIAN], &first.to_le_bytes()[..], &last.to_le_bytes()].concat()
+    }
+
+    /// Two events in a full chunk, then one with attributes and one that is long.
+    fn whole() -> Vec<u8> {
+        let mut bytes = header(1, 2);
+        bytes.extend([TIMESTAMP, 9, 0, 0, 0, 0, 0, 0, 0, 12, 1, 7, 13, 0xff]);
+        bytes.resize(CHUNK as usize, 0);
+        bytes.extend(header(3, 4));
+        bytes.extend([ATTRIBUTE_LIST, 2, 0, 0, 12, 0]);
+        bytes.extend([31, 0xff, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        bytes.extend([END_OF_FILE, 1]);
+        bytes
+    }
+
+    fn of(bytes: &[u8]) -> Extent {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        of_file(file.path(), CHUNK).unwrap()
+    }
+
+    #[test]
+    fn a_whole_file() {
+        assert_eq!(of(&whole()), Extent { events: Some(4), truncated: None });
+    }
+
+    #[test]
+    fn cut_at_every_byte() {
+        let whole = whole();
+        let second = CHUNK as usize + HEADER_BYTES;
+        for length in 0..whole.len() - 2 {
+            let extent = of(&whole[..length]);
+            assert!(extent.truncated.is_some(), "{length}");
+            let expected = match length {
+                0..30 => 0,
+                30..32 => 1,
+                // From here the first chunk is complete as far as one can see, and later the header counts it.
+                _ if length < second + 6 => 2,
+                _ if length < second + 19 => 3,
+                _ => 4,
+            };
+            assert_eq!(extent.events, Some(expected), "{length}");
+        }
+    }
+
+    #[test]
+    fn nonsense_holds_nothing() {
+        assert_eq!(of(b"").events, Some(0));
+        assert_eq!(of(&[0xaa; 500]).events, Some(0));
+        assert!(of(&[0; 500]).truncated.is_some());
+    }
+}

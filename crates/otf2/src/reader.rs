@@ -1,0 +1,283 @@
+//! Reading a trace.
+
+use crate::call::reader::{Reader, reading};
+use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
+use crate::definitions::{Definitions, MetricRef, MetricValue};
+use crate::error::Error;
+use crate::extent::{self, Extent};
+use crate::merge::{self, Stream};
+use crate::read_definitions;
+use crate::table::{LocationRef, RegionRef};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// What reading does with events. All methods may stop the reading with [`ControlFlow::Break`].
+///
+/// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
+/// and metrics are references into [`Trace::definitions`], and in a damaged trace may be undefined there.
+pub trait EventHandler {
+    /// A location entered a region.
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+
+    /// A location left a region.
+    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+
+    /// A location recorded the values of a metric, one for each member of the class.
+    fn metric(
+        &mut self,
+        _location: LocationRef,
+        _time: u64,
+        _metric: MetricRef,
+        _values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// Whether to call [`other`](EventHandler::other). Asked once, before the first event.
+    fn wants_other(&self) -> bool {
+        false
+    }
+
+    /// Any other event, by OTF2's name, such as `MpiSend`.
+    fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// What came of reading the events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadReport {
+    /// Events that the handler got.
+    pub delivered: u64,
+    /// Events in the files as far as they were read, with those that the handler did not want.
+    pub records: u64,
+    /// Locations whose events were read only in part, or not at all: which, and why. Each at most once.
+    pub truncated: Vec<(LocationRef, String)>,
+    /// Whether the handler stopped the reading.
+    pub stopped: bool,
+}
+
+/// A trace with its global definitions read.
+pub struct Trace {
+    reader: Reader,
+    /// The directory with the files of the locations.
+    directory: PathBuf,
+    definitions: Definitions,
+    /// In ascending order.
+    missing: Vec<LocationRef>,
+    /// Locations whose own definitions could not be read, and why. Empty until the events are read first.
+    unmapped: Option<BTreeMap<LocationRef, String>>,
+}
+
+impl Trace {
+    /// Opens a trace by its anchor file (`traces.otf2`) and reads its definitions.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] without the anchor file, [`Error::NotOtf2`] if it is something else, [`Error::Damaged`] if the
+    /// definitions are missing or incomplete.
+    pub fn open(path: &Path) -> Result<Trace, Error> {
+        let not_otf2 = |reason: &str| Error::NotOtf2 { path: path.to_owned(), reason: reason.to_owned() };
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(not_otf2("it is a directory; name the file in it"));
+            }
+            Ok(metadata) if metadata.len() == 0 => return Err(not_otf2("it is empty")),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NotFound(path.to_owned()));
+            }
+            Err(source) => return Err(Error::Io { doing: "read", path: path.to_owned(), source }),
+        }
+        if path.extension().is_none_or(|extension| extension != "otf2") {
+            return Err(not_otf2("its name does not end in .otf2"));
+        }
+        // Opened here only for the operating system's own message.
+        fs::File::open(path).map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
+        let definitions_file = path.with_extension("def");
+        let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
+        let definitions = read_global_definitions(&reader, &definitions_file)?;
+        let directory = path.with_extension("");
+        let missing = if reader.is_posix() {
+            let has_file = |location: &LocationRef| event_file(&directory, *location).exists();
+            definitions.locations.iter().map(|(location, _)| location).filter(|l| !has_file(l)).collect()
+        } else {
+            Vec::new()
+        };
+        Ok(Trace { reader, directory, definitions, missing, unmapped: None })
+    }
+
+    /// The global definitions.
+    pub fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// Locations that are defined and have no event file. Reading skips them.
+    pub fn missing(&self) -> &[LocationRef] {
+        &self.missing
+    }
+
+    /// Number of events in all files that are there, as the definitions give it.
+    pub fn events_expected(&self) -> u64 {
+        let there = self.definitions.locations.iter().filter(|(location, _)| !self.is_missing(*location));
+        there.fold(0, |sum, (_, location)| sum.saturating_add(location.events))
+    }
+
+    /// The program that wrote the trace.
+    pub fn creator(&self) -> String {
+        self.reader.creator()
+    }
+
+    /// The machine that was measured.
+    pub fn machine_name(&self) -> String {
+        self.reader.machine_name()
+    }
+
+    /// What was measured.
+    pub fn description(&self) -> String {
+        self.reader.description()
+    }
+
+    /// Reads all events, of all locations together in the order of time, each once.
+    ///
+    /// A damaged event file is read up to the damage and named in the report; the other locations are read all the same.
+    /// A location whose own definitions are damaged is not read at all, for its events could mean anything. Memory: two to
+    /// three chunks for each location (this crate writes chunks of 256 KiB, Score-P of 1 MiB), and one open file.
+    ///
+    /// # Errors
+    /// [`Error::TooManyFiles`] if not all locations can be open at once.
+    pub fn read_events<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Result<ReadReport, Error> {
+        let mut truncated = BTreeMap::new();
+        let present = self.present(&mut truncated)?;
+        let unmapped = match self.unmapped.take() {
+            Some(unmapped) => unmapped,
+            None => self.read_local_definitions(&present)?,
+        };
+        for (location, reason) in self.unmapped.insert(unmapped) {
+            truncated.insert(*location, reason.clone());
+        }
+        reading(self.reader.open_event_files(), "open the event files")?;
+        let mut streams = Vec::with_capacity(present.len());
+        for (location, extent) in present {
+            if self.unmapped.as_ref().is_some_and(|unmapped| unmapped.contains_key(&location)) {
+                continue;
+            }
+            if let Some(reason) = extent.truncated {
+                truncated.insert(location, format!("{}: {reason}", self.event_file(location).display()));
+            }
+            if extent.events == Some(0) {
+                continue;
+            }
+            match self.reader.event_reader(location.0, handler.wants_other()) {
+                Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
+                Err(error) if error.code == OUT_OF_FILES => {
+                    return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });
+                }
+                Err(error) => {
+                    let reason = || format!("{}: {error}", self.event_file(location).display());
+                    truncated.entry(location).or_insert_with(reason);
+                }
+            }
+        }
+        let merged = merge::run(streams, &self.definitions, handler);
+        for (location, reason) in merged.faults {
+            let reason = || format!("{}: {reason}", self.event_file(location).display());
+            truncated.entry(location).or_insert_with(reason);
+        }
+        Ok(ReadReport {
+            delivered: merged.delivered,
+            records: merged.records,
+            truncated: truncated.into_iter().collect(),
+            stopped: merged.stopped,
+        })
+    }
+
+    /// The locations that have events to read, with how many.
+    fn present(
+        &self,
+        truncated: &mut BTreeMap<LocationRef, String>,
+    ) -> Result<Vec<(LocationRef, Extent)>, Error> {
+        let chunk_bytes = reading(self.reader.chunk_size(), "find the size of chunks")?.max(1);
+        let mut present = Vec::new();
+        for (location, _) in self.definitions.locations.iter() {
+            if self.is_missing(location) {
+                continue;
+            }
+            let extent = if self.reader.is_posix() {
+                extent::of_file(&self.event_file(location), chunk_bytes)
+            } else {
+                Ok(Extent { events: None, truncated: None })
+            };
+            match extent {
+                Ok(extent) => present.push((location, extent)),
+                Err(error) => {
+                    let path = self.event_file(location);
+                    truncated.insert(location, format!("{}: cannot read: {error}", path.display()));
+                }
+            }
+        }
+        Ok(present)
+    }
+
+    /// Has OTF2 read the mappings and clock offsets of each location. Returns those that it could not read.
+    fn read_local_definitions(
+        &self,
+        present: &[(LocationRef, Extent)],
+    ) -> Result<BTreeMap<LocationRef, String>, Error> {
+        for (location, _) in present {
+            reading(self.reader.select(location.0), "select a location")?;
+        }
+        let mut unmapped = BTreeMap::new();
+        // Not every writer makes these files.
+        if self.reader.open_definition_files().is_err() {
+            return Ok(unmapped);
+        }
+        for &(location, _) in present {
+            let path = self.directory.join(format!("{location}.def"));
+            if self.reader.is_posix() && !path.exists() {
+                continue;
+            }
+            if let Err(error) = self.reader.read_local_definitions(location.0) {
+                unmapped.insert(location, format!("{}: cut short or damaged: {error}", path.display()));
+            }
+        }
+        reading(self.reader.close_definition_files(), "close the local definitions")?;
+        Ok(unmapped)
+    }
+
+    fn is_missing(&self, location: LocationRef) -> bool {
+        self.missing.binary_search(&location).is_ok()
+    }
+
+    fn event_file(&self, location: LocationRef) -> PathBuf {
+        event_file(&self.directory, location)
+    }
+}
+
+fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
+    directory.join(format!("{location}.evt"))
+}
+
+fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, Error> {
+    let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
+    match fs::metadata(path) {
+        // OTF2 reads the two bytes of the header without asking whether they are there.
+        Ok(metadata) if metadata.len() < 2 => return Err(damaged("the definitions are empty".into())),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(damaged(
+                "the definitions are missing; the trace cannot be read without this file".into(),
+            ));
+        }
+        Err(source) => return Err(Error::Io { doing: "read", path: path.to_owned(), source }),
+    }
+    let expected = reading(reader.number_of_global_definitions(), "find the number of definitions")?;
+    let (records, read) = global_def_reader::read(reader)
+        .map_err(|error| damaged(format!("the definitions are cut short or damaged: {error}")))?;
+    if read < expected {
+        return Err(damaged(format!("the definitions are cut short: {read} of {expected}")));
+    }
+    Ok(read_definitions::definitions(records))
+}

@@ -1,0 +1,198 @@
+//! References, and the tables that they point into.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A reference to a definition: a number that is meaningful within one trace.
+pub trait Reference: Copy + Ord + fmt::Debug {
+    /// The number.
+    fn number(self) -> u64;
+    /// The reference of a number, or nothing where the number has no such reference. OTF2 keeps the largest number of
+    /// each reference type for "none".
+    fn of_number(number: u64) -> Option<Self>;
+}
+
+macro_rules! references {
+    ($($(#[$meta:meta])* $name:ident($raw:ty);)*) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $raw);
+
+        impl Reference for $name {
+            fn number(self) -> u64 {
+                self.0.into()
+            }
+            fn of_number(number: u64) -> Option<Self> {
+                let raw = <$raw>::try_from(number).ok()?;
+                (raw != <$raw>::MAX).then_some($name(raw))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )* };
+}
+
+references! {
+    /// A location: a thread, an accelerator stream, or a recorder of metrics. It names the event file.
+    LocationRef(u64);
+    /// A location group: a process, or an accelerator context.
+    LocationGroupRef(u32);
+    /// A node of the system tree.
+    SystemTreeNodeRef(u32);
+    /// A region: what enter and leave are about.
+    RegionRef(u32);
+    /// One quantity within a metric class.
+    MetricMemberRef(u32);
+    /// A metric class. Classes and instances are numbered together: no number is both.
+    MetricClassRef(u32);
+    /// A metric instance. Classes and instances are numbered together: no number is both.
+    MetricInstanceRef(u32);
+    /// A group.
+    GroupRef(u32);
+    /// A communicator.
+    CommRef(u32);
+}
+
+/// Definitions by reference, in ascending order of reference.
+///
+/// References of a trace from elsewhere may have gaps; every look-up is checked. Where there are none, as in tables
+/// made by [`push`](Table::push) alone, a look-up is an index.
+#[derive(Clone, PartialEq)]
+pub struct Table<R, T> {
+    entries: Vec<(R, T)>,
+    reference: PhantomData<R>,
+}
+
+impl<R: Reference, T> Table<R, T> {
+    /// An empty table.
+    pub fn new() -> Table<R, T> {
+        Table { entries: Vec::new(), reference: PhantomData }
+    }
+
+    /// Of several entries with the same reference, the first is kept.
+    pub(crate) fn of_entries(mut entries: Vec<(R, T)>) -> Table<R, T> {
+        entries.sort_by_key(|entry| entry.0);
+        entries.dedup_by_key(|entry| entry.0);
+        Table { entries, reference: PhantomData }
+    }
+
+    /// Adds a definition under the reference after the last, zero in an empty table.
+    ///
+    /// # Panics
+    /// When the reference type has no number left.
+    pub fn push(&mut self, value: T) -> R {
+        let number = self.entries.last().map_or(0, |entry| entry.0.number() + 1);
+        let reference = R::of_number(number).expect("fewer definitions than reference numbers");
+        self.entries.push((reference, value));
+        reference
+    }
+
+    /// Puts a definition under a chosen reference and returns what was there before.
+    pub fn insert(&mut self, reference: R, value: T) -> Option<T> {
+        match self.entries.binary_search_by_key(&reference, |entry| entry.0) {
+            Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
+            Err(at) => {
+                self.entries.insert(at, (reference, value));
+                None
+            }
+        }
+    }
+
+    /// The definition of a reference, if there is one.
+    pub fn get(&self, reference: R) -> Option<&T> {
+        self.position(reference).map(|at| &self.entries[at].1)
+    }
+
+    /// The definition of a reference, if there is one, to change.
+    pub fn get_mut(&mut self, reference: R) -> Option<&mut T> {
+        self.position(reference).map(|at| &mut self.entries[at].1)
+    }
+
+    /// Whether the reference is defined.
+    pub fn contains(&self, reference: R) -> bool {
+        self.position(reference).is_some()
+    }
+
+    /// The largest reference that is defined.
+    pub fn last(&self) -> Option<R> {
+        self.entries.last().map(|entry| entry.0)
+    }
+
+    /// Number of definitions.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All references with their definitions, in ascending order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (R, &T)> + Clone {
+        self.entries.iter().map(|(reference, value)| (*reference, value))
+    }
+
+    /// All definitions, in ascending order of their references.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &T> + Clone {
+        self.entries.iter().map(|entry| &entry.1)
+    }
+
+    fn position(&self, reference: R) -> Option<usize> {
+        // Without gaps the number is the position.
+        if let Ok(number) = usize::try_from(reference.number())
+            && self.entries.get(number).is_some_and(|entry| entry.0 == reference)
+        {
+            return Some(number);
+        }
+        self.entries.binary_search_by_key(&reference, |entry| entry.0).ok()
+    }
+}
+
+impl<R: Reference, T> Default for Table<R, T> {
+    fn default() -> Self {
+        Table::new()
+    }
+}
+
+impl<R: Reference, T: fmt::Debug> fmt::Debug for Table<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_may_have_gaps() {
+        let mut table = Table::<LocationRef, &str>::new();
+        assert_eq!(table.push("a"), LocationRef(0));
+        assert_eq!(table.insert(LocationRef(1 << 32), "far"), None);
+        assert_eq!(table.insert(LocationRef(7), "seven"), None);
+        assert_eq!(table.insert(LocationRef(7), "sieben"), Some("seven"));
+        assert_eq!(table.push("after"), LocationRef((1 << 32) + 1));
+        assert_eq!(table.get(LocationRef(7)), Some(&"sieben"));
+        assert_eq!(table.get(LocationRef(1)), None);
+        assert_eq!(table.get(LocationRef(u64::MAX)), None);
+        assert_eq!(table.values().copied().collect::<Vec<_>>(), ["a", "sieben", "far", "after"]);
+    }
+
+    #[test]
+    fn entries_in_any_order_the_first_of_equals() {
+        let table = Table::of_entries(vec![(RegionRef(5), 'x'), (RegionRef(2), 'y'), (RegionRef(5), 'z')]);
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(RegionRef(2), &'y'), (RegionRef(5), &'x')]);
+    }
+
+    #[test]
+    fn the_largest_number_is_none() {
+        assert_eq!(RegionRef::of_number(u64::from(u32::MAX)), None);
+        assert_eq!(RegionRef::of_number(1 << 40), None);
+        assert_eq!(RegionRef::of_number(3), Some(RegionRef(3)));
+    }
+}

@@ -1,0 +1,306 @@
+//! Writing an archive.
+
+use crate::call::archive::{Archive, RawEventWriter};
+use crate::call::{Doing, c_path};
+use crate::definitions::{Definitions, MetricRef, MetricValue};
+use crate::error::{Error, Otf2Error};
+use crate::table::{LocationRef, RegionRef};
+use crate::write_definitions::{self, Failure};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What all archives are called that are written here: `traces.otf2`, `traces.def`, `traces/`.
+const NAME: &str = "traces";
+
+/// Bytes of the pieces in which OTF2 writes events, and which readers keep two or three of for each location: OTF2's
+/// smallest. It divides OTF2_FILE_BUFFER, so that OTF2's buffer is full with a whole piece, that is within an event and
+/// not when the file is closed: there, OTF2 would go on with freed memory if the disk is full.
+const CHUNK_EVENTS: u64 = 256 * 1024;
+
+/// Bytes of definitions that are kept before they are written. Pieces as large as OTF2_FILE_BUFFER would overtake what
+/// is in that buffer.
+const CHUNK_DEFINITIONS: u64 = 2 * 1024 * 1024;
+
+/// Bytes that OTF2 collects for each file before it calls the operating system.
+const OTF2_FILE_BUFFER: u64 = 4 * 1024 * 1024;
+
+const _: () = assert!(OTF2_FILE_BUFFER.is_multiple_of(CHUNK_EVENTS) && CHUNK_DEFINITIONS < OTF2_FILE_BUFFER);
+
+/// An archive that is being written: any number of event writers, then [`finish`](ArchiveWriter::finish).
+///
+/// Only `finish` leaves an anchor file (`traces.otf2`), and only when everything was written: an archive that has one is
+/// complete, and one that has none is not readable with OTF2. Memory: 256 KiB for each event writer that is open, and
+/// another 4 MiB for those that have written more than that. An archive that is not finished is not closed either, and the
+/// memory that OTF2 has for it, some kilobytes, is lost.
+///
+/// For one thread: to write from several, use one archive for each. Event files know nothing of their archive: those of
+/// another one, `traces/N.evt`, can be moved here before `finish`, whose definitions then name their locations.
+pub struct ArchiveWriter {
+    archive: Archive,
+    directory: PathBuf,
+    locations: RefCell<BTreeMap<u64, Written>>,
+}
+
+/// What became of a location.
+enum Written {
+    Open,
+    Closed { events: u64 },
+    Failed(Otf2Error),
+}
+
+impl ArchiveWriter {
+    /// Begins the archive `traces` in a directory, which has to exist and must not have one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] without the directory, [`Error::Exists`] if there is an archive or a part of one.
+    pub fn create(directory: &Path) -> Result<ArchiveWriter, Error> {
+        if !directory.is_dir() {
+            return Err(Error::NotFound(directory.to_owned()));
+        }
+        for part in ["traces.otf2", "traces.def", NAME] {
+            let path = directory.join(part);
+            if path.symlink_metadata().is_ok() {
+                return Err(Error::Exists(path));
+            }
+        }
+        let archive = Archive::create(&c_path(directory)?, &c_text(NAME), CHUNK_EVENTS, CHUNK_DEFINITIONS)
+            .doing(|| format!("begin an archive in {}", directory.display()))?;
+        Ok(ArchiveWriter {
+            archive,
+            directory: directory.to_owned(),
+            locations: RefCell::new(BTreeMap::new()),
+        })
+    }
+
+    /// Names the program that writes, with its version.
+    pub fn set_creator(&self, text: &str) -> Result<(), Error> {
+        self.archive.set_creator(&c_text(text)).doing(|| "set the creator".into())
+    }
+
+    /// Names the machine that was measured.
+    pub fn set_machine_name(&self, text: &str) -> Result<(), Error> {
+        self.archive.set_machine_name(&c_text(text)).doing(|| "set the machine name".into())
+    }
+
+    /// Says what was measured.
+    pub fn set_description(&self, text: &str) -> Result<(), Error> {
+        self.archive.set_description(&c_text(text)).doing(|| "set the description".into())
+    }
+
+    /// The writer of one location's events. Several may be open at once.
+    ///
+    /// # Errors
+    /// [`Error::LocationTaken`] for a location that had one.
+    pub fn event_writer(&self, location: LocationRef) -> Result<EventWriter<'_>, Error> {
+        if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
+            return Err(Error::LocationTaken(location));
+        }
+        let writer = self
+            .archive
+            .event_writer(location.0)
+            .doing(|| format!("write location {location} in {}", self.directory.display()))?;
+        self.locations.borrow_mut().insert(location.0, Written::Open);
+        Ok(EventWriter { writer, location, archive: self })
+    }
+
+    /// Writes the definitions and then the anchor file, which makes the archive readable.
+    ///
+    /// # Errors
+    /// [`Error::Definitions`] if they contradict themselves or lack a location that has been written. If any event writer
+    /// failed, its error again. After an error there is no anchor file.
+    pub fn finish(self, definitions: &Definitions) -> Result<(), Error> {
+        self.write_definitions(definitions)?;
+        let anchor = self.directory.join("traces.otf2");
+        let closed = self.archive.close().doing(|| format!("write {}", anchor.display()));
+        if closed.is_err() {
+            // Perhaps a part of it was written. If it cannot be removed, at least it must not look complete.
+            let removed = fs::remove_file(&anchor);
+            if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+                let _ = fs::write(&anchor, b"");
+            }
+        }
+        closed
+    }
+
+    fn write_definitions(&self, definitions: &Definitions) -> Result<(), Error> {
+        write_definitions::validate(definitions)?;
+        let locations = self.locations.borrow();
+        for (&location, written) in locations.iter() {
+            if let Written::Failed(error) = written {
+                return Err(error.clone()).doing(|| self.doing(location));
+            }
+            if !definitions.locations.contains(LocationRef(location)) {
+                return Err(Error::Definitions(format!("location {location} has events and is not defined")));
+            }
+        }
+        self.archive.close_event_files().doing(|| "close the event files".into())?;
+        self.archive
+            .write_local_definitions(locations.keys().copied())
+            .doing(|| format!("write the local definitions in {}", self.directory.join(NAME).display()))?;
+        let events = |location| match locations.get(&location) {
+            Some(Written::Closed { events }) => Some(*events),
+            _ => None,
+        };
+        self.archive
+            .write_global_definitions(|writer| {
+                write_definitions::write(definitions, events, writer)?;
+                self.probe()
+            })
+            .map_err(|failure| match failure {
+                Failure::Otf2(source) => {
+                    let path = self.directory.join("traces.def");
+                    Error::Otf2 { doing: format!("write {}", path.display()), source }
+                }
+                Failure::Other(error) => error,
+            })
+    }
+
+    /// Makes sure that the rest of the definitions can be written, where some have been already: OTF2 crashes if the disk
+    /// is full when it closes a file of more than one buffer. A file of the size that the definitions may have is written
+    /// beside them and removed again. (What someone else writes just then cannot be helped.)
+    fn probe(&self) -> Result<(), Failure> {
+        let definitions = self.directory.join("traces.def");
+        // Nothing is there yet if all of it fits into OTF2's buffer.
+        let written = definitions.metadata().map_or(0, |metadata| metadata.len());
+        if written == 0 {
+            return Ok(());
+        }
+        let path = self.directory.join(NAME).join("room.tmp");
+        let result = fs::File::create_new(&path).and_then(|mut file| {
+            let zeros = vec![0; 1 << 20];
+            for _ in 0..(written + 2 * OTF2_FILE_BUFFER).div_ceil(1 << 20) {
+                file.write_all(&zeros)?;
+            }
+            file.sync_all()
+        });
+        let _ = fs::remove_file(&path);
+        result.map_err(|source| {
+            Failure::Other(Error::Io { doing: "write the definitions", path: definitions, source })
+        })
+    }
+
+    fn doing(&self, location: u64) -> String {
+        format!("write location {location} in {}", self.directory.display())
+    }
+}
+
+/// The events of one location, in the order of time.
+///
+/// After a failure to write (a full disk, say) every further call returns that first error.
+pub struct EventWriter<'a> {
+    writer: RawEventWriter<'a>,
+    location: LocationRef,
+    archive: &'a ArchiveWriter,
+}
+
+impl EventWriter<'_> {
+    /// The location entered a region. Times are in ticks and never decrease.
+    ///
+    /// # Errors
+    /// A time before the last is refused, and the writer stays usable.
+    #[inline]
+    pub fn enter(&mut self, time: u64, region: RegionRef) -> Result<(), Error> {
+        match self.writer.enter(time, region.0) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The location left a region.
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    #[inline]
+    pub fn leave(&mut self, time: u64, region: RegionRef) -> Result<(), Error> {
+        match self.writer.leave(time, region.0) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The values of a metric, one for each member of its class and of that member's type.
+    ///
+    /// # Errors
+    /// [`Error::TooManyValues`] for more than 255; else as for [`enter`](EventWriter::enter).
+    pub fn metric(
+        &mut self,
+        time: u64,
+        metric: impl Into<MetricRef>,
+        values: &[MetricValue],
+    ) -> Result<(), Error> {
+        if values.len() > usize::from(u8::MAX) {
+            return Err(Error::TooManyValues(values.len()));
+        }
+        let metric = metric.into();
+        let number = metric.instance.map_or(metric.class.0, |instance| instance.0);
+        self.writer.metric(time, number, values).map_err(|error| self.fail(error))
+    }
+
+    /// The value of a metric with one member of type [`U64`](crate::MetricValueType::U64).
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    pub fn metric_u64(&mut self, time: u64, metric: impl Into<MetricRef>, value: u64) -> Result<(), Error> {
+        self.metric(time, metric, &[MetricValue::U64(value)])
+    }
+
+    /// Writes what is left, closes the file and returns the number of events in it.
+    ///
+    /// # Errors
+    /// Whatever kept it from being written. The archive cannot be finished then.
+    pub fn close(mut self) -> Result<u64, Error> {
+        match self.end() {
+            Ok(events) => Ok(events),
+            Err(error) => Err(error).doing(|| self.archive.doing(self.location.0)),
+        }
+    }
+
+    fn end(&mut self) -> Result<u64, Otf2Error> {
+        if let Some(Written::Failed(error)) = self.archive.locations.borrow().get(&self.location.0) {
+            return Err(error.clone());
+        }
+        let events = self.writer.number_of_events();
+        let closed = self.writer.close();
+        let result = events.and_then(|events| closed.map(|()| events));
+        let written = match &result {
+            Ok(events) => Written::Closed { events: *events },
+            Err(error) => Written::Failed(error.clone()),
+        };
+        self.archive.locations.borrow_mut().insert(self.location.0, written);
+        result
+    }
+
+    /// Gives the writer up, except after a refused argument, which changes nothing.
+    #[cold]
+    fn fail(&mut self, error: Otf2Error) -> Error {
+        let mut locations = self.archive.locations.borrow_mut();
+        let source = match locations.get(&self.location.0) {
+            Some(Written::Failed(first)) => first.clone(),
+            _ if error.is_refusal() => error,
+            _ => {
+                self.writer.abandon();
+                locations.insert(self.location.0, Written::Failed(error.clone()));
+                error
+            }
+        };
+        Error::Otf2 { doing: self.archive.doing(self.location.0), source }
+    }
+}
+
+impl Drop for EventWriter<'_> {
+    /// Closes the file; a failure is kept for [`ArchiveWriter::finish`].
+    fn drop(&mut self) {
+        if !self.writer.is_closed() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// A text as C wants it: up to the first zero byte.
+fn c_text(text: &str) -> CString {
+    CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
+}
