@@ -1,0 +1,254 @@
+//! Devices and locations of a run, who spends from what, and the engine that does the sums. The live collector and the
+//! offline reader fill in the same attributor.
+
+use crate::config::{Config, DeviceSetting};
+use crate::regions::Regions;
+use ampere_attribution::{Counter, CounterKind, Engine, Increase, LocationIndex, ViewIndex};
+use ampere_model::{LocationKind, Quality, Timestamp};
+
+/// A location as the report names it.
+#[derive(Clone, Debug)]
+pub struct LocationInfo {
+    pub node: String,
+    /// OTF2's location group: "MPI Rank 0", "HIP Context 0".
+    pub group: String,
+    pub name: String,
+    pub kind: LocationKind,
+    /// Rank of the process that it belongs to, where that is known.
+    pub rank: Option<u32>,
+    /// Whether it is its process' main CPU location: the one whose frame is the rank's.
+    pub main: bool,
+}
+
+/// A device as it is found, before the configuration has its say.
+#[derive(Clone, Debug)]
+pub struct FoundDevice {
+    pub node: String,
+    pub metric: String,
+    pub source: String,
+    pub quality: Quality,
+    /// Joules per unit of the counter, if the metric's own definition says.
+    pub joules_per_unit: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    pub node: String,
+    pub name: String,
+    pub metric: String,
+    pub source: String,
+    pub quality: Quality,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewKind {
+    Ranks,
+    Kernels,
+}
+
+impl ViewKind {
+    pub const BOTH: [ViewKind; 2] = [ViewKind::Ranks, ViewKind::Kernels];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ViewKind::Ranks => "ranks",
+            ViewKind::Kernels => "kernels",
+        }
+    }
+}
+
+pub struct Device {
+    pub info: DeviceInfo,
+    pub ranks: ViewIndex,
+    pub kernels: ViewIndex,
+    counter: Counter,
+    setting: Option<DeviceSetting>,
+    /// Samples show what was so long ago.
+    pub delay_ticks: u64,
+}
+
+impl Device {
+    pub fn view(&self, kind: ViewKind) -> ViewIndex {
+        match kind {
+            ViewKind::Ranks => self.ranks,
+            ViewKind::Kernels => self.kernels,
+        }
+    }
+
+    /// What a reading means: when, and how much more.
+    pub fn read_u64(&mut self, time: Timestamp, value: u64) -> (Timestamp, Increase) {
+        let time = time.saturating_sub(self.delay_ticks);
+        (time, self.counter.read_u64(time, value))
+    }
+
+    pub fn read_i64(&mut self, time: Timestamp, value: i64) -> (Timestamp, Increase) {
+        let time = time.saturating_sub(self.delay_ticks);
+        (time, self.counter.read_i64(time, value))
+    }
+
+    pub fn read_f64(&mut self, time: Timestamp, value: f64) -> (Timestamp, Increase) {
+        let time = time.saturating_sub(self.delay_ticks);
+        (time, self.counter.read_f64(time, value))
+    }
+}
+
+pub struct Attributor {
+    pub engine: Engine,
+    pub regions: Regions,
+    pub locations: Vec<LocationInfo>,
+    pub devices: Vec<Device>,
+    config: Config,
+    pub ticks_per_second: u64,
+}
+
+impl Attributor {
+    pub fn new(config: Config, ticks_per_second: u64) -> Attributor {
+        Attributor {
+            engine: Engine::new(),
+            regions: Regions::default(),
+            locations: Vec::new(),
+            devices: Vec::new(),
+            config,
+            ticks_per_second: ticks_per_second.max(1),
+        }
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn add_location(&mut self, info: LocationInfo) -> LocationIndex {
+        let index = self.engine.add_location();
+        self.locations.push(info);
+        for device in 0..self.devices.len() {
+            self.bind(device, index);
+        }
+        index
+    }
+
+    /// The rank of a process becomes known, and with it who it shares with.
+    pub fn set_rank(&mut self, location: LocationIndex, rank: u32, group: String) {
+        let info = &mut self.locations[location.0 as usize];
+        info.rank = Some(rank);
+        info.group = group;
+        for device in 0..self.devices.len() {
+            self.bind(device, location);
+        }
+    }
+
+    /// `None` if the metric is no device: no energy by its definition, and not configured.
+    pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
+        let named = self.config.devices.iter().find_map(|setting| {
+            setting.name_for(&found.node, &found.metric).map(|name| (setting.clone(), name))
+        });
+        let (setting, name) = match named {
+            Some((setting, name)) => (Some(setting), name),
+            None if !self.config.devices.is_empty() && found.source == "trace" => return None,
+            None => (None, ampere_model::device_name(&found.metric)),
+        };
+        let scale = setting.as_ref().and_then(|s| s.scale).or(found.joules_per_unit);
+        let kind = match (&setting, scale) {
+            (Some(s), scale) if s.instantaneous => CounterKind::Instantaneous {
+                watts_per_unit: scale.unwrap_or(1.0),
+                ticks_per_second: self.ticks_per_second as f64,
+            },
+            (_, Some(joules_per_unit)) => CounterKind::Cumulative { joules_per_unit },
+            (Some(_), None) => CounterKind::Cumulative { joules_per_unit: 1.0 },
+            (None, None) => return None,
+        };
+        let delay = setting.as_ref().map_or(0.0, |s| s.delay.as_secs_f64());
+        self.devices.push(Device {
+            info: DeviceInfo {
+                node: found.node,
+                name,
+                metric: found.metric,
+                source: found.source,
+                quality: found.quality,
+            },
+            ranks: self.engine.add_view(self.config.policy, self.config.sharing),
+            kernels: self.engine.add_view(self.config.policy, self.config.sharing),
+            counter: Counter::new(kind),
+            setting,
+            delay_ticks: (delay * self.ticks_per_second as f64) as u64,
+        });
+        let device = self.devices.len() - 1;
+        for location in 0..self.locations.len() {
+            self.bind(device, LocationIndex(location as u32));
+        }
+        Some(device)
+    }
+
+    /// Makes a location a consumer of the device's views, if it is one.
+    fn bind(&mut self, device: usize, location: LocationIndex) {
+        let info = &self.locations[location.0 as usize];
+        if let Some(view) = self.devices[device].spender(info) {
+            let view = self.devices[device].view(view);
+            self.engine.bind(view, location);
+        }
+    }
+
+    /// The devices whose kernels view a location spends from.
+    pub fn kernel_devices_of(&self, location: LocationIndex) -> Vec<usize> {
+        let info = &self.locations[location.0 as usize];
+        let spends = |device: &Device| device.spender(info) == Some(ViewKind::Kernels);
+        (0..self.devices.len()).filter(|device| spends(&self.devices[*device])).collect()
+    }
+
+    pub fn longest_delay_ticks(&self) -> u64 {
+        self.devices.iter().map(|device| device.delay_ticks).max().unwrap_or(0)
+    }
+}
+
+impl Device {
+    /// The view that a location spends from, if any.
+    fn spender(&self, location: &LocationInfo) -> Option<ViewKind> {
+        if location.node != self.info.node {
+            return None;
+        }
+        let setting = self.setting.as_ref();
+        match location.kind {
+            LocationKind::CpuThread if location.main => match setting.and_then(|s| s.ranks.as_ref()) {
+                Some(ranks) => {
+                    location.rank.is_some_and(|rank| ranks.contains(&rank)).then_some(ViewKind::Ranks)
+                }
+                None => Some(ViewKind::Ranks),
+            },
+            LocationKind::Gpu => {
+                let ours = match setting.and_then(|s| s.locations.as_ref()) {
+                    Some(patterns) => patterns.iter().any(|pattern| pattern.is_match(&location.name)),
+                    None => stream_device(&location.name)
+                        .is_some_and(|number| Some(number) == metric_device(&self.info.metric)),
+                };
+                ours.then_some(ViewKind::Kernels)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The device number in a GPU stream's name: `HIP[1:0]` is on device 1.
+fn stream_device(name: &str) -> Option<u32> {
+    let inside = name.split_once('[')?.1;
+    inside.split([':', ']']).next()?.parse().ok()
+}
+
+/// The device number in a metric's name: `rocm_smi:::energy_count:device=1` is device 1.
+fn metric_device(metric: &str) -> Option<u32> {
+    let digits = metric.split_once("device=")?.1;
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_metrics_are_matched_by_number() {
+        assert_eq!(stream_device("HIP[1:0]"), Some(1));
+        assert_eq!(stream_device("CUDA[12:7]"), Some(12));
+        assert_eq!(stream_device("Master thread"), None);
+        assert_eq!(metric_device("A2rocm_smi:::energy_count:device=1"), Some(1));
+        assert_eq!(metric_device("estimate:::energy"), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which clock event timestamps come from, and how long its ticks are.
+//!
+//! Score-P tells a substrate plugin neither. Each process' log begins with a reading of every clock; the first event
+//! came after that reading and before now, on exactly one of them.
+
+use ampere_model::{Clocks, Timestamp};
+use std::time::Duration;
+
+/// Score-P's timers (`SCOREP_TIMER`), and the unit of their ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// The processor's counter. Its rate is measured.
+    Tsc,
+    /// Microseconds since the epoch.
+    GetTimeOfDay,
+    /// Nanoseconds of one of the system's clocks.
+    MonotonicRaw,
+    Monotonic,
+    Realtime,
+}
+
+impl Timer {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Timer::Tsc => "tsc",
+            Timer::GetTimeOfDay => "gettimeofday",
+            Timer::MonotonicRaw => "clock_gettime (monotonic raw)",
+            Timer::Monotonic => "clock_gettime (monotonic)",
+            Timer::Realtime => "clock_gettime (realtime)",
+        }
+    }
+
+    /// What the timer would say at the moment of a reading.
+    fn of(self, clocks: &Clocks) -> Timestamp {
+        match self {
+            Timer::Tsc => clocks.tsc,
+            Timer::GetTimeOfDay => clocks.realtime_ns / 1000,
+            Timer::MonotonicRaw => clocks.monotonic_raw_ns,
+            Timer::Monotonic => clocks.monotonic_ns,
+            Timer::Realtime => clocks.realtime_ns,
+        }
+    }
+
+    /// What the timer says now.
+    #[inline]
+    pub fn now(self) -> Timestamp {
+        match self {
+            Timer::Tsc => ampere_ring::clock::ticks(),
+            _ => self.of(&read_clocks()),
+        }
+    }
+}
+
+/// Reads all clocks, one right after the other.
+pub fn read_clocks() -> Clocks {
+    let read = |id| {
+        let time = rustix::time::clock_gettime(id);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    Clocks {
+        tsc: ampere_ring::clock::ticks(),
+        monotonic_ns: read(rustix::time::ClockId::Monotonic),
+        monotonic_raw_ns: read(rustix::time::ClockId::MonotonicRaw),
+        realtime_ns: read(rustix::time::ClockId::Realtime),
+    }
+}
+
+/// The timer whose reading lies between those of `before` and `after`. Where several would do (a counter that runs as
+/// fast as a clock does), Score-P's default comes first.
+pub fn recognise(event: Timestamp, before: &Clocks, after: &Clocks) -> Option<Timer> {
+    let timers = [Timer::Tsc, Timer::GetTimeOfDay, Timer::MonotonicRaw, Timer::Monotonic, Timer::Realtime];
+    timers.into_iter().find(|timer| (timer.of(before)..=timer.of(after)).contains(&event))
+}
+
+/// The clock of a session: fixed once, the same for events, samples, attribution and trace.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionClock {
+    pub timer: Timer,
+    pub ticks_per_second: u64,
+    /// Ticks and wall-clock time of one moment.
+    pub epoch: Clocks,
+}
+
+impl SessionClock {
+    /// `start` is a reading of at least [`CALIBRATION`] ago: the longer, the better.
+    pub fn calibrated(timer: Timer, start: &Clocks) -> SessionClock {
+        let now = best_reading();
+        let ticks_per_second = match timer {
+            Timer::Tsc => {
+                let ticks = now.tsc.saturating_sub(start.tsc) as f64;
+                let seconds = now.monotonic_ns.saturating_sub(start.monotonic_ns).max(1) as f64 / 1e9;
+                ((ticks / seconds).round() as u64).max(1)
+            }
+            Timer::GetTimeOfDay => 1_000_000,
+            _ => 1_000_000_000,
+        };
+        SessionClock { timer, ticks_per_second, epoch: now }
+    }
+
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        self.timer.now()
+    }
+
+    pub fn ticks(&self, duration: Duration) -> u64 {
+        (duration.as_secs_f64() * self.ticks_per_second as f64) as u64
+    }
+
+    pub fn seconds(&self, ticks: u64) -> f64 {
+        ticks as f64 / self.ticks_per_second as f64
+    }
+
+    /// Nanoseconds since 1970 of a timestamp.
+    pub fn realtime_ns(&self, time: Timestamp) -> u64 {
+        let zero = self.timer.of(&self.epoch);
+        let distance =
+            |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second)) as u64;
+        match time.checked_sub(zero) {
+            Some(later) => self.epoch.realtime_ns.saturating_add(distance(later)),
+            None => self.epoch.realtime_ns.saturating_sub(distance(zero - time)),
+        }
+    }
+}
+
+/// A rate measured over this long is right to some 2 parts in a million: two readings of 50 ns each.
+pub const CALIBRATION: Duration = Duration::from_millis(50);
+
+/// The reading, of several, whose counter and clock were read closest together.
+pub fn best_reading() -> Clocks {
+    let timed = || {
+        let begin = ampere_ring::clock::ticks();
+        let mut clocks = read_clocks();
+        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let end = ampere_ring::clock::ticks();
+        clocks.tsc = begin + (end - begin) / 2;
+        // Halfway as well: the first reading of the monotonic clock and the second one enclose the rest.
+        let second = monotonic.tv_sec as u64 * 1_000_000_000 + monotonic.tv_nsec as u64;
+        clocks.monotonic_ns = clocks.monotonic_ns / 2 + second / 2 + (clocks.monotonic_ns & second & 1);
+        (end - begin, clocks)
+    };
+    (0..16).map(|_| timed()).min_by_key(|(width, _)| *width).map_or_else(read_clocks, |(_, clocks)| clocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_timer_of_score_p_is_recognised() {
+        let before = read_clocks();
+        std::thread::sleep(Duration::from_millis(2));
+        let at = read_clocks();
+        std::thread::sleep(Duration::from_millis(2));
+        let after = read_clocks();
+        assert_eq!(recognise(at.tsc, &before, &after), Some(Timer::Tsc));
+        assert_eq!(recognise(at.realtime_ns / 1000, &before, &after), Some(Timer::GetTimeOfDay));
+        assert_eq!(recognise(at.realtime_ns, &before, &after), Some(Timer::Realtime));
+        let raw = recognise(at.monotonic_raw_ns, &before, &after);
+        assert!(matches!(raw, Some(Timer::MonotonicRaw | Timer::Monotonic)), "{raw:?}");
+        assert_eq!(recognise(12345, &before, &after), None);
+    }
+
+    #[test]
+    fn ticks_become_seconds() {
+        let start = best_reading();
+        std::thread::sleep(CALIBRATION);
+        let clock = SessionClock::calibrated(Timer::Tsc, &start);
+        let (ticks, wall) = (clock.now(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(200));
+        let measured = clock.seconds(clock.now() - ticks);
+        let expected = wall.elapsed().as_secs_f64();
+        assert!(
+            (measured - expected).abs() < 1e-3 * expected,
+            "{measured} s by ticks, {expected} s by the wall"
+        );
+        let realtime = clock.realtime_ns(clock.now());
+        assert!(realtime.abs_diff(read_clocks().realtime_ns) < 20_000_000);
+    }
+}

@@ -1,0 +1,377 @@
+//! `ampere.toml` and its environment variables.
+
+use ampere_attribution::{Policy, Sharing};
+use regex::Regex;
+use serde::Deserialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// All settings, checked and ready for use.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub devices: Vec<DeviceSetting>,
+    pub policy: Policy,
+    pub sharing: Sharing,
+    pub sample_period: Duration,
+    pub estimate_idle_watts: Option<f64>,
+    pub estimate_watts_per_core: Option<f64>,
+    /// Most series of one metric; the rest goes to "other".
+    pub most_series: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            devices: Vec::new(),
+            policy: Policy::default(),
+            sharing: Sharing::default(),
+            sample_period: Duration::from_millis(1),
+            estimate_idle_watts: None,
+            estimate_watts_per_core: None,
+            most_series: 2000,
+        }
+    }
+}
+
+/// A `[[device]]`: which metric it is and who may spend its energy.
+#[derive(Clone, Debug)]
+pub struct DeviceSetting {
+    /// May use the captures of `metric` as `$1`.
+    pub name: String,
+    pub node: Option<Regex>,
+    pub metric: Regex,
+    pub instantaneous: bool,
+    /// Raw value to joules (or watts); `None`: as the metric's definition says.
+    pub scale: Option<f64>,
+    pub delay: Duration,
+    /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
+    pub locations: Option<Vec<Regex>>,
+    /// Consumers of the ranks view; `None`: all on the node.
+    pub ranks: Option<Vec<u32>>,
+}
+
+impl DeviceSetting {
+    /// The device's name, if this setting is about this metric on this node.
+    pub fn name_for(&self, node: &str, metric: &str) -> Option<String> {
+        if self.node.as_ref().is_some_and(|pattern| !pattern.is_match(node)) {
+            return None;
+        }
+        let captures = self.metric.captures(metric)?;
+        let mut name = String::new();
+        captures.expand(&self.name, &mut name);
+        Some(name)
+    }
+}
+
+#[derive(Debug)]
+pub struct ConfigError(String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    device: Vec<FileDevice>,
+    #[serde(default)]
+    attribution: FileAttribution,
+    #[serde(default)]
+    sampler: FileSampler,
+    #[serde(default)]
+    estimate: FileEstimate,
+    #[serde(default)]
+    metrics: FileMetrics,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileDevice {
+    name: String,
+    node: Option<String>,
+    metric: String,
+    kind: Option<String>,
+    scale: Option<f64>,
+    delay: Option<String>,
+    locations: Option<Vec<String>>,
+    ranks: Option<Vec<u32>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileAttribution {
+    policy: Option<String>,
+    sharing: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileSampler {
+    period: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileEstimate {
+    idle_watts: Option<f64>,
+    watts_per_core: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileMetrics {
+    most_series: Option<usize>,
+}
+
+impl Config {
+    /// Reads the file (if one is named), then the environment, which wins.
+    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let mut config = match path {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|e| {
+                    ConfigError(format!("cannot read the configuration {}: {e}", path.display()))
+                })?;
+                Config::parse(&text, &path.display().to_string())?
+            }
+            None => Config::default(),
+        };
+        config.apply(&|name| std::env::var(name).ok())?;
+        Ok(config)
+    }
+
+    /// The path that `AMPERE_CONFIG` names.
+    pub fn path_from_environment() -> Option<PathBuf> {
+        std::env::var_os("AMPERE_CONFIG").map(PathBuf::from)
+    }
+
+    /// `origin` is the file's name, for messages.
+    pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| explain(&error, text, origin))?;
+        let at = |what: &str, why: String| ConfigError(format!("{origin}: {what}: {why}"));
+        let mut config = Config::default();
+        if let Some(policy) = file.attribution.policy {
+            config.policy = parse_policy(&policy).map_err(|e| at("[attribution] policy", e))?;
+        }
+        if let Some(sharing) = file.attribution.sharing {
+            config.sharing = parse_sharing(&sharing).map_err(|e| at("[attribution] sharing", e))?;
+        }
+        if let Some(period) = file.sampler.period {
+            config.sample_period = parse_duration(&period).map_err(|e| at("[sampler] period", e))?;
+        }
+        config.estimate_idle_watts = file.estimate.idle_watts;
+        config.estimate_watts_per_core = file.estimate.watts_per_core;
+        config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
+        for device in file.device {
+            let name = device.name.clone();
+            config.devices.push(compile(device).map_err(|e| at(&format!("device {name:?}"), e))?);
+        }
+        config.check().map_err(|e| ConfigError(format!("{origin}: {e}")))?;
+        Ok(config)
+    }
+
+    /// Environment variables win over the file.
+    pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+        let at = |name: &str, why: String| ConfigError(format!("{name}: {why}"));
+        if let Some(text) = lookup("AMPERE_POLICY") {
+            self.policy = parse_policy(&text).map_err(|e| at("AMPERE_POLICY", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_SHARING") {
+            self.sharing = parse_sharing(&text).map_err(|e| at("AMPERE_SHARING", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_SAMPLE_PERIOD") {
+            self.sample_period = parse_duration(&text).map_err(|e| at("AMPERE_SAMPLE_PERIOD", e))?;
+        }
+        self.check().map_err(ConfigError)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.sample_period < Duration::from_micros(100) || self.sample_period > Duration::from_secs(10) {
+            return Err(format!("a sample period of {:?}: use 100us to 10s", self.sample_period));
+        }
+        for watts in [self.estimate_idle_watts, self.estimate_watts_per_core].into_iter().flatten() {
+            if !watts.is_finite() || watts < 0.0 {
+                return Err(format!("[estimate]: {watts} watts: use a number of 0 or more"));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn parse_policy(text: &str) -> Result<Policy, String> {
+    match text {
+        "time_sliced" => Ok(Policy::TimeSliced),
+        "busy_only" => Ok(Policy::BusyOnly),
+        other => Err(format!("{other:?} is no policy: use \"time_sliced\" or \"busy_only\"")),
+    }
+}
+
+fn parse_sharing(text: &str) -> Result<Sharing, String> {
+    match text {
+        "shared" => Ok(Sharing::Shared),
+        "independent" => Ok(Sharing::Independent),
+        other => Err(format!("{other:?} is no way of sharing: use \"shared\" or \"independent\"")),
+    }
+}
+
+/// "250us", "1ms", "1.5 s".
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit.trim() {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(format!("{text:?} is no time: write it like \"1ms\" (ns, us, ms, s)")),
+    };
+    let number: f64 =
+        number.trim().parse().map_err(|_| format!("{text:?} is no time: write it like \"1ms\""))?;
+    Duration::try_from_secs_f64(number * seconds)
+        .map_err(|_| format!("{text:?} is no time: it must not be negative"))
+}
+
+fn compile(device: FileDevice) -> Result<DeviceSetting, String> {
+    let scale_ok = device.scale.is_none_or(|scale| scale.is_finite() && scale > 0.0);
+    if !scale_ok {
+        return Err("scale must be a number above 0".to_owned());
+    }
+    Ok(DeviceSetting {
+        node: device.node.map(|pattern| whole(&pattern, "node")).transpose()?,
+        metric: whole(&device.metric, "metric")?,
+        instantaneous: match device.kind.as_deref() {
+            None | Some("cumulative") => false,
+            Some("instantaneous") => true,
+            Some(other) => return Err(format!("kind {other:?}: use \"cumulative\" or \"instantaneous\"")),
+        },
+        scale: device.scale,
+        delay: device.delay.map_or(Ok(Duration::ZERO), |text| parse_duration(&text))?,
+        locations: device
+            .locations
+            .map(|patterns| patterns.iter().map(|pattern| whole(pattern, "locations")).collect())
+            .transpose()?,
+        ranks: device.ranks,
+        name: device.name,
+    })
+}
+
+/// A regular expression that must match the whole text.
+fn whole(pattern: &str, key: &str) -> Result<Regex, String> {
+    Regex::new(&format!("^(?:{pattern})$")).map_err(|e| {
+        let reason = e.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        format!("{key} = {pattern:?} is no regular expression: {reason}")
+    })
+}
+
+/// One line from toml's several: where, what, and the nearest right key.
+fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let message = error.message();
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if let (true, Some((wrong, right))) = (message.starts_with("unknown field"), quoted.split_first()) {
+        let nearest = right.iter().min_by_key(|candidate| edit_distance(wrong, candidate));
+        let advice = nearest.map_or_else(String::new, |nearest| format!("; did you mean \"{nearest}\"?"));
+        return ConfigError(format!("{origin}:{line}: unknown key \"{wrong}\"{advice}"));
+    }
+    ConfigError(format!("{origin}:{line}: {}", message.lines().next().unwrap_or_default()))
+}
+
+/// Levenshtein's distance.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_file_is_understood() {
+        let text = r#"
+            [[device]]
+            name = "GPU-$1"
+            node = 'frontier\d+'
+            metric = 'A2rocm_smi:::energy_count:device=(\d)'
+            scale = 1e-6
+            delay = "2ms"
+            locations = ['HIP\[0:\d+\]']
+            ranks = [0, 1]
+            [attribution]
+            policy = "busy_only"
+            sharing = "independent"
+            [sampler]
+            period = "500us"
+            [estimate]
+            idle_watts = 50
+        "#;
+        let config = Config::parse(text, "ampere.toml").unwrap();
+        let device = &config.devices[0];
+        let metric = "A2rocm_smi:::energy_count:device=3";
+        assert_eq!(device.name_for("frontier09408", metric).as_deref(), Some("GPU-3"));
+        assert_eq!(device.name_for("elcap1", metric), None);
+        assert_eq!(
+            device.name_for("frontier09408", &format!("{metric}0")),
+            None,
+            "the whole name must match"
+        );
+        assert_eq!(device.delay, Duration::from_millis(2));
+        assert_eq!((config.policy, config.sharing), (Policy::BusyOnly, Sharing::Independent));
+        assert_eq!(config.sample_period, Duration::from_micros(500));
+        assert_eq!(config.estimate_idle_watts, Some(50.0));
+    }
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        assert_eq!(Config::parse(text, "ampere.toml").unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_line_and_remedy() {
+        refused(
+            "[attribution]\npolcy = \"busy_only\"",
+            "ampere.toml:2: unknown key \"polcy\"; did you mean \"policy\"?",
+        );
+        refused(
+            "\n[atribution]\n",
+            "ampere.toml:2: unknown key \"atribution\"; did you mean \"attribution\"?",
+        );
+        refused(
+            "[attribution]\npolicy = \"fair\"",
+            "ampere.toml: [attribution] policy: \"fair\" is no policy: use \"time_sliced\" or \"busy_only\"",
+        );
+        refused(
+            "[[device]]\nname = \"x\"\nmetric = \"(\"",
+            "ampere.toml: device \"x\": metric = \"(\" is no regular expression: unclosed group",
+        );
+        refused(
+            "[sampler]\nperiod = \"1 year\"",
+            "ampere.toml: [sampler] period: \"1 year\" is no time: write it like \"1ms\" (ns, us, ms, s)",
+        );
+        refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
+    }
+
+    #[test]
+    fn the_environment_wins() {
+        let mut config = Config::parse("[attribution]\npolicy = \"busy_only\"", "ampere.toml").unwrap();
+        config.apply(&|name| (name == "AMPERE_POLICY").then(|| "time_sliced".to_owned())).unwrap();
+        assert_eq!(config.policy, Policy::TimeSliced);
+        assert!(config.apply(&|name| (name == "AMPERE_SHARING").then(|| "x".to_owned())).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
+
+use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use crate::clock_text;
+use crate::config::Config;
+use crate::summary::{QualityFigures, Run, Summary};
+use ampere_attribution::LocationIndex;
+use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
+use anyhow::{Context, bail};
+use otf2::{EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// What a trace's locations and metrics are to the attributor.
+struct Feed<'a> {
+    attributor: &'a mut Attributor,
+    locations: HashMap<LocationRef, (LocationIndex, String)>,
+    regions: HashMap<otf2::RegionRef, RegionRef>,
+    /// Per metric class, the members that are energy counters: (position, name, joules per unit).
+    members: HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>>,
+    devices: BTreeMap<(String, String), Option<usize>>,
+    quality: QualityFigures,
+    node_of_location: HashMap<LocationRef, String>,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+pub struct Attributed {
+    pub summary: Summary,
+    /// One line each: what was not read, and why.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
+pub fn attribute(
+    path: &Path,
+    config: &Config,
+    only: Option<ViewKind>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<Attributed> {
+    let mut trace = Trace::open(path)?;
+    let definitions = trace.definitions();
+    let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
+    let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
+    let found = find_metrics(definitions);
+    let locations = add_locations(definitions, trace.missing(), &mut attributor);
+    let regions = definitions
+        .regions
+        .iter()
+        .map(|(reference, region)| (reference, attributor.regions.add(&as_model(region))))
+        .collect();
+    let clock = definitions.clock.clone();
+    let expected = trace.events_expected();
+    progress(0, expected);
+    let nodes: HashMap<LocationRef, String> = definitions
+        .locations
+        .iter()
+        .map(|(reference, _)| (reference, node_of(definitions, reference)))
+        .collect();
+    let host = host_of(&trace);
+    let members = classes(definitions, &found, config);
+    let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
+    let mut step = |done| progress(done, expected);
+    let mut feed = Feed {
+        attributor: &mut attributor,
+        locations,
+        regions,
+        members,
+        devices: BTreeMap::new(),
+        quality: QualityFigures::default(),
+        node_of_location: nodes,
+        progress: &mut step,
+    };
+    let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
+    let quality = feed.quality;
+    for (location, why) in &report.truncated {
+        warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
+    }
+    if attributor.devices.is_empty() {
+        bail!("{}", no_energy(path, &trace, energy_known, config));
+    }
+    let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
+    let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
+    let run = Run {
+        id: trace_id(path),
+        command: Vec::new(),
+        start: clock.realtime_timestamp.map_or_else(String::new, clock_text::rfc3339),
+        end: clock.realtime_timestamp.map_or_else(String::new, |start| {
+            clock_text::rfc3339(start.saturating_add((seconds * 1e9) as u64))
+        }),
+        complete: warnings.is_empty(),
+        host,
+        nodes,
+        ranks,
+        energy: String::new(),
+        seconds,
+        timer: "trace".to_owned(),
+        ticks_per_second: clock.timer_resolution,
+        notes: warnings.clone(),
+    };
+    Ok(Attributed { summary: Summary::new(&attributor, only, run, quality), warnings })
+}
+
+impl EventHandler for Feed<'_> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+        self.count();
+        if let Some((index, _)) = self.locations.get(&location) {
+            let region = match self.regions.get(&region) {
+                Some(region) => *region,
+                None => {
+                    let unknown = self.attributor.regions.add_unknown(region.0);
+                    self.regions.insert(region, unknown);
+                    unknown
+                }
+            };
+            self.attributor.engine.enter(*index, time, region);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
+        self.count();
+        if let Some((index, _)) = self.locations.get(&location) {
+            self.attributor.engine.leave(*index, time);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn metric(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        let Some(members) = self.members.get(&metric.class) else { return ControlFlow::Continue(()) };
+        for (position, name, joules_per_unit) in members {
+            let Some(value) = values.get(*position) else { continue };
+            let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
+            let attributor = &mut *self.attributor;
+            let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|(node, name)| {
+                attributor.add_device(FoundDevice {
+                    node: node.clone(),
+                    metric: name.clone(),
+                    source: "trace".to_owned(),
+                    quality: quality_of(name),
+                    joules_per_unit: *joules_per_unit,
+                })
+            });
+            let Some(device) = device else { continue };
+            let device = &mut attributor.devices[device];
+            let (time, increase) = match value {
+                MetricValue::U64(value) => device.read_u64(time, *value),
+                MetricValue::I64(value) => device.read_i64(time, *value),
+                MetricValue::F64(value) => device.read_f64(time, *value),
+            };
+            let views = [device.ranks, device.kernels];
+            for view in views {
+                attributor.engine.sample(view, time, increase);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Feed<'_> {
+    fn count(&mut self) {
+        self.quality.events += 1;
+        if self.quality.events.is_multiple_of(1 << 20) {
+            (self.progress)(self.quality.events);
+        }
+    }
+}
+
+fn as_model(region: &otf2::Region) -> Region {
+    Region {
+        handle: RegionHandle(0),
+        name: region.name.clone(),
+        canonical_name: region.canonical_name.clone(),
+        source_file: region.source_file.clone().unwrap_or_default(),
+        begin_line: region.begin_line,
+        end_line: region.end_line,
+        region_type: 0,
+        paradigm: 0,
+    }
+}
+
+/// The name of the node that a location is on: the system tree's innermost "node" above it.
+fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
+    let group = definitions.locations.get(location).and_then(|l| l.group);
+    let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
+    let mut most = definitions.system_tree_nodes.len();
+    while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
+        if node.class_name == "node" || most == 0 {
+            return node.name.clone();
+        }
+        most -= 1;
+        at = node.parent;
+    }
+    String::new()
+}
+
+fn add_locations(
+    definitions: &otf2::Definitions,
+    missing: &[LocationRef],
+    attributor: &mut Attributor,
+) -> HashMap<LocationRef, (LocationIndex, String)> {
+    let mut all = HashMap::new();
+    let mut mains = std::collections::HashSet::new();
+    for (reference, location) in definitions.locations.iter() {
+        let kind = match location.kind {
+            LocationType::CpuThread => LocationKind::CpuThread,
+            LocationType::AcceleratorStream => LocationKind::Gpu,
+            _ => continue,
+        };
+        let group = location.group.and_then(|g| definitions.location_groups.get(g));
+        // The first CPU location of a group is the process' main one, also when its events are missing.
+        let main = kind == LocationKind::CpuThread && mains.insert(location.group);
+        if missing.contains(&reference) {
+            continue;
+        }
+        let node = node_of(definitions, reference);
+        let group = group.map_or_else(String::new, |g| g.name.clone());
+        let index = attributor.add_location(LocationInfo {
+            node: node.clone(),
+            rank: group.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok()),
+            group,
+            name: location.name.clone(),
+            kind,
+            main,
+        });
+        all.insert(reference, (index, node));
+    }
+    all
+}
+
+/// Every metric's name, with the joules of one of its units if it is an energy by its definition.
+fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
+    definitions.metric_members.values().map(|member| (member.name.clone(), energy_of(member))).collect()
+}
+
+/// Joules per unit of the raw value, from the metric's unit, base and exponent. Score-P's and PAPI's rocm_smi counters
+/// say nothing in their unit: they are in microjoules.
+fn energy_of(member: &otf2::MetricMember) -> Option<f64> {
+    let base: f64 = if member.base == otf2::MetricBase::Binary { 2.0 } else { 10.0 };
+    if let Some(joules) = joules_per_unit(&member.unit) {
+        // 10^-9 as one division, not nine multiplications.
+        let power = base.powi(member.exponent.unsigned_abs().min(1000) as i32);
+        return Some(if member.exponent < 0 { joules / power } else { joules * power });
+    }
+    member.name.contains("rocm_smi:::energy_count:device=").then_some(1e-6)
+}
+
+/// For every metric class the members that could be devices.
+fn classes(
+    definitions: &otf2::Definitions,
+    found: &BTreeMap<String, Option<f64>>,
+    config: &Config,
+) -> HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>> {
+    let mut classes = HashMap::new();
+    for (reference, class) in definitions.metric_classes.iter() {
+        let members: Vec<_> = class
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(position, member)| {
+                let name = &definitions.metric_members.get(*member)?.name;
+                let joules = found.get(name).copied().flatten();
+                let configured = config.devices.iter().any(|setting| setting.metric.is_match(name));
+                (configured || (config.devices.is_empty() && joules.is_some()))
+                    .then(|| (position, name.clone(), joules))
+            })
+            .collect();
+        if !members.is_empty() {
+            classes.insert(reference, members);
+        }
+    }
+    classes
+}
+
+fn quality_of(metric: &str) -> Quality {
+    if metric.starts_with("estimate:::") { Quality::Estimated } else { Quality::Measured }
+}
+
+fn missing_line(trace: &Trace, location: LocationRef) -> String {
+    let definitions = trace.definitions();
+    let named = definitions.locations.get(location);
+    let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
+    format!(
+        "location {} ({}/{}) has no event file: it is left out",
+        location.0,
+        group.map_or("", |g| &g.name),
+        named.map_or("", |l| &l.name)
+    )
+}
+
+fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
+    let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
+    let has = match names.len() {
+        0 => "it has no metric at all".to_owned(),
+        1..=6 => format!("it has {}", names.join(", ")),
+        many => format!("it has {} and {} more", names[..6].join(", "), many - 6),
+    };
+    if !config.devices.is_empty() {
+        return format!(
+            "no [[device]] of the configuration matches a metric with samples in {}: {has}",
+            path.display()
+        );
+    }
+    let why = if energy_known { "no samples of an energy metric" } else { "no energy metric" };
+    format!("{} has {why}: {has}; name the right one with a [[device]] in --config", path.display())
+}
+
+fn host_of(_trace: &Trace) -> String {
+    "trace".to_owned()
+}
+
+fn trace_id(path: &Path) -> String {
+    let parent = std::fs::canonicalize(path).ok();
+    let name = parent.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,183 @@
+//! One location's records as a well-nested stream of events. The live attribution and the trace both take this way, so
+//! that what is in the trace is what was attributed.
+
+use ampere_model::Timestamp;
+use ampere_ring::{Kind, Record};
+
+/// What comes out. Times of one stream never go back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// With the process' own handle.
+    Enter(Timestamp, u32),
+    /// Of the region that is innermost then.
+    Leave(Timestamp, u32),
+    Sample(Timestamp, u32, u64),
+    /// The program's measurement ended.
+    ProgramEnd(Timestamp),
+}
+
+/// Input that should not be, counted and survived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// Leaves of a region that was not open: left out.
+    pub unmatched_leaves: u64,
+    /// Frames whose leave was missing: closed with an enclosing frame.
+    pub missing_leaves: u64,
+    /// Timestamps that went back: taken as the one before.
+    pub backward: u64,
+    /// Records of no known kind, or half of a pair.
+    pub damaged: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Stream {
+    stack: Vec<u32>,
+    last: Timestamp,
+    /// First half of a sample.
+    sample: Option<(Timestamp, u32)>,
+    pub suppressed_calls: u64,
+    pub repairs: Repairs,
+}
+
+impl Stream {
+    pub fn last_time(&self) -> Timestamp {
+        self.last
+    }
+
+    pub fn is_open(&self) -> bool {
+        !self.stack.is_empty()
+    }
+
+    pub fn take(&mut self, record: Record, out: &mut impl FnMut(Event)) {
+        let Some(kind) = record.kind() else {
+            self.repairs.damaged += 1;
+            return;
+        };
+        if (kind == Kind::Value) != self.sample.is_some() {
+            self.repairs.damaged += 1;
+            self.sample = None;
+            if kind == Kind::Value {
+                return;
+            }
+        }
+        match kind {
+            Kind::Enter => {
+                let time = self.forward(record.word0);
+                self.stack.push(record.argument());
+                out(Event::Enter(time, record.argument()));
+            }
+            Kind::Leave => {
+                let time = self.forward(record.word0);
+                self.leave(time, record.argument(), out);
+            }
+            Kind::ProgramBegin => {
+                self.forward(record.word0);
+            }
+            Kind::ProgramEnd => {
+                let time = self.forward(record.word0);
+                self.close(time, out);
+                out(Event::ProgramEnd(time));
+            }
+            Kind::LocationEnd => {
+                let time = self.forward(record.word0);
+                self.close(time, out);
+            }
+            Kind::Sample => self.sample = Some((record.word0, record.argument())),
+            Kind::Value => {
+                if let Some((time, device)) = self.sample.take() {
+                    let time = self.forward(time);
+                    out(Event::Sample(time, device, record.word0));
+                }
+            }
+            Kind::Suppressed => self.suppressed_calls += record.word0,
+        }
+    }
+
+    /// Ends every open frame.
+    pub fn close(&mut self, time: Timestamp, out: &mut impl FnMut(Event)) {
+        let time = time.max(self.last);
+        while let Some(region) = self.stack.pop() {
+            self.last = time;
+            out(Event::Leave(time, region));
+        }
+    }
+
+    fn leave(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
+        if self.stack.last() == Some(&region) {
+            self.stack.pop();
+            return out(Event::Leave(time, region));
+        }
+        // Recording was switched off or on inside a region. What lies above the region that is left is over too.
+        let Some(at) = self.stack.iter().rposition(|open| *open == region) else {
+            self.repairs.unmatched_leaves += 1;
+            return;
+        };
+        self.repairs.missing_leaves += (self.stack.len() - at - 1) as u64;
+        for open in self.stack.drain(at..).rev() {
+            out(Event::Leave(time, open));
+        }
+    }
+
+    fn forward(&mut self, time: Timestamp) -> Timestamp {
+        if time < self.last {
+            self.repairs.backward += 1;
+        } else {
+            self.last = time;
+        }
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(records: &[Record]) -> (Vec<Event>, Repairs) {
+        let (mut stream, mut events) = (Stream::default(), Vec::new());
+        for record in records {
+            stream.take(*record, &mut |event| events.push(event));
+        }
+        stream.close(100, &mut |event| events.push(event));
+        (events, stream.repairs)
+    }
+
+    #[test]
+    fn program_end_closes_what_is_open() {
+        let (events, repairs) = run(&[
+            Record::new(Kind::Enter, 1, 7),
+            Record::new(Kind::Enter, 2, 8),
+            Record::new(Kind::ProgramEnd, 5, 0),
+        ]);
+        use Event::{Enter, Leave, ProgramEnd};
+        assert_eq!(events, [Enter(1, 7), Enter(2, 8), Leave(5, 8), Leave(5, 7), ProgramEnd(5)]);
+        assert_eq!(repairs, Repairs::default());
+    }
+
+    #[test]
+    fn what_does_not_nest_is_mended_and_counted() {
+        let (events, repairs) = run(&[
+            Record::new(Kind::Leave, 1, 9),
+            Record::new(Kind::Enter, 2, 7),
+            Record::new(Kind::Enter, 3, 8),
+            Record::new(Kind::Leave, 4, 7),
+            Record::new(Kind::Enter, 3, 6),
+            Record::from_words([5, 99 << 32]),
+            Record::new(Kind::Value, 6, 0),
+        ]);
+        use Event::{Enter, Leave};
+        assert_eq!(events, [Enter(2, 7), Enter(3, 8), Leave(4, 8), Leave(4, 7), Enter(4, 6), Leave(100, 6)]);
+        assert_eq!(repairs, Repairs { unmatched_leaves: 1, missing_leaves: 1, backward: 1, damaged: 2 });
+    }
+
+    #[test]
+    fn a_sample_is_two_records() {
+        let (events, repairs) = run(&[
+            Record::new(Kind::Sample, 5, 1),
+            Record::new(Kind::Value, 123, 1),
+            Record::new(Kind::Sample, 6, 1),
+            Record::new(Kind::Enter, 7, 1),
+        ]);
+        assert_eq!(events, [Event::Sample(5, 1, 123), Event::Enter(7, 1), Event::Leave(100, 1)]);
+        assert_eq!(repairs.damaged, 1);
+    }
+}
