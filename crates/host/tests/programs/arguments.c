@@ -61,12 +61,12 @@ static void accumulate(void) {
 }
 
 static void darray(void) {
-    int sizes[2] = {4, 4}, distributions[2] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_BLOCK},
+    int sizes[2] = {4 * size, 4}, distributions[2] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_BLOCK},
         arguments[2] = {MPI_DISTRIBUTE_DFLT_DARG, MPI_DISTRIBUTE_DFLT_DARG}, processes[2] = {size, 1}, bytes;
     MPI_Datatype type;
     MPI_Type_create_darray(size, rank, 2, sizes, distributions, arguments, processes, MPI_ORDER_C, MPI_DOUBLE, &type);
     MPI_Type_size(type, &bytes);
-    CHECK(bytes == 4 * 4 / size * 8);
+    CHECK(bytes == 4 * 4 * 8);
     MPI_Type_free(&type);
 }
 
