@@ -81,7 +81,9 @@ impl Module {
     }
 
     fn read(&mut self) {
-        let Ok(bytes) = std::fs::read(&self.path) else { return };
+        let Ok(file) = std::fs::File::open(&self.path) else { return };
+        // SAFETY: the file is a loaded object: overwriting one in place breaks the program itself.
+        let Ok(bytes) = (unsafe { memmap2::Mmap::map(&file) }) else { return };
         if let Ok(file) = object::File::parse(&*bytes) {
             let mut functions: Vec<(u64, u64, bool, Box<str>)> = file
                 .symbols()

@@ -113,9 +113,12 @@ pub fn missing(call: Call) -> *mut c_void {
     }
 }
 
+/// MPI_COMM_WORLD of the MPICH family.
+pub const WORLD_MPICH: usize = 0x4400_0000;
+
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 pub fn world() -> usize {
-    object(c"ompi_mpi_comm_world", 0x4400_0000)
+    object(c"ompi_mpi_comm_world", WORLD_MPICH)
 }
 
 /// A predefined object: Open MPI's symbol, or else MPICH's number.

@@ -9,11 +9,11 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, FORWARD, NEW, RUNNING, guarded, inside};
+use crate::measurement::{self, INERT, NEW, RUNNING, guarded, inside};
 use crate::{definitions, ipc};
-pub use library::{is_loaded as library_is_loaded, symbol, world};
+pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
@@ -49,10 +49,15 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
     if target.is_null() {
         target = guarded(library::missing(call), || find_target(call));
     }
+    let function = call.function();
     let record = match measurement::state() {
+        RUNNING if function == Function::MPI_Finalize as usize => enter_finalize(call, stack),
+        RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
         RUNNING => enter_running(call, stack),
-        NEW if is_init(call.function()) => enter_init(call, stack),
-        FORWARD | _ => false,
+        NEW if is_init(function) => enter_init(call, stack),
+        // Not measuring, but the others have to be told so.
+        INERT if is_init(function) => ipc::wanted(),
+        _ => false,
     };
     Decision { target, record: record.into() }
 }
@@ -90,12 +95,19 @@ fn enter_running(call: Call, stack: usize) -> bool {
     })
 }
 
-/// Called by the wrapper after the real function, if `enter` said so. `result` is what that returned in C.
-extern "C" fn leave(call: Call, result: usize) {
+/// Called by the wrapper after the real function, if `enter` said so.
+extern "C" fn leave(call: Call) {
     let function = call.function();
     if is_init(function) {
         initialized();
     }
+    leave_frame(function);
+    if function == Function::MPI_Finalize as usize {
+        finalized();
+    }
+}
+
+fn leave_frame(function: usize) {
     inside((), |slot| {
         if measurement::state() != RUNNING || slot.thread.get().is_null() {
             return;
@@ -105,10 +117,6 @@ extern "C" fn leave(call: Call, result: usize) {
         thread.mpi_stack = 0;
         thread.leave(function);
     });
-    if function == Function::MPI_Finalize as usize {
-        finalized();
-    }
-    let _ = result;
 }
 
 fn is_init(function: usize) -> bool {
@@ -117,7 +125,42 @@ fn is_init(function: usize) -> bool {
 
 #[cold]
 fn enter_init(call: Call, stack: usize) -> bool {
-    inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack)
+    let measuring = inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack);
+    measuring || ipc::wanted()
+}
+
+/// With collectives open, the real MPI_Finalize comes last, as with Score-P: the plugin may still use them at its end, and
+/// the time spent waiting for slower processes is still recorded. Without, the measurement ends after it: see `leave`.
+#[cold]
+fn enter_finalize(call: Call, stack: usize) -> bool {
+    let recorded = enter_running(call, stack);
+    if !ipc::is_open() {
+        return recorded;
+    }
+    ipc::barrier();
+    if recorded {
+        leave_frame(call.function());
+    }
+    ACTIVE.store(false, Ordering::Relaxed);
+    measurement::end(None, false);
+    false
+}
+
+/// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
+#[cold]
+fn enter_abort(call: Call, stack: usize) -> bool {
+    if enter_running(call, stack) {
+        // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
+        let second = unsafe { *((stack - 16) as *const usize) };
+        let code = if call.variant() == 0 {
+            second as i32
+        } else {
+            // SAFETY: in Fortran, the address of an integer.
+            unsafe { (second as *const i32).as_ref() }.copied().unwrap_or(1)
+        };
+        inside((), |slot| guarded((), || measurement::abort(slot, code.into())));
+    }
+    false
 }
 
 /// MPI_Init has come back: the rank is known, if it succeeded.
@@ -125,13 +168,17 @@ fn enter_init(call: Call, stack: usize) -> bool {
 fn initialized() {
     inside((), |_| {
         guarded((), || {
-            if measurement::state() != RUNNING || ACTIVE.load(Ordering::Relaxed) {
+            let measuring = measurement::state() == RUNNING;
+            if ACTIVE.load(Ordering::Relaxed) || !measuring && !ipc::wanted() {
                 return;
             }
             if let Some((rank, size)) = library::rank_and_size() {
                 ACTIVE.store(true, Ordering::Relaxed);
-                measurement::init_mpp(rank, size);
-                measurement::at_exit();
+                ipc::agree(measuring);
+                if measuring {
+                    measurement::init_mpp(rank, size);
+                    measurement::at_exit();
+                }
             }
         })
     });

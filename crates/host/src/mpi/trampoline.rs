@@ -172,7 +172,6 @@ unsafe extern "C" fn body() {
         "mov [rbp - 16], rdx",
         "movsd [rbp - 24], xmm0",
         "mov edi, [rbp - 56]",
-        "mov rsi, rax",
         "call {leave}",
         "mov rax, [rbp - 8]",
         "mov rdx, [rbp - 16]",
