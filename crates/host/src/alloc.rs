@@ -159,7 +159,7 @@ mod tests {
             let layout = Layout::from_size_align(size, align).unwrap();
             // SAFETY: the size is not zero.
             let block = unsafe { pages.alloc(layout) };
-            assert!(!block.is_null() && block as usize % align == 0);
+            assert!(!block.is_null() && (block as usize).is_multiple_of(align));
             // SAFETY: the block has `size` bytes.
             unsafe { block.write_bytes(round as u8, size) };
             held.push((block, layout, round as u8));

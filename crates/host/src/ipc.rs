@@ -184,7 +184,13 @@ unsafe extern "C" fn ipc_reduce(
         mpi::world() => usize)
 }
 
-unsafe extern "C" fn ipc_allreduce(send: In, recv: Out, count: c_int, kind: c_int, operation: c_int) -> c_int {
+unsafe extern "C" fn ipc_allreduce(
+    send: In,
+    recv: Out,
+    count: c_int,
+    kind: c_int,
+    operation: c_int,
+) -> c_int {
     let (kind, operation) = (or_closed!(mpi_type(kind)), or_closed!(mpi_operation(operation)));
     call!(c"PMPI_Allreduce", send => In, recv => Out, count => c_int, kind => usize, operation => usize,
         mpi::world() => usize)

@@ -116,7 +116,9 @@ pub fn start(slot: &Slot, mpi: bool) -> bool {
 }
 
 fn try_start(slot: &Slot, mpi: bool) -> u8 {
-    std::panic::set_hook(Box::new(|panic| say(format_args!("stopped measuring: an error of our own: {panic}"))));
+    std::panic::set_hook(Box::new(|panic| {
+        say(format_args!("stopped measuring: an error of our own: {panic}"))
+    }));
     if scorep_is_here() {
         return FORWARD;
     }
@@ -144,8 +146,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     let path = program.to_string_lossy();
     let short = program.file_name().unwrap_or_default().to_string_lossy();
     let name = definitions::string(&path);
-    let region =
-        definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
+    let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
     PROGRAM_REGION.store(region, Ordering::Relaxed);
     plugin::assign_id(0);
     let Some(location) = attach(slot) else { return INERT };
@@ -260,7 +261,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             let open = unsafe { &mut *thread };
             let master = MASTER.load(Ordering::Relaxed);
             if open.location() == master {
-                // The main thread called pthread_exit: PROGRAM_END is still to come on this location.
+                // The main thread called pthread_exit: PROGRAM_END is still to come on its location, which stays active.
                 return threads().live.retain(|&live| live != thread);
             }
             open.close_all();
@@ -321,9 +322,11 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
     for thread in live {
         // SAFETY: in the list, so alive: a thread that ends now sees ENDING and leaves its state to us.
         let location = unsafe { (*thread).location() };
-        let parent = if location == master { null() } else { master.cast_const() };
-        plugin::deactivate_location(location, parent);
+        if location != master {
+            plugin::deactivate_location(location, master);
+        }
     }
+    plugin::deactivate_location(master, null());
     plugin::pre_unify();
     plugin::write_data();
     for location in locations {

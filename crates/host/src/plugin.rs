@@ -53,7 +53,8 @@ pub fn exit(location: *mut Location, time: u64, region: AnyHandle) {
 
 /// Where this library itself lies.
 fn own_path() -> Option<PathBuf> {
-    let mut found = libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
+    let mut found =
+        libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
     // SAFETY: any address may be asked for; the structure is ours.
     let known = unsafe { libc::dladdr(no_event as *const c_void, &mut found) };
     if known == 0 || found.dli_fname.is_null() {
@@ -102,13 +103,18 @@ pub fn load(callbacks: &'static Callbacks) -> bool {
             let why = libc::dlerror();
             if why.is_null() { "unknown error".into() } else { CStr::from_ptr(why).to_string_lossy() }
         };
-        say(format_args!("not measuring: cannot load the plugin: {why}; check the path or AMPERE_HOST_PLUGIN"));
+        say(format_args!(
+            "not measuring: cannot load the plugin: {why}; check the path or AMPERE_HOST_PLUGIN"
+        ));
         return false;
     }
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, ENTRY.as_ptr()) };
     if entry.is_null() {
-        say(format_args!("not measuring: {shown} is not ampere's plugin (it lacks {})", ENTRY.to_string_lossy()));
+        say(format_args!(
+            "not measuring: {shown} is not ampere's plugin (it lacks {})",
+            ENTRY.to_string_lossy()
+        ));
         close(library);
         return false;
     }
@@ -165,8 +171,12 @@ unsafe fn take_events(functions: *const EventFunction, count: usize) {
     // size, and None stays None.
     let events = unsafe {
         Events {
-            program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(event::PROGRAM_BEGIN)),
-            program_end: std::mem::transmute::<EventFunction, Option<ProgramEndEvent>>(function(event::PROGRAM_END)),
+            program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(
+                event::PROGRAM_BEGIN,
+            )),
+            program_end: std::mem::transmute::<EventFunction, Option<ProgramEndEvent>>(function(
+                event::PROGRAM_END,
+            )),
         }
     };
     let _ = EVENTS.set(events);

@@ -6,7 +6,8 @@ use std::ffi::{c_int, c_void};
 const FRAMES_MAX: usize = 40;
 
 unsafe extern "C" {
-    fn _Unwind_Backtrace(step: extern "C" fn(*mut c_void, *mut c_void) -> c_int, state: *mut c_void) -> c_int;
+    fn _Unwind_Backtrace(step: extern "C" fn(*mut c_void, *mut c_void) -> c_int, state: *mut c_void)
+    -> c_int;
     fn _Unwind_GetIPInfo(context: *mut c_void, before: *mut c_int) -> usize;
 }
 

@@ -97,7 +97,8 @@ impl Module {
             // Of several names for one address, a global one, and of those the shortest.
             functions.sort_by(|a, b| (a.0, a.2, a.3.len(), &a.3).cmp(&(b.0, b.2, b.3.len(), &b.3)));
             functions.dedup_by_key(|function| function.0);
-            self.functions = functions.into_iter().map(|(address, size, _, name)| (address, size, name)).collect();
+            self.functions =
+                functions.into_iter().map(|(address, size, _, name)| (address, size, name)).collect();
         }
         if (bytes.len() as u64) < DEBUG_FILE_SIZE_MAX {
             self.lines = Loader::new(&self.path).ok();
@@ -107,9 +108,10 @@ impl Module {
     fn symbol(&self, address: usize) -> Symbol {
         let offset = (address - self.base) as u64;
         let after = self.functions.partition_point(|function| function.0 <= offset);
-        let name = after.checked_sub(1).map(|index| &self.functions[index]).and_then(|(start, size, name)| {
-            (offset == *start || offset < start + size).then_some(name)
-        });
+        let name = after
+            .checked_sub(1)
+            .map(|index| &self.functions[index])
+            .and_then(|(start, size, name)| (offset == *start || offset < start + size).then_some(name));
         let mut symbol = match name {
             Some(name) => Symbol {
                 name: demangle(name),

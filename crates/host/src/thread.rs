@@ -60,7 +60,8 @@ impl Thread {
     /// A thread without frames, or None without memory.
     pub fn new(location: *mut Location, slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
-        (!frames.is_null()).then(|| Box::new(Thread { frames, depth: 0, beyond: 0, location, mpi_stack: 0, slot }))
+        (!frames.is_null())
+            .then(|| Box::new(Thread { frames, depth: 0, beyond: 0, location, mpi_stack: 0, slot }))
     }
 
     /// The location.

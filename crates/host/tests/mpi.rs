@@ -90,7 +90,13 @@ fn fortran(mpi: &Mpi, source: &str) {
         for _ in 0..10 {
             expected.extend(if rank == 0 { ["MPI_Send", "MPI_Recv"] } else { ["MPI_Recv", "MPI_Send"] });
         }
-        expected.extend(["MPI_Sendrecv", "MPI_Comm_set_name", "MPI_Comm_get_name", "MPI_Allreduce", "MPI_Finalize"]);
+        expected.extend([
+            "MPI_Sendrecv",
+            "MPI_Comm_set_name",
+            "MPI_Comm_get_name",
+            "MPI_Allreduce",
+            "MPI_Finalize",
+        ]);
         let entered: Vec<String> = log.events(0).into_iter().filter(|event| event.starts_with('+')).collect();
         let expected: Vec<String> = expected.iter().map(|name| format!("+{name}")).collect();
         assert_eq!(entered, expected, "{log}");
@@ -218,5 +224,20 @@ fn exceptions_pass_through() {
     log.check();
     let events = log.events(0);
     let at = events.iter().position(|event| event == "+MPI_Reduce_local").unwrap();
-    assert_eq!(events[at..at + 4], ["+MPI_Reduce_local", "-MPI_Reduce_local", "+MPI_Comm_size", "-MPI_Comm_size"]);
+    assert_eq!(
+        events[at..at + 4],
+        ["+MPI_Reduce_local", "-MPI_Reduce_local", "+MPI_Comm_size", "-MPI_Comm_size"]
+    );
+}
+
+#[test]
+fn backtraces_pass_through() {
+    for mpi in [OPEN_MPI, MPICH] {
+        if !have(&[mpi.cc]) {
+            continue;
+        }
+        let bench = Bench::new();
+        let program = bench.compile(mpi.cc, &["-O1", "-rdynamic"], "backtrace.c");
+        assert_eq!(ok(&mut bench.command(&program)).0, "main found\n");
+    }
 }

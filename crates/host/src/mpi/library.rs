@@ -1,7 +1,8 @@
 //! The MPI library behind the wrappers: its functions, and its idea of MPI_COMM_WORLD.
 
+use super::call::Call;
 use super::table::{FUNCTIONS, Function};
-use super::trampoline::Call;
+
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -164,4 +165,3 @@ pub fn rank_and_size() -> Option<(c_int, c_int)> {
     };
     Some((of_world(c"PMPI_Comm_rank")?, of_world(c"PMPI_Comm_size")?))
 }
-

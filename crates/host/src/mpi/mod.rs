@@ -3,21 +3,23 @@
 //! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
 //! libraries call themselves. The region's name is the C name whatever the language.
 
+mod call;
 mod library;
 mod table;
+// Elsewhere than on x86-64 there are no wrappers yet, and this library takes only the hooks of -finstrument-functions.
 #[cfg(target_arch = "x86_64")]
 mod trampoline;
 
 use crate::definitions::INVALID;
 use crate::measurement::{self, INERT, NEW, RUNNING, guarded, inside};
 use crate::{definitions, ipc};
+use call::{Call, VARIANTS};
 pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
-use trampoline::{Call, VARIANTS};
 
 /// Keys of MPI frames are below this, addresses of functions are above.
 pub const KEYS_END: usize = 1024;

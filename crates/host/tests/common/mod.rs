@@ -80,7 +80,14 @@ impl Bench {
     /// Compiles one source file; returns the program.
     pub fn compile(&self, compiler: &str, options: &[&str], source: &str) -> PathBuf {
         let out = self.path(&format!("{source}.out"));
-        must(Command::new(compiler).arg(program(source)).args(options).arg("-o").arg(&out).current_dir(&self.dir));
+        must(
+            Command::new(compiler)
+                .arg(program(source))
+                .args(options)
+                .arg("-o")
+                .arg(&out)
+                .current_dir(&self.dir),
+        );
         out
     }
 
@@ -113,7 +120,9 @@ impl Bench {
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-            .map(|path| Log { lines: std::fs::read_to_string(path).unwrap().lines().map(String::from).collect() })
+            .map(|path| Log {
+                lines: std::fs::read_to_string(path).unwrap().lines().map(String::from).collect(),
+            })
             .collect();
         logs.sort_by_key(|log| log.find("init_mpp").map(str::to_string));
         logs
@@ -123,7 +132,10 @@ impl Bench {
 /// Runs to success; returns standard output and standard error.
 pub fn ok(command: &mut Command) -> (String, String) {
     let output = must(command);
-    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 /// What one process's plugin was told.
@@ -137,7 +149,10 @@ impl Log {
     }
 
     pub fn position(&self, start: &str) -> usize {
-        self.lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}\n{self}"))
+        self.lines
+            .iter()
+            .position(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("no {start}\n{self}"))
     }
 
     /// How often a region was entered, on any location.
