@@ -11,6 +11,18 @@
 //! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
 //! - [`clock`], [`alloc`], [`report`]: time, memory, and words to the user.
 //!
+//! Environment, all optional:
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `AMPERE_HOST_PLUGIN` | the plugin's path; otherwise `libscorep_substrate_ampere.so` beside this library or in `../lib` |
+//! | `AMPERE_HOST_COLLECTIVES` | `1`: every process of the job has this library, so the plugin may communicate; see [`ipc`] |
+//! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
+//! | `SCOREP_EXPERIMENT_DIRECTORY` | what the plugin is told when it asks; made if the plugin requires it |
+//!
+//! Limits: functions of an MPI library that is linked statically are not seen, nor sessions without MPI_Init; locations
+//! are not used again ([`measurement`] has the cap); a process that ends by `_exit`, `exec` or a signal does not run the end.
+//!
 //! Invariants: the application comes first, so no panic, lock held by others, or failure of ours reaches it; a process that
 //! calls neither MPI_Init nor an instrumented function never gets further than being mapped; a forked child records
 //! nothing; the event path neither allocates nor locks nor calls the C library.

@@ -225,6 +225,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         id: id as u32,
         name: CString::new(name).unwrap_or_default(),
         location_type: location_type::CPU_THREAD,
+        active: AtomicBool::new(true),
         data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
     });
     let location: *mut Location = Box::into_raw(data).cast();
@@ -252,25 +253,34 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     inside((), |slot| {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
+        // Whatever the state: the end of measurement looks into the slots of the threads in this list, and this
+        // thread's is about to go.
+        threads().live.retain(|&live| live != thread);
         if state() != RUNNING {
-            // The end of measurement owns what is left.
+            // The end of measurement owns the location.
             return;
         }
         guarded((), || {
-            // SAFETY: this thread's own, made by `attach`; no other reference is in use while the slot is busy.
-            let open = unsafe { &mut *thread };
-            let master = MASTER.load(Ordering::Relaxed);
-            if open.location() == master {
-                // The main thread called pthread_exit: PROGRAM_END is still to come on its location, which stays active.
-                return threads().live.retain(|&live| live != thread);
+            // SAFETY: made by Box::into_raw in `attach`; out of the list, and the slot no longer leads to it.
+            let mut thread = unsafe { Box::from_raw(thread) };
+            let location = thread.location();
+            // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
+            if location != MASTER.load(Ordering::Relaxed) {
+                thread.close_all();
+                deactivate(location);
             }
-            open.close_all();
-            plugin::deactivate_location(open.location(), master);
-            threads().live.retain(|&live| live != thread);
-            // SAFETY: made by Box::into_raw in `attach`, out of the list, and the slot no longer leads to it.
-            drop(unsafe { Box::from_raw(thread) });
         });
     });
+}
+
+/// Deactivates a location, once.
+fn deactivate(location: *mut Location) {
+    // SAFETY: locations are leaked `LocationData`.
+    let data = unsafe { &*location.cast::<LocationData>() };
+    if data.active.swap(false, Ordering::AcqRel) {
+        let master = MASTER.load(Ordering::Relaxed);
+        plugin::deactivate_location(location, if location == master { null() } else { master });
+    }
 }
 
 /// Rank and size are known.
@@ -315,18 +325,9 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
         init_mpp(0, 1);
     }
     plugin::program_end(master, clock::now(), status, region);
-    let (live, locations) = {
-        let mut threads = threads();
-        (std::mem::take(&mut threads.live), std::mem::take(&mut threads.locations))
-    };
-    for thread in live {
-        // SAFETY: in the list, so alive: a thread that ends now sees ENDING and leaves its state to us.
-        let location = unsafe { (*thread).location() };
-        if location != master {
-            plugin::deactivate_location(location, master);
-        }
-    }
-    plugin::deactivate_location(master, null());
+    let locations = std::mem::take(&mut threads().locations);
+    // The master's last: the others have it as their parent.
+    locations.iter().rev().for_each(|&location| deactivate(location));
     plugin::pre_unify();
     plugin::write_data();
     for location in locations {

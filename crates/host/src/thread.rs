@@ -7,7 +7,7 @@ use crate::tls::Slot;
 use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Frames deeper than this are not recorded (and counted). 16 bytes each, committed only when used.
 pub const FRAMES_MAX: usize = 1 << 16;
@@ -23,6 +23,8 @@ pub struct LocationData {
     pub name: CString,
     /// `SCOREP_LocationType`.
     pub location_type: i32,
+    /// Activated and not yet deactivated.
+    pub active: AtomicBool,
     /// The plugins' data, by their ids.
     pub data: [AtomicPtr<c_void>; PLUGINS_MAX],
 }

@@ -99,6 +99,27 @@ fn a_thread_at_work_when_the_process_ends() {
 }
 
 #[test]
+fn many_threads_that_come_and_go() {
+    let (_bench, logs) = run("crowd");
+    let log = &logs[0];
+    assert_eq!(log.lines.iter().filter(|line| line.starts_with("create_location")).count(), 1 + 300);
+    assert_eq!(log.lines.last().unwrap(), "finalize");
+}
+
+#[test]
+fn threads_that_end_while_the_process_does() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "functions.c");
+    for _ in 0..20 {
+        ok(bench.command(&subject).arg("ending").env("LOGGER_QUIET", "1"));
+    }
+    for log in bench.logs() {
+        log.check();
+        assert_eq!(log.lines.last().unwrap(), "finalize");
+    }
+}
+
+#[test]
 fn longjmp() {
     let (_bench, logs) = run("jump");
     let events = logs[0].events(0);

@@ -241,3 +241,42 @@ fn backtraces_pass_through() {
         assert_eq!(ok(&mut bench.command(&program)).0, "main found\n");
     }
 }
+
+#[test]
+fn several_threads_in_mpi() {
+    for mpi in [OPEN_MPI, MPICH] {
+        if !have(&[mpi.cc, mpi.run[0]]) {
+            continue;
+        }
+        let bench = Bench::new();
+        let program = bench.compile(mpi.cc, &["-O1", "-lpthread"], "parallel.c");
+        let (out, _) = ok(&mut bench.mpi(&mpi, 2, &program));
+        if out == "errors 0 threads 0\n" {
+            println!("skipped: {} has no MPI_THREAD_MULTIPLE", mpi.cc);
+            continue;
+        }
+        assert_eq!(out, "errors 0 threads 1\n");
+        for log in bench.logs() {
+            log.check();
+            assert_eq!(log.enters("MPI_Sendrecv"), 4 * 200);
+            for id in 1..=4 {
+                assert_eq!(log.events(id).len(), 2 * 200);
+            }
+        }
+    }
+}
+
+/// An MPI library that a plugin module brought, out of the global scope.
+#[test]
+fn hidden_library() {
+    for mpi in [OPEN_MPI, MPICH] {
+        if !have(&[mpi.cc]) {
+            continue;
+        }
+        let bench = Bench::new();
+        let module = bench.compile(mpi.cc, &["-shared", "-fPIC"], "hidden_module.c");
+        let program = bench.compile("cc", &[], "hidden_main.c");
+        assert_eq!(ok(bench.command(&program).arg(&module)).0, "1\n");
+        life_is_score_ps(&bench.logs()[0], 0, 1);
+    }
+}

@@ -90,6 +90,19 @@ int main(int argc, char **argv) {
         pthread_t thread;
         pthread_create(&thread, NULL, worker, (void *)2);
         pthread_exit(NULL);
+    } else if (!strcmp(what, "crowd")) {
+        for (int round = 0; round < 30; round++) {
+            pthread_t thread[10];
+            for (int i = 0; i < 10; i++) pthread_create(&thread[i], NULL, i % 2 ? worker : leaves_frames_open, (void *)2);
+            for (int i = 0; i < 10; i++) pthread_join(thread[i], NULL);
+        }
+    } else if (!strcmp(what, "ending")) {
+        /* Threads that end while the process does. */
+        for (long i = 0; i < 50; i++) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, worker, (void *)(i * 200));
+            pthread_detach(thread);
+        }
     } else if (!strcmp(what, "running")) {
         /* A thread that is still at it when the process ends. */
         pthread_t thread;
