@@ -5,6 +5,7 @@
 //! job knows), and are open only after all of these processes have agreed, at the end of MPI_Init, that each of them
 //! measures. They use MPI_COMM_WORLD itself: the plugin calls them inside MPI_Init and MPI_Finalize, where the program
 //! has nothing of its own under way.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use crate::mpi;
 use scorep_abi::{Callbacks, ipc_datatype as datatype, ipc_operation as operation};

@@ -26,6 +26,7 @@
 //! Invariants: the application comes first, so no panic, lock held by others, or failure of ours reaches it; a process that
 //! calls neither MPI_Init nor an instrumented function never gets further than being mapped; a forked child records
 //! nothing; the event path neither allocates nor locks nor calls the C library.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod alloc;
 mod callbacks;

@@ -176,6 +176,29 @@ fn cpp_names() {
 }
 
 #[test]
+fn thousands_of_functions() {
+    let bench = Bench::new();
+    let source = bench.path("many.c");
+    let functions: String =
+        (0..5000).map(|i| format!("static int f{i}(int x) {{ return x + {i}; }}\n")).collect();
+    let calls: String = (0..5000).map(|i| format!("x = f{i}(x);")).collect();
+    std::fs::write(&source, format!("{functions}int main(void) {{ int x = 0; for (int i = 0; i < 2; i++) {{ {calls} }} return x == 1; }}")).unwrap();
+    let subject = bench.path("many");
+    let status =
+        Command::new("cc").args(["-g", "-finstrument-functions", "-o"]).arg(&subject).arg(&source).status();
+    assert!(status.unwrap().success());
+    ok(&mut bench.command(&subject));
+    let log = &bench.logs()[0];
+    log.check();
+    let events = log.events(0);
+    assert_eq!(events.len(), 2 + 2 * 2 * 5000);
+    for (i, name) in (0..5000).map(|i| format!("+f{i}")).enumerate() {
+        assert_eq!((&events[1 + 2 * i], &events[1 + 2 * (i + 5000)]), (&name, &name));
+    }
+    assert!(log.region("f4999").ends_with("line=5000 type=1 paradigm=2"));
+}
+
+#[test]
 fn stripped() {
     let bench = Bench::new();
     let subject = bench.compile("cc", &["-O1", "-finstrument-functions", "-lpthread", "-s"], "functions.c");

@@ -2,11 +2,13 @@
 //!
 //! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
 //! libraries call themselves. The region's name is the C name whatever the language.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
 mod call;
 mod library;
 mod table;
-// Elsewhere than on x86-64 there are no wrappers yet, and this library takes only the hooks of -finstrument-functions.
+// Elsewhere than on x86-64 there are no wrappers yet: there, this library takes only the hooks of
+// -finstrument-functions, and every process of an MPI program counts itself as rank 0 of 1.
 #[cfg(target_arch = "x86_64")]
 mod trampoline;
 

@@ -1,5 +1,6 @@
 /* The module of hidden_main.c. */
 #include <mpi.h>
+#include <stddef.h>
 
 int use_mpi(void) {
     int size = 0, sum = -1;
