@@ -280,3 +280,30 @@ fn hidden_library() {
         life_is_score_ps(&bench.logs()[0], 0, 1);
     }
 }
+
+/// A real benchmark, as the distribution ships it.
+#[test]
+fn hpcc() {
+    let input = "/usr/share/doc/hpcc/examples/_hpccinf.txt";
+    if !have(&["hpcc", OPEN_MPI.run[0]]) || !std::path::Path::new(input).exists() {
+        return;
+    }
+    let bench = Bench::new();
+    let text = std::fs::read_to_string(input).unwrap();
+    let small = text.replacen("1000         Ns", "200          Ns", 1).replacen(
+        "2            Ps",
+        "1            Ps",
+        1,
+    );
+    std::fs::write(bench.path("hpccinf.txt"), small).unwrap();
+    let mut command = bench.mpi(&OPEN_MPI, 2, std::path::Path::new("hpcc"));
+    ok(command.env("OPENBLAS_NUM_THREADS", "1").env("LOGGER_QUIET", "1"));
+    let report = std::fs::read_to_string(bench.path("hpccoutf.txt")).unwrap();
+    assert!(report.contains("Success=1"), "{report}");
+    let logs = bench.logs();
+    assert_eq!(logs.len(), 2);
+    for (rank, log) in logs.iter().enumerate() {
+        life_is_score_ps(log, rank, 2);
+        assert!(log.region("MPI_Allreduce").contains("paradigm=6"));
+    }
+}
