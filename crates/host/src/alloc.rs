@@ -1,0 +1,183 @@
+//! The host's own memory: never the application's heap.
+//!
+//! The application may bring its own allocator, compiled with `-finstrument-functions`: a hook would then allocate
+//! inside of `malloc`, with its lock held. It may also be that an event comes from a signal handler that interrupted
+//! `malloc`. So everything the host allocates comes from pages of its own; nothing of ours changes the layout of
+//! the application's heap either.
+//!
+//! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
+//! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SMALLEST: usize = 16;
+const LARGEST: usize = 32 * 1024;
+const CLASSES: usize = 12;
+const PIECE: usize = 256 * 1024;
+const PAGE: usize = 4096;
+
+/// The allocator. One static instance.
+pub struct Pages {
+    locked: AtomicBool,
+    lists: UnsafeCell<Lists>,
+}
+
+struct Lists {
+    free: [*mut u8; CLASSES],
+    piece: *mut u8,
+    piece_left: usize,
+}
+
+// SAFETY: `lists` is touched only between `lock` and `unlock`.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// An allocator that has nothing yet.
+    pub const fn new() -> Pages {
+        Pages {
+            locked: AtomicBool::new(false),
+            lists: UnsafeCell::new(Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 }),
+        }
+    }
+
+    fn lock(&self) {
+        // Acquire pairs with the Release in `unlock`.
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn unlock(&self) {
+        // Release pairs with the Acquire in `lock`.
+        self.locked.store(false, Ordering::Release);
+    }
+}
+
+/// The free list that holds blocks for this layout, or None if it is mapped on its own.
+fn class(layout: Layout) -> Option<usize> {
+    let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
+    (size <= LARGEST).then(|| (size / SMALLEST).trailing_zeros() as usize)
+}
+
+/// Fresh zeroed pages, or null.
+pub fn map(size: usize) -> *mut u8 {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing that exists.
+    let address = unsafe {
+        libc::mmap(
+            null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED { null_mut() } else { address.cast() }
+}
+
+/// Gives pages back.
+///
+/// # Safety
+/// `address` and `size` are those of one `map`, and nobody uses it any more.
+pub unsafe fn unmap(address: *mut u8, size: usize) {
+    // SAFETY: the caller gives a mapping of its own.
+    unsafe { libc::munmap(address.cast(), size) };
+}
+
+// SAFETY: a block is handed out once until it is freed; its size is at least the layout's, and its alignment too:
+// small blocks are powers of two cut in order of their size from page-aligned pieces (see `cut`), large ones are
+// page-aligned, and an alignment above a page is refused.
+unsafe impl GlobalAlloc for Pages {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(class) = class(layout) else {
+            return if layout.align() > PAGE { null_mut() } else { map(layout.size()) };
+        };
+        self.lock();
+        // SAFETY: between lock and unlock nobody else touches the lists.
+        let lists = unsafe { &mut *self.lists.get() };
+        let head = lists.free[class];
+        let block = if head.is_null() {
+            lists.cut(SMALLEST << class)
+        } else {
+            // SAFETY: a block in a free list holds the address of the next one in its first word.
+            lists.free[class] = unsafe { head.cast::<*mut u8>().read() };
+            head
+        };
+        self.unlock();
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let Some(class) = class(layout) else {
+            // SAFETY: the block is a mapping of that size, made in `alloc`.
+            return unsafe { unmap(block, layout.size()) };
+        };
+        self.lock();
+        // SAFETY: between lock and unlock nobody else touches the lists.
+        let lists = unsafe { &mut *self.lists.get() };
+        // SAFETY: the block is at least a word in size, aligned to one, and no longer used.
+        unsafe { block.cast::<*mut u8>().write(lists.free[class]) };
+        lists.free[class] = block;
+        self.unlock();
+    }
+}
+
+impl Lists {
+    /// A new block out of the current piece. Blocks are aligned to their size, up to a page.
+    fn cut(&mut self, size: usize) -> *mut u8 {
+        let skip = self.piece.align_offset(size.min(PAGE));
+        if self.piece.is_null() || self.piece_left < skip.saturating_add(size) {
+            self.piece = map(PIECE);
+            if self.piece.is_null() {
+                self.piece_left = 0;
+                return null_mut();
+            }
+            self.piece_left = PIECE;
+            return self.cut(size);
+        }
+        let block = self.piece.wrapping_add(skip);
+        self.piece = block.wrapping_add(size);
+        self.piece_left -= skip + size;
+        block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_apart() {
+        let pages = Pages::new();
+        let mut held = Vec::new();
+        for round in 0..2000usize {
+            let size = 1 + round * 37 % 70_000;
+            let align = 1 << (round % 9);
+            let layout = Layout::from_size_align(size, align).unwrap();
+            // SAFETY: the size is not zero.
+            let block = unsafe { pages.alloc(layout) };
+            assert!(!block.is_null() && (block as usize).is_multiple_of(align));
+            // SAFETY: the block has `size` bytes.
+            unsafe { block.write_bytes(round as u8, size) };
+            held.push((block, layout, round as u8));
+            if round % 3 == 0 {
+                let (block, layout, byte) = held.swap_remove(round / 3 % held.len());
+                // SAFETY: still held, so all its bytes are as they were written.
+                unsafe {
+                    assert_eq!((*block, *block.add(layout.size() - 1)), (byte, byte));
+                    pages.dealloc(block, layout);
+                }
+            }
+        }
+        for (block, layout, byte) in held {
+            // SAFETY: as above.
+            unsafe {
+                assert_eq!((*block, *block.add(layout.size() - 1)), (byte, byte));
+                pages.dealloc(block, layout);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The timestamps of events: Score-P's own three timers, chosen like there by `SCOREP_TIMER`.
+//!
+//! `tsc` (the default on x86-64): raw ticks. `clock_gettime`: nanoseconds of CLOCK_MONOTONIC_RAW, which is the clock
+//! that Score-P's configure ends up with on Linux. `gettimeofday`: microseconds since the epoch.
+//! Where the time stamp counter may stop or change its pace, the default becomes `clock_gettime`.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const TSC: u8 = 0;
+const CLOCK_GETTIME: u8 = 1;
+const GETTIMEOFDAY: u8 = 2;
+
+static TIMER: AtomicU8 = AtomicU8::new(TSC);
+
+/// Chooses the timer. Before the first event, once.
+pub fn choose() {
+    let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
+    let timer = match wanted.trim().to_ascii_lowercase().as_str() {
+        "gettimeofday" => GETTIMEOFDAY,
+        "clock_gettime" => CLOCK_GETTIME,
+        "tsc" if cfg!(target_arch = "x86_64") => TSC,
+        other => {
+            if !other.is_empty() {
+                crate::report::say(format_args!(
+                    "SCOREP_TIMER={other} is unknown (tsc, clock_gettime, gettimeofday); using the default"
+                ));
+            }
+            if steady_tsc() { TSC } else { CLOCK_GETTIME }
+        }
+    };
+    // Relaxed: other threads see it through the state, which is published later.
+    TIMER.store(timer, Ordering::Relaxed);
+}
+
+fn steady_tsc() -> bool {
+    if !cfg!(target_arch = "x86_64") {
+        return false;
+    }
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines()
+        .find(|line| line.starts_with("flags"))
+        .is_some_and(|line| line.contains("constant_tsc") && line.contains("nonstop_tsc"))
+}
+
+/// Now, in the timer's ticks.
+#[inline(always)]
+pub fn now() -> u64 {
+    let timer = TIMER.load(Ordering::Relaxed);
+    #[cfg(target_arch = "x86_64")]
+    if timer == TSC {
+        // SAFETY: every x86-64 has the instruction; where a kernel forbids it, Score-P's default does not work either.
+        return unsafe { std::arch::x86_64::_rdtsc() };
+    }
+    slow(timer)
+}
+
+#[cold]
+fn slow(timer: u8) -> u64 {
+    if timer == GETTIMEOFDAY {
+        let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        // SAFETY: writes the given structure.
+        unsafe { libc::gettimeofday(&mut time, std::ptr::null_mut()) };
+        return time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the given structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,405 @@
+//! The life of one process's measurement.
+//!
+//! ```text
+//!   NEW ──start──► STARTING ──► RUNNING ──end──► ENDING ──► ENDED
+//!                      │            └──fork, in the child──► INERT
+//!                      ├── no plugin ──► INERT
+//!                      └── Score-P is here ──► FORWARD
+//! ```
+//!
+//! Only RUNNING records. NEW is left by MPI_Init or by the first hook, so a process that has neither stays there.
+
+use crate::definitions::{self, INVALID};
+use crate::report::say;
+use crate::thread::{LocationData, Thread};
+use crate::tls::{Slot, slot};
+use crate::{callbacks, clock, ipc, mpi, plugin, signal, thread};
+use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+pub const NEW: u8 = 0;
+pub const STARTING: u8 = 1;
+pub const RUNNING: u8 = 2;
+pub const ENDING: u8 = 3;
+pub const ENDED: u8 = 4;
+pub const INERT: u8 = 5;
+/// The real Score-P measures this process: every call is handed on.
+pub const FORWARD: u8 = 6;
+
+/// Threads that can have a location, over the life of the process. Each has a ring in shared memory on the other side,
+/// and locations are not used again.
+const LOCATIONS_MAX: usize = 4096;
+
+/// How long the end waits for other threads to leave the plugin.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+
+static STATE: AtomicU8 = AtomicU8::new(NEW);
+static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
+static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
+static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
+static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+static DIRECTORY: OnceLock<CString> = OnceLock::new();
+static THREADS: Mutex<Threads> = Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), refused: 0 });
+
+struct Threads {
+    live: Vec<*mut Thread>,
+    locations: Vec<*mut Location>,
+    refused: u64,
+}
+
+// SAFETY: the pointers are followed only under the mutex, or by their own thread.
+unsafe impl Send for Threads {}
+
+/// The state. Acquire pairs with the Release that made it RUNNING: who sees that, sees the plugin's functions.
+#[inline(always)]
+pub fn state() -> u8 {
+    STATE.load(Ordering::Acquire)
+}
+
+/// Whether rank and size are known.
+pub fn mpp_is_known() -> bool {
+    MPP_KNOWN.load(Ordering::Acquire)
+}
+
+/// Where SCOREP_EXPERIMENT_DIRECTORY points, if it is set.
+pub fn experiment_directory() -> Option<&'static CStr> {
+    DIRECTORY.get().map(CString::as_c_str)
+}
+
+/// Runs host code that is not on the event path: no panic leaves it, and after one nothing more is recorded.
+pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        STATE.store(INERT, Ordering::Release);
+        otherwise
+    })
+}
+
+/// Runs `body` with this thread marked as being inside the host, unless it already is.
+#[inline(always)]
+pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
+    // SAFETY: the slot is this thread's own and lives as long as it.
+    let slot = unsafe { &*slot() };
+    if slot.busy.load(Ordering::Relaxed) {
+        return otherwise;
+    }
+    slot.busy.store(true, Ordering::Relaxed);
+    // The other half of this is the membarrier in `drain`: without it a full fence would be needed here.
+    compiler_fence(Ordering::SeqCst);
+    let result = body(slot);
+    compiler_fence(Ordering::SeqCst);
+    // Release: what was done inside comes before; pairs with the Acquire in `drain`.
+    slot.busy.store(false, Ordering::Release);
+    result
+}
+
+/// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
+#[cold]
+pub fn start(slot: &Slot, mpi: bool) -> bool {
+    if signal::inside_handler() {
+        return false;
+    }
+    if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return state() == RUNNING;
+    }
+    let next = guarded(INERT, || try_start(slot, mpi));
+    STATE.store(next, Ordering::Release);
+    if next == RUNNING && !mpi && !mpi::library_is_loaded() {
+        guarded((), || init_mpp(0, 1));
+    }
+    next == RUNNING
+}
+
+fn try_start(slot: &Slot, mpi: bool) -> u8 {
+    std::panic::set_hook(Box::new(|panic| {
+        say(format_args!("stopped measuring: an error of our own: {panic}"))
+    }));
+    if scorep_is_here() {
+        return FORWARD;
+    }
+    let mut key = 0;
+    // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded
+    // are not unloaded.
+    unsafe {
+        if libc::pthread_key_create(&mut key, Some(thread_ends)) != 0
+            || libc::pthread_atfork(None, None, Some(forked)) != 0
+        {
+            say(format_args!("not measuring: no thread key left in this process"));
+            return INERT;
+        }
+    }
+    let _ = KEY.set(key);
+    if let Some(directory) = std::env::var_os("SCOREP_EXPERIMENT_DIRECTORY").filter(|name| !name.is_empty()) {
+        let _ = DIRECTORY.set(CString::new(directory.into_vec()).unwrap_or_default());
+    }
+    clock::choose();
+    register_barrier();
+    if !plugin::load(callbacks::table()) {
+        return INERT;
+    }
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let path = program.to_string_lossy();
+    let short = program.file_name().unwrap_or_default().to_string_lossy();
+    let name = definitions::string(&path);
+    let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
+    PROGRAM_REGION.store(region, Ordering::Relaxed);
+    plugin::assign_id(0);
+    let Some(location) = attach(slot) else { return INERT };
+    plugin::program_begin(location, clock::now(), name, region);
+    if !mpi {
+        at_exit();
+    }
+    RUNNING
+}
+
+/// Whether the real Score-P is linked into this process.
+fn scorep_is_here() -> bool {
+    [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
+        // SAFETY: a lookup by name; nothing is called.
+        unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
+    })
+}
+
+/// Has the end run at exit. Handlers run in reverse order: to be asked for again after MPI_Init, so that the end comes
+/// before whatever the MPI library does at exit.
+pub fn at_exit() {
+    extern "C" fn exiting() {
+        end(None, true);
+    }
+    // SAFETY: the function has the required type and lives as long as the process.
+    unsafe { libc::atexit(exiting) };
+}
+
+/// Runs after every exit handler: where `at_exit` was too early or refused.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_UNLOAD: extern "C" fn() = {
+    extern "C" fn unloading() {
+        end(None, true);
+    }
+    unloading
+};
+
+/// A forked child shares the parent's rings and must not write them. An `exec` starts anew.
+extern "C" fn forked() {
+    let state = state();
+    if state != NEW && state != FORWARD {
+        STATE.store(INERT, Ordering::Release);
+    }
+}
+
+fn threads() -> MutexGuard<'static, Threads> {
+    THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Gives the calling thread a location. The caller is inside the host. None if it gets none.
+#[cold]
+pub fn attach(slot: &Slot) -> Option<*mut Location> {
+    if slot.finished.load(Ordering::Relaxed) {
+        return None;
+    }
+    if signal::inside_handler() {
+        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    let mut threads = threads();
+    if !matches!(state(), STARTING | RUNNING) {
+        return None;
+    }
+    let id = threads.locations.len();
+    if id == LOCATIONS_MAX {
+        threads.refused += 1;
+        if threads.refused == 1 {
+            say(format_args!("more than {LOCATIONS_MAX} threads: the later ones are not recorded"));
+        }
+        slot.finished.store(true, Ordering::Relaxed);
+        return None;
+    }
+    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
+    let data = Box::new(LocationData {
+        id: id as u32,
+        name: CString::new(name).unwrap_or_default(),
+        location_type: location_type::CPU_THREAD,
+        active: AtomicBool::new(true),
+        data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
+    });
+    let location: *mut Location = Box::into_raw(data).cast();
+    let thread = Box::into_raw(Thread::new(location, slot)?);
+    let parent = MASTER.load(Ordering::Relaxed);
+    if id == 0 {
+        MASTER.store(location, Ordering::Relaxed);
+    }
+    plugin::create_location(location, parent);
+    plugin::activate_location(location, parent);
+    threads.locations.push(location);
+    threads.live.push(thread);
+    drop(threads);
+    slot.thread.set(thread);
+    if let Some(&key) = KEY.get() {
+        // SAFETY: a key of ours; the value is what `thread_ends` expects.
+        unsafe { libc::pthread_setspecific(key, thread.cast()) };
+    }
+    Some(location)
+}
+
+/// The destructor of the thread key: closes the thread's frames and its location.
+unsafe extern "C" fn thread_ends(thread: *mut c_void) {
+    let thread: *mut Thread = thread.cast();
+    if state() == INERT {
+        // In a forked child, the list's lock may be held by a thread that does not exist here.
+        return;
+    }
+    inside((), |slot| {
+        slot.finished.store(true, Ordering::Relaxed);
+        slot.thread.set(null_mut());
+        // Whatever the state: the end of measurement looks into the slots of the threads in this list, and this
+        // thread's is about to go.
+        threads().live.retain(|&live| live != thread);
+        if state() != RUNNING {
+            // The end of measurement owns the location.
+            return;
+        }
+        guarded((), || {
+            // SAFETY: made by Box::into_raw in `attach`; out of the list, and the slot no longer leads to it.
+            let mut thread = unsafe { Box::from_raw(thread) };
+            let location = thread.location();
+            // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
+            if location != MASTER.load(Ordering::Relaxed) {
+                thread.close_all();
+                deactivate(location);
+            }
+        });
+    });
+}
+
+/// Deactivates a location, once.
+fn deactivate(location: *mut Location) {
+    // SAFETY: locations are leaked `LocationData`.
+    let data = unsafe { &*location.cast::<LocationData>() };
+    if data.active.swap(false, Ordering::AcqRel) {
+        let master = MASTER.load(Ordering::Relaxed);
+        plugin::deactivate_location(location, if location == master { null() } else { master });
+    }
+}
+
+/// Rank and size are known.
+pub fn init_mpp(rank: c_int, size: c_int) {
+    if MPP_KNOWN.load(Ordering::Acquire) {
+        return;
+    }
+    mpi::RANK.store(rank, Ordering::Relaxed);
+    mpi::SIZE.store(size, Ordering::Relaxed);
+    if plugin::requires(requirement::CREATE_EXPERIMENT_DIRECTORY)
+        && let Some(directory) = experiment_directory()
+    {
+        let _ = std::fs::create_dir_all(directory.to_string_lossy().as_ref());
+    }
+    // Release pairs with the Acquire in `mpp_is_known`.
+    MPP_KNOWN.store(true, Ordering::Release);
+    plugin::init_mpp();
+}
+
+/// Ends the measurement, once, in Score-P's order. `alone`: other processes may not come here, so nothing that waits for
+/// them may be called.
+pub fn end(status: Option<i64>, alone: bool) {
+    if state() != RUNNING {
+        return;
+    }
+    // A thread that is inside the plugin (exit() from a signal handler) cannot call it again: then this is like being
+    // killed, which the other side has to bear anyway.
+    inside((), |slot| guarded((), || try_end(slot, status, alone)));
+}
+
+fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
+    if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    if alone {
+        ipc::close();
+    }
+    drain(slot);
+    let master = MASTER.load(Ordering::Relaxed);
+    let region: AnyHandle = PROGRAM_REGION.load(Ordering::Relaxed);
+    if !mpp_is_known() {
+        init_mpp(0, 1);
+    }
+    plugin::program_end(master, clock::now(), status, region);
+    let locations = std::mem::take(&mut threads().locations);
+    // The master's last: the others have it as their parent.
+    locations.iter().rev().for_each(|&location| deactivate(location));
+    plugin::pre_unify();
+    plugin::write_data();
+    for location in locations {
+        plugin::delete_location(location);
+    }
+    plugin::finalize();
+    STATE.store(ENDED, Ordering::Release);
+    let (deep, handler) =
+        (thread::TOO_DEEP.load(Ordering::Relaxed), thread::IN_HANDLER.load(Ordering::Relaxed));
+    if deep + handler > 0 {
+        say(format_args!(
+            "{deep} calls deeper than {} and {handler} first uses inside signal handlers are not recorded",
+            thread::FRAMES_MAX
+        ));
+    }
+}
+
+/// Waits until no other thread is inside the host or the plugin. The state already stops new ones.
+fn drain(own: &Slot) {
+    barrier();
+    let started = Instant::now();
+    loop {
+        let busy = threads().live.iter().any(|&thread| {
+            // SAFETY: in the list and under its lock, so neither the thread's state nor the thread has gone; the slot's
+            // address never changes.
+            let slot = unsafe { (*thread).slot };
+            // SAFETY: as above; of another thread's slot only this atomic is read.
+            !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire)
+        });
+        if !busy || started.elapsed() > DRAIN_TIME_MAX {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+const MEMBARRIER_PRIVATE_EXPEDITED: c_int = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
+
+fn register_barrier() {
+    // SAFETY: a system call without pointers. Where it is refused, `barrier` waits instead.
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
+}
+
+/// A full fence on every thread of the process: afterwards a thread that saw the old state is seen as busy, and any
+/// other sees the new state.
+fn barrier() {
+    // SAFETY: a system call without pointers.
+    let code = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) };
+    if code != 0 {
+        // Store buffers drain in nanoseconds.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The application aborts: closes the books on this process without waiting for anybody.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub fn abort(slot: &Slot, status: i64) {
+    if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    ipc::close();
+    drain(slot);
+    plugin::program_end(
+        MASTER.load(Ordering::Relaxed),
+        clock::now(),
+        Some(status),
+        PROGRAM_REGION.load(Ordering::Relaxed),
+    );
+    STATE.store(ENDED, Ordering::Release);
+}

@@ -1,0 +1,213 @@
+//! The MPI side: what happens when a wrapped function is entered and left.
+//!
+//! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
+//! libraries call themselves. The region's name is the C name whatever the language.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
+
+mod call;
+mod library;
+mod table;
+// Elsewhere than on x86-64 there are no wrappers yet: there, this library takes only the hooks of
+// -finstrument-functions, and every process of an MPI program counts itself as rank 0 of 1.
+#[cfg(target_arch = "x86_64")]
+mod trampoline;
+
+use crate::definitions::INVALID;
+use crate::measurement::{self, INERT, NEW, RUNNING, guarded, inside};
+use crate::{definitions, ipc};
+use call::{Call, VARIANTS};
+pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
+use scorep_abi::{AnyHandle, paradigm};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use table::{FUNCTIONS, Function};
+
+/// Keys of MPI frames are below this, addresses of functions are above.
+pub const KEYS_END: usize = 1024;
+
+/// The rank in MPI_COMM_WORLD, once known.
+pub static RANK: AtomicI32 = AtomicI32::new(0);
+/// The size of MPI_COMM_WORLD, once known.
+pub static SIZE: AtomicI32 = AtomicI32::new(1);
+
+/// The real functions, by symbol, found at their first call.
+static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
+    [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
+/// The regions, defined at their first call.
+static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
+/// MPI_Init has come back, MPI_Finalize has not begun.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// What `enter` tells the wrapper.
+#[repr(C)]
+pub struct Decision {
+    target: *mut c_void,
+    record: usize,
+}
+
+/// Called by every wrapper first. `stack`: where its frame is.
+extern "C" fn enter(call: Call, stack: usize) -> Decision {
+    // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
+    let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
+    if target.is_null() {
+        target = guarded(library::missing(call), || find_target(call));
+    }
+    let function = call.function();
+    let record = match measurement::state() {
+        RUNNING if function == Function::MPI_Finalize as usize => enter_finalize(call, stack),
+        RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
+        RUNNING => enter_running(call, stack),
+        NEW if is_init(function) => enter_init(call, stack),
+        // Not measuring, but the others have to be told so.
+        INERT if is_init(function) => ipc::wanted(),
+        _ => false,
+    };
+    Decision { target, record: record.into() }
+}
+
+fn enter_running(call: Call, stack: usize) -> bool {
+    inside(false, |slot| {
+        // Again, inside: see `measurement::drain`.
+        if measurement::state() != RUNNING {
+            return false;
+        }
+        if slot.thread.get().is_null() && guarded(None, || measurement::attach(slot)).is_none() {
+            return false;
+        }
+        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+        let thread = unsafe { &mut *slot.thread.get() };
+        if thread.mpi_stack != 0 {
+            // The stack grows down: a call from inside the recorded one is below it. What is not, means that the
+            // recorded call was left without coming back (an exception, a longjmp).
+            if stack < thread.mpi_stack {
+                return false;
+            }
+            thread.close_mpi();
+        }
+        // SAFETY: a function index is below KEYS_END by the layout of `Call`.
+        let mut region = unsafe { REGIONS.get_unchecked(call.function()) }.load(Ordering::Relaxed);
+        if region == INVALID {
+            region = guarded(INVALID, || define(call.function()));
+            if region == INVALID {
+                return false;
+            }
+        }
+        thread.mpi_stack = stack;
+        thread.enter(call.function(), region);
+        true
+    })
+}
+
+/// Called by the wrapper after the real function, if `enter` said so.
+extern "C" fn leave(call: Call) {
+    let function = call.function();
+    if is_init(function) {
+        initialized();
+    }
+    leave_frame(function);
+    if function == Function::MPI_Finalize as usize {
+        finalized();
+    }
+}
+
+fn leave_frame(function: usize) {
+    inside((), |slot| {
+        if measurement::state() != RUNNING || slot.thread.get().is_null() {
+            return;
+        }
+        // SAFETY: as in `enter_running`.
+        let thread = unsafe { &mut *slot.thread.get() };
+        thread.mpi_stack = 0;
+        thread.leave(function);
+    });
+}
+
+fn is_init(function: usize) -> bool {
+    function == Function::MPI_Init as usize || function == Function::MPI_Init_thread as usize
+}
+
+#[cold]
+fn enter_init(call: Call, stack: usize) -> bool {
+    let measuring = inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack);
+    measuring || ipc::wanted()
+}
+
+/// With collectives open, the real MPI_Finalize comes last, as with Score-P: the plugin may still use them at its end, and
+/// the time spent waiting for slower processes is still recorded. Without, the measurement ends after it: see `leave`.
+#[cold]
+fn enter_finalize(call: Call, stack: usize) -> bool {
+    let recorded = enter_running(call, stack);
+    if !ipc::is_open() {
+        return recorded;
+    }
+    ipc::barrier();
+    if recorded {
+        leave_frame(call.function());
+    }
+    ACTIVE.store(false, Ordering::Relaxed);
+    measurement::end(None, false);
+    false
+}
+
+/// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
+#[cold]
+fn enter_abort(call: Call, stack: usize) -> bool {
+    if enter_running(call, stack) {
+        // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
+        let second = unsafe { *((stack - 16) as *const usize) };
+        let code = if call.variant() == 0 {
+            second as i32
+        } else {
+            // SAFETY: in Fortran, the address of an integer.
+            unsafe { (second as *const i32).as_ref() }.copied().unwrap_or(1)
+        };
+        inside((), |slot| guarded((), || measurement::abort(slot, code.into())));
+    }
+    false
+}
+
+/// MPI_Init has come back: the rank is known, if it succeeded.
+#[cold]
+fn initialized() {
+    inside((), |_| {
+        guarded((), || {
+            let measuring = measurement::state() == RUNNING;
+            if ACTIVE.load(Ordering::Relaxed) || !measuring && !ipc::wanted() {
+                return;
+            }
+            if let Some((rank, size)) = library::rank_and_size() {
+                ACTIVE.store(true, Ordering::Relaxed);
+                ipc::agree(measuring);
+                if measuring {
+                    measurement::init_mpp(rank, size);
+                    measurement::at_exit();
+                }
+            }
+        })
+    });
+}
+
+/// MPI_Finalize has come back: the measurement ends here, as with Score-P, and not when `main` does.
+#[cold]
+fn finalized() {
+    ACTIVE.store(false, Ordering::Relaxed);
+    measurement::end(None, true);
+}
+
+#[cold]
+fn find_target(call: Call) -> *mut c_void {
+    let target = library::find(call);
+    TARGETS[call.symbol()].store(target, Ordering::Relaxed);
+    target
+}
+
+#[cold]
+fn define(function: usize) -> AnyHandle {
+    let row = &FUNCTIONS[function];
+    let region = definitions::region(row.name, row.name, "MPI", 0, row.region_type, paradigm::MPI);
+    // Two threads may both define it; the later handle stays. Release is not needed: handles are read through
+    // `definitions`, which has its own.
+    REGIONS[function].store(region, Ordering::Relaxed);
+    region
+}

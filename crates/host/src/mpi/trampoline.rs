@@ -1,0 +1,133 @@
+//! The exported `MPI_*` and `mpi_*_` symbols for x86-64: one naked function each, all of them through one body.
+//!
+//! Every argument of a wrapped MPI function is of integer or pointer class, so six of them are in registers and the rest
+//! on the stack, and no wrapper needs to know any types: it saves the registers, lets [`enter`](super::enter) look at the
+//! call, and hands the same registers and a copy of the stack arguments to the real function. How many words of the
+//! stack are copied is known exactly from the table: no word beyond the caller's own arguments is read.
+//!
+//! Where nothing is to be recorded (not measuring, or a call from inside MPI) the body takes its frame off and *jumps*:
+//! the real function then sees the caller's stack as if nothing had been in between.
+//!
+//! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper. What an
+//! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) tidies up.
+
+use super::call::{Variant, pack};
+use super::table::mpi_functions;
+use std::arch::naked_asm;
+
+const _: () = assert!(super::table::FUNCTIONS.len() <= 1024);
+
+/// One exported symbol.
+macro_rules! wrapper {
+    ($name:ident, $symbol:expr, $variant:ident, $arguments:literal, $characters:literal) => {
+        const _: () = {
+            /// # Safety
+            /// Called with the arguments of the MPI function of this name.
+            #[unsafe(naked)]
+            #[unsafe(export_name = $symbol)]
+            unsafe extern "C" fn wrapper() {
+                naked_asm!(
+                    ".cfi_startproc",
+                    "mov r11d, {call}",
+                    "jmp {body}",
+                    ".cfi_endproc",
+                    call = const pack(
+                        super::table::Function::$name as u32,
+                        Variant::$variant,
+                        $arguments,
+                        $characters
+                    ),
+                    body = sym body,
+                )
+            }
+        };
+    };
+}
+
+macro_rules! make_wrappers {
+    ($($name:ident $lower:literal $arguments:literal $characters:literal $region_type:ident;)*) => {
+        $(
+            wrapper!($name, stringify!($name), C, $arguments, $characters);
+            wrapper!($name, concat!("mpi_", $lower, "_"), Fortran, $arguments, $characters);
+            wrapper!($name, concat!("mpi_", $lower, "__"), FortranTwo, $arguments, $characters);
+            wrapper!($name, concat!("mpi_", $lower, "_f08_"), F08, $arguments, $characters);
+        )*
+    };
+}
+
+mpi_functions!(make_wrappers);
+
+/// The body of every wrapper. r11 holds the packed [`Call`](super::call::Call).
+///
+/// Frame, from rbp down: rdi, rsi, rdx, rcx, r8, r9, r11, r10 (a static chain, should a caller use one). The callee
+/// of `{enter}` gives the real function in rax and whether the call is recorded in rdx.
+#[unsafe(naked)]
+unsafe extern "C" fn body() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "sub rsp, 64",
+        "mov [rbp - 8], rdi",
+        "mov [rbp - 16], rsi",
+        "mov [rbp - 24], rdx",
+        "mov [rbp - 32], rcx",
+        "mov [rbp - 40], r8",
+        "mov [rbp - 48], r9",
+        "mov [rbp - 56], r11",
+        "mov [rbp - 64], r10",
+        "mov edi, r11d",
+        "mov rsi, rbp",
+        "call {enter}",
+        "mov r11, rax",
+        "test rdx, rdx",
+        "mov rdi, [rbp - 8]",
+        "mov rsi, [rbp - 16]",
+        "mov rdx, [rbp - 24]",
+        "mov rcx, [rbp - 32]",
+        "mov r8, [rbp - 40]",
+        "mov r9, [rbp - 48]",
+        "mov r10, [rbp - 64]",
+        "jnz 2f",
+        // Not recorded: as if we had not been here.
+        ".cfi_remember_state",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "xor eax, eax",
+        "jmp r11",
+        ".cfi_restore_state",
+        // Recorded: copy the stack arguments, last first, on a stack that is 16-aligned at the call.
+        "2:",
+        "movzx eax, byte ptr [rbp - 54]",
+        "test al, 1",
+        "jz 3f",
+        "sub rsp, 8",
+        "3:",
+        "test eax, eax",
+        "jz 5f",
+        "4:",
+        "push qword ptr [rbp + rax * 8 + 8]",
+        "dec eax",
+        "jnz 4b",
+        "5:",
+        "call r11",
+        "lea rsp, [rbp - 64]",
+        "mov [rbp - 8], rax",
+        "mov [rbp - 16], rdx",
+        "movsd [rbp - 24], xmm0",
+        "mov edi, [rbp - 56]",
+        "call {leave}",
+        "mov rax, [rbp - 8]",
+        "mov rdx, [rbp - 16]",
+        "movsd xmm0, [rbp - 24]",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        enter = sym super::enter,
+        leave = sym super::leave,
+    )
+}

@@ -1,0 +1,263 @@
+//! Finding, loading and calling the substrate plugin.
+
+use crate::report::say;
+use scorep_abi::{
+    AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
+    SubstratePluginInfo, event, mode,
+};
+use std::ffi::{CStr, CString, OsStr, OsString, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+const FILE: &str = "libscorep_substrate_ampere.so";
+const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
+
+/// What the plugin gave us. Set once, before the state says running.
+static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
+static EVENTS: OnceLock<Events> = OnceLock::new();
+
+struct Events {
+    program_begin: Option<ProgramBeginEvent>,
+    program_end: Option<ProgramEndEvent>,
+}
+
+unsafe extern "C" fn no_event(_location: *mut Location, _time: u64, _region: AnyHandle, _metrics: *mut u64) {}
+
+/// The two events of the hot path: never null, so that no event has to look.
+static ENTER: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
+static EXIT: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
+
+/// ENTER_REGION.
+#[inline(always)]
+pub fn enter(location: *mut Location, time: u64, region: AnyHandle) {
+    // Relaxed: stored before the state became "running", which every caller has seen with Acquire.
+    // SAFETY: the pointer is `no_event` or what the plugin gave for this event, so it has this type.
+    unsafe {
+        let function: RegionEvent = std::mem::transmute(ENTER.load(Ordering::Relaxed));
+        function(location, time, region, null_mut());
+    }
+}
+
+/// EXIT_REGION.
+#[inline(always)]
+pub fn exit(location: *mut Location, time: u64, region: AnyHandle) {
+    // SAFETY: as in `enter`.
+    unsafe {
+        let function: RegionEvent = std::mem::transmute(EXIT.load(Ordering::Relaxed));
+        function(location, time, region, null_mut());
+    }
+}
+
+/// Where this library itself lies.
+fn own_path() -> Option<PathBuf> {
+    let mut found =
+        libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
+    // SAFETY: any address may be asked for; the structure is ours.
+    let known = unsafe { libc::dladdr(no_event as *const c_void, &mut found) };
+    if known == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own string, which lives as long as this library is loaded.
+    let name = unsafe { CStr::from_ptr(found.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// The plugin's file: AMPERE_HOST_PLUGIN, or beside this library, or in ../lib from there.
+fn find() -> Result<OsString, String> {
+    if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
+        return Ok(path);
+    }
+    let own = own_path().unwrap_or_default();
+    let here = own.parent().unwrap_or(Path::new("."));
+    for candidate in [here.join(FILE), here.join("../lib").join(FILE)] {
+        if candidate.exists() {
+            return Ok(candidate.into_os_string());
+        }
+    }
+    Err(format!(
+        "not measuring: {FILE} is not in {} nor in ../lib from there; put it there or set AMPERE_HOST_PLUGIN to its path",
+        here.display()
+    ))
+}
+
+/// Loads and initializes the plugin, up to and including its event functions. On an error, says it and returns false;
+/// then nothing of the plugin stays.
+pub fn load(callbacks: &'static Callbacks) -> bool {
+    let path = match find() {
+        Ok(path) => path,
+        Err(why) => {
+            say(format_args!("{why}"));
+            return false;
+        }
+    };
+    let shown = path.to_string_lossy().into_owned();
+    let Ok(path) = CString::new(path.into_vec()) else { return false };
+    // SAFETY: loading runs the library's constructors; it is the plugin that the user chose or installed with us.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        // SAFETY: dlerror gives null or a string that is good until this thread's next dl call.
+        let why = unsafe {
+            let why = libc::dlerror();
+            if why.is_null() { "unknown error".into() } else { CStr::from_ptr(why).to_string_lossy() }
+        };
+        say(format_args!(
+            "not measuring: cannot load the plugin: {why}; check the path or AMPERE_HOST_PLUGIN"
+        ));
+        return false;
+    }
+    // SAFETY: `library` is open.
+    let entry = unsafe { libc::dlsym(library, ENTRY.as_ptr()) };
+    if entry.is_null() {
+        say(format_args!(
+            "not measuring: {shown} is not ampere's plugin (it lacks {})",
+            ENTRY.to_string_lossy()
+        ));
+        close(library);
+        return false;
+    }
+    // SAFETY: the symbol of this name has this type, by Score-P's interface.
+    let info = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(entry)() };
+    if info.plugin_version == 0 || info.plugin_version > scorep_abi::PLUGIN_VERSION {
+        say(format_args!(
+            "not measuring: {shown} has plugin version {}, this library knows versions up to {}; install both from one release",
+            info.plugin_version,
+            scorep_abi::PLUGIN_VERSION
+        ));
+        close(library);
+        return false;
+    }
+    // SAFETY: functions of the plugin, called as Score-P calls them and in its order.
+    unsafe {
+        if let Some(init) = info.init {
+            let code = init();
+            if code != 0 {
+                say(format_args!("not measuring: the plugin {shown} could not start (code {code})"));
+                close(library);
+                return false;
+            }
+        }
+        if let Some(set_callbacks) = info.set_callbacks {
+            set_callbacks(callbacks, size_of::<Callbacks>());
+        }
+        if let Some(get) = info.get_event_functions {
+            let mut functions: *const EventFunction = null();
+            let count = get(mode::RECORDING_ENABLED, &mut functions) as usize;
+            take_events(functions, count);
+            let mut disabled: *const EventFunction = null();
+            get(mode::RECORDING_DISABLED, &mut disabled);
+        }
+    }
+    let _ = INFO.set(info);
+    true
+}
+
+/// # Safety
+/// `functions` is null or has `count` entries.
+unsafe fn take_events(functions: *const EventFunction, count: usize) {
+    let function = |index: usize| {
+        // SAFETY: index is inside the array.
+        if functions.is_null() || index >= count { None } else { unsafe { *functions.add(index) } }
+    };
+    if let Some(enter) = function(event::ENTER_REGION) {
+        ENTER.store(enter as *mut c_void, Ordering::Relaxed);
+    }
+    if let Some(exit) = function(event::EXIT_REGION) {
+        EXIT.store(exit as *mut c_void, Ordering::Relaxed);
+    }
+    // SAFETY: the entries of these indices have these types, by Score-P's interface; a function pointer keeps its
+    // size, and None stays None.
+    let events = unsafe {
+        Events {
+            program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(
+                event::PROGRAM_BEGIN,
+            )),
+            program_end: std::mem::transmute::<EventFunction, Option<ProgramEndEvent>>(function(
+                event::PROGRAM_END,
+            )),
+        }
+    };
+    let _ = EVENTS.set(events);
+}
+
+fn close(library: *mut c_void) {
+    // SAFETY: opened above, and nothing of it is kept.
+    unsafe { libc::dlclose(library) };
+}
+
+/// PROGRAM_BEGIN.
+pub fn program_begin(location: *mut Location, time: u64, name: AnyHandle, region: AnyHandle) {
+    if let Some(function) = EVENTS.get().and_then(|events| events.program_begin) {
+        // SAFETY: the plugin's own function; pid and tid as Score-P gives them.
+        unsafe {
+            let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
+            function(location, time, name, 0, null(), region, process, thread);
+        }
+    }
+}
+
+/// PROGRAM_END. INT64_MIN is Score-P's word for an unknown exit status.
+pub fn program_end(location: *mut Location, time: u64, status: Option<i64>, region: AnyHandle) {
+    if let Some(function) = EVENTS.get().and_then(|events| events.program_end) {
+        // SAFETY: the plugin's own function.
+        unsafe { function(location, time, status.unwrap_or(i64::MIN), region) };
+    }
+}
+
+/// Calls a management function if the plugin has it.
+macro_rules! call {
+    ($function:ident ( $($argument:expr),* )) => {
+        if let Some(function) = INFO.get().and_then(|info| info.$function) {
+            // SAFETY: the plugin's own function, in Score-P's order, with pointers that live until finalize.
+            unsafe { function($($argument),*) };
+        }
+    };
+}
+
+pub fn new_definition(handle: AnyHandle, kind: i32) {
+    call!(new_definition_handle(handle, kind));
+}
+
+pub fn assign_id(id: usize) {
+    call!(assign_id(id));
+}
+
+pub fn init_mpp() {
+    call!(init_mpp());
+}
+
+pub fn create_location(location: *const Location, parent: *const Location) {
+    call!(create_location(location, parent));
+}
+
+pub fn activate_location(location: *const Location, parent: *const Location) {
+    call!(activate_cpu_location(location, parent, 0));
+}
+
+pub fn deactivate_location(location: *const Location, parent: *const Location) {
+    call!(deactivate_cpu_location(location, parent));
+}
+
+pub fn delete_location(location: *const Location) {
+    call!(delete_location(location));
+}
+
+pub fn pre_unify() {
+    call!(pre_unify());
+}
+
+pub fn write_data() {
+    call!(write_data());
+}
+
+pub fn finalize() {
+    call!(finalize());
+}
+
+/// Whether the plugin asks for this.
+pub fn requires(flag: i32) -> bool {
+    // SAFETY: the plugin's own function.
+    INFO.get().and_then(|info| info.get_requirement).is_some_and(|ask| unsafe { ask(flag) })
+}

@@ -1,0 +1,172 @@
+//! A thread's location and its open frames.
+//!
+//! The host keeps its own stack of open frames: an exit is matched against it, so that what the plugin gets is always
+//! well nested, whatever a `longjmp` or an exception left out, and so that a thread that ends can close what is open.
+
+use crate::tls::Slot;
+use crate::{alloc, clock, plugin};
+use scorep_abi::{AnyHandle, Location};
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// Frames deeper than this are not recorded (and counted). 16 bytes each, committed only when used.
+pub const FRAMES_MAX: usize = 1 << 16;
+
+/// Plugins that can attach data to a location. There is one.
+pub const PLUGINS_MAX: usize = 4;
+
+/// What is behind a `SCOREP_Location*`.
+pub struct LocationData {
+    /// Sequence number in this process.
+    pub id: u32,
+    /// "Master thread", "Pthread thread 1", ...
+    pub name: CString,
+    /// `SCOREP_LocationType`.
+    pub location_type: i32,
+    /// Activated and not yet deactivated.
+    pub active: AtomicBool,
+    /// The plugins' data, by their ids.
+    pub data: [AtomicPtr<c_void>; PLUGINS_MAX],
+}
+
+/// An open frame.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Frame {
+    /// A function's address, or an MPI function's index (which is below any address).
+    key: usize,
+    /// The region, or INVALID for a frame that is not recorded.
+    region: AnyHandle,
+}
+
+/// Everything the event path needs. Touched by its own thread while the slot is busy, and by the end of
+/// measurement afterwards.
+pub struct Thread {
+    frames: *mut Frame,
+    depth: usize,
+    /// Open frames beyond FRAMES_MAX.
+    beyond: usize,
+    location: *mut Location,
+    /// Where the stack was in the outermost MPI call being recorded; 0 outside of MPI.
+    pub mpi_stack: usize,
+    /// The slot that leads here; valid while the thread lives.
+    pub slot: *const Slot,
+}
+
+/// Events left out because a frame was too deep.
+pub static TOO_DEEP: AtomicU64 = AtomicU64::new(0);
+/// Events left out because a function's first use, or a thread's first event, was inside a signal handler.
+pub static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
+
+impl Thread {
+    /// A thread without frames, or None without memory.
+    pub fn new(location: *mut Location, slot: *const Slot) -> Option<Box<Thread>> {
+        let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
+        (!frames.is_null())
+            .then(|| Box::new(Thread { frames, depth: 0, beyond: 0, location, mpi_stack: 0, slot }))
+    }
+
+    /// The location.
+    pub fn location(&self) -> *mut Location {
+        self.location
+    }
+
+    /// Opens a frame now. INVALID opens a frame that is not recorded.
+    #[inline(always)]
+    pub fn enter(&mut self, key: usize, region: AnyHandle) {
+        if self.depth >= FRAMES_MAX {
+            return self.enter_beyond();
+        }
+        // SAFETY: `frames` has room for FRAMES_MAX, and depth is below it.
+        unsafe { self.frames.add(self.depth).write(Frame { key, region }) };
+        self.depth += 1;
+        if region != crate::definitions::INVALID {
+            plugin::enter(self.location, clock::now(), region);
+        }
+    }
+
+    #[cold]
+    fn enter_beyond(&mut self) {
+        self.beyond += 1;
+        TOO_DEEP.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Closes the frame of this key now.
+    #[inline(always)]
+    pub fn leave(&mut self, key: usize) {
+        let time = clock::now();
+        if self.depth > 0 && self.beyond == 0 {
+            // SAFETY: below depth, frames are written.
+            let top = unsafe { *self.frames.add(self.depth - 1) };
+            if top.key == key {
+                self.depth -= 1;
+                if top.region != crate::definitions::INVALID {
+                    plugin::exit(self.location, time, top.region);
+                }
+                return;
+            }
+        }
+        self.leave_odd(key, time);
+    }
+
+    /// An exit that does not fit the innermost frame.
+    #[cold]
+    fn leave_odd(&mut self, key: usize, time: u64) {
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            return;
+        }
+        let mut level = self.depth;
+        while level > 0 {
+            level -= 1;
+            // SAFETY: level is below depth.
+            if unsafe { (*self.frames.add(level)).key } == key {
+                // What lies above was left without an exit: longjmp, or an exception through code without cleanup.
+                return self.close_down_to(level, time);
+            }
+        }
+        // Entered before the measurement began, or while this thread was not recorded.
+    }
+
+    /// Closes the frames from the innermost down to and including this level.
+    fn close_down_to(&mut self, level: usize, time: u64) {
+        while self.depth > level {
+            self.depth -= 1;
+            // SAFETY: below the old depth.
+            let frame = unsafe { *self.frames.add(self.depth) };
+            if frame.key < crate::mpi::KEYS_END {
+                self.mpi_stack = 0;
+            }
+            if frame.region != crate::definitions::INVALID {
+                plugin::exit(self.location, time, frame.region);
+            }
+        }
+    }
+
+    /// Closes everything, when the thread ends.
+    pub fn close_all(&mut self) {
+        self.beyond = 0;
+        self.close_down_to(0, clock::now());
+    }
+
+    /// Closes the innermost MPI frame and what is above it: the call was left by an exception or a longjmp.
+    #[cold]
+    pub fn close_mpi(&mut self) {
+        self.mpi_stack = 0;
+        let mut level = self.depth;
+        while level > 0 {
+            level -= 1;
+            // SAFETY: level is below depth.
+            if unsafe { (*self.frames.add(level)).key } < crate::mpi::KEYS_END {
+                return self.close_down_to(level, clock::now());
+            }
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this size, and the owner goes.
+        unsafe { alloc::unmap(self.frames.cast(), FRAMES_MAX * size_of::<Frame>()) };
+    }
+}

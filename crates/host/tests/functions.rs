@@ -1,0 +1,318 @@
+//! Programs with `-finstrument-functions`, without MPI, and processes that are none of our business.
+
+mod common;
+
+use common::{Bench, Log, MPICH, have, ok, program};
+use std::process::Command;
+
+const OPTIONS: &[&str] = &["-O1", "-g", "-finstrument-functions", "-lpthread"];
+
+fn run(what: &str) -> (Bench, Vec<Log>) {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "functions.c");
+    let (out, err) = ok(bench.command(&subject).arg(what));
+    let expected =
+        if matches!(what, "exit" | "pthread_exit") { String::new() } else { format!("done {what}\n") };
+    let out = if what == "exec" { out.replacen("done \n", "", 1) } else { out };
+    assert_eq!(out, expected);
+    if what != "signal" && what != "deep" {
+        assert_eq!(err, "");
+    }
+    let logs = bench.logs();
+    for log in &logs {
+        if what != "running" {
+            log.check();
+        }
+    }
+    (bench, logs)
+}
+
+#[test]
+fn names_lines_and_order() {
+    let (_bench, logs) = run("");
+    assert_eq!(logs.len(), 1);
+    let log = &logs[0];
+    let file = program("functions.c");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for name in ["leaf", "middle", "main"] {
+        let line =
+            text.lines().position(|line| line.contains(&format!(" {name}(")) && line.ends_with('{')).unwrap()
+                + 1;
+        let region = log.region(name);
+        assert!(
+            region.contains(&format!("file='{}' line={line} type=1 paradigm=2", file.display())),
+            "{region}"
+        );
+    }
+    // The constructor comes first and starts it all; the destructor comes after the end.
+    let mut expected = vec!["+before_main", "+leaf", "-leaf", "-before_main", "+main", "+middle"];
+    expected.extend(["+leaf", "-leaf"].repeat(3));
+    expected.extend(["-middle", "-main"]);
+    assert_eq!(log.events(0), expected);
+    assert!(log.position("program_begin") < log.position("init_mpp 0/1"));
+    assert_eq!(log.enters("after_main"), 0);
+    assert_eq!(log.lines.last().unwrap(), "finalize");
+}
+
+#[test]
+fn main_stays_open_on_exit() {
+    let (_bench, logs) = run("exit");
+    assert_eq!(logs[0].events(0).last().unwrap(), "-middle");
+    assert_eq!(logs[0].lines.last().unwrap(), "finalize");
+}
+
+#[test]
+fn threads() {
+    let (_bench, logs) = run("threads");
+    let log = &logs[0];
+    for id in 1..=3 {
+        assert!(
+            log.find(&format!("create_location {id} 'Pthread thread {id}' parent=Master thread")).is_some()
+        );
+        assert!(log.position(&format!("deactivate {id}")) < log.position("program_end"));
+    }
+    let mut leaves: Vec<usize> =
+        (1..=2).map(|id| log.events(id).iter().filter(|event| *event == "+leaf").count()).collect();
+    leaves.sort();
+    assert_eq!(leaves, [1, 2]);
+    let expected = ["+leaves_frames_open", "+leaf", "-leaf", "-leaves_frames_open"];
+    assert_eq!(log.events(3), expected, "{log}");
+}
+
+#[test]
+fn main_thread_leaves_first() {
+    let (_bench, logs) = run("pthread_exit");
+    let log = &logs[0];
+    assert!(log.events(1).contains(&"+middle".into()), "{log}");
+    assert!(log.position("deactivate 1") < log.position("program_end 0"));
+}
+
+#[test]
+fn a_thread_at_work_when_the_process_ends() {
+    let (_bench, logs) = run("running");
+    let log = &logs[0];
+    let end = log.position("program_end");
+    let late =
+        log.lines[end..].iter().filter(|line| line.starts_with("enter") || line.starts_with("exit")).count();
+    assert_eq!(late, 0);
+    assert_eq!(log.lines.last().unwrap(), "finalize");
+}
+
+#[test]
+fn many_threads_that_come_and_go() {
+    let (_bench, logs) = run("crowd");
+    let log = &logs[0];
+    assert_eq!(log.lines.iter().filter(|line| line.starts_with("create_location")).count(), 1 + 300);
+    assert_eq!(log.lines.last().unwrap(), "finalize");
+}
+
+#[test]
+fn threads_that_end_while_the_process_does() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "functions.c");
+    for _ in 0..20 {
+        ok(bench.command(&subject).arg("ending").env("LOGGER_QUIET", "1"));
+    }
+    for log in bench.logs() {
+        log.check();
+        assert_eq!(log.lines.last().unwrap(), "finalize");
+    }
+}
+
+#[test]
+fn longjmp() {
+    let (_bench, logs) = run("jump");
+    let events = logs[0].events(0);
+    let at = events.iter().position(|event| event == "+jumps").unwrap();
+    // What was jumped out of is closed when its caller is.
+    assert_eq!(events[at..], ["+jumps", "+leaf", "-leaf", "+leaf", "-leaf", "-jumps", "-main"]);
+}
+
+#[test]
+fn too_deep() {
+    let (_bench, logs) = run("deep");
+    let deep = logs[0].enters("deep");
+    assert!((65_000..70_000).contains(&deep), "{deep}");
+    assert!(logs[0].events(0).ends_with(&["+leaf".into(), "-leaf".into(), "-main".into()]));
+}
+
+#[test]
+fn a_forked_child_is_not_measured() {
+    let (_bench, logs) = run("fork");
+    assert_eq!(logs.len(), 1);
+    assert_eq!(logs[0].enters("middle"), 1);
+    assert_eq!(logs[0].lines.iter().filter(|line| *line == "finalize").count(), 1);
+}
+
+#[test]
+fn exec_starts_anew() {
+    let (_bench, logs) = run("exec");
+    assert_eq!(logs.len(), 2);
+    assert!(logs.iter().all(|log| log.enters("middle") == 1 && log.lines.last().unwrap() == "finalize"));
+}
+
+#[test]
+fn first_use_in_a_signal_handler_is_skipped() {
+    let (_bench, logs) = run("signal");
+    let log = &logs[0];
+    assert_eq!(log.enters("only_in_the_handler") + log.enters("handler"), 0, "{log}");
+    // A function that is known already is recorded there like anywhere else.
+    assert_eq!(log.enters("leaf"), 1 + 3 + 1 + 1);
+}
+
+#[test]
+fn cpp_names() {
+    if !have(&["g++"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let subject = bench.compile("g++", OPTIONS, "shapes.cc");
+    assert_eq!(ok(&mut bench.command(&subject)).0, "18\n");
+    let log = &bench.logs()[0];
+    log.check();
+    assert!(log.region("shapes::Square::area() const").contains("canonical='_ZNK6shapes6Square4areaEv'"));
+    assert_eq!(log.enters("double shapes::twice<double>(double)"), 1, "{log}");
+    assert_eq!(log.enters("shapes::Square::Square(double)"), 1, "{log}");
+}
+
+#[test]
+fn thousands_of_functions() {
+    let bench = Bench::new();
+    let source = bench.path("many.c");
+    let functions: String =
+        (0..5000).map(|i| format!("static int f{i}(int x) {{ return x + {i}; }}\n")).collect();
+    let calls: String = (0..5000).map(|i| format!("x = f{i}(x);")).collect();
+    std::fs::write(&source, format!("{functions}int main(void) {{ int x = 0; for (int i = 0; i < 2; i++) {{ {calls} }} return x == 1; }}")).unwrap();
+    let subject = bench.path("many");
+    let status =
+        Command::new("cc").args(["-g", "-finstrument-functions", "-o"]).arg(&subject).arg(&source).status();
+    assert!(status.unwrap().success());
+    ok(&mut bench.command(&subject));
+    let log = &bench.logs()[0];
+    log.check();
+    let events = log.events(0);
+    assert_eq!(events.len(), 2 + 2 * 2 * 5000);
+    for (i, name) in (0..5000).map(|i| format!("+f{i}")).enumerate() {
+        assert_eq!((&events[1 + 2 * i], &events[1 + 2 * (i + 5000)]), (&name, &name));
+    }
+    assert!(log.region("f4999").ends_with("line=5000 type=1 paradigm=2"));
+}
+
+#[test]
+fn stripped() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", &["-O1", "-finstrument-functions", "-lpthread", "-s"], "functions.c");
+    ok(&mut bench.command(&subject));
+    let log = &bench.logs()[0];
+    log.check();
+    assert!(log.find("region").is_some());
+    assert!(log.lines.iter().any(|line| line.contains(" 'functions.c.out+0x")), "{log}");
+}
+
+#[test]
+fn an_instrumented_allocator() {
+    let bench = Bench::new();
+    let subject =
+        bench.compile("cc", &["-O1", "-g", "-finstrument-functions", "-fno-builtin"], "allocator.c");
+    assert_eq!(ok(bench.command(&subject).env("LOGGER_QUIET", "1")).0, "own allocator\n");
+}
+
+#[test]
+fn timers() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "functions.c");
+    for (timer, ticks_per_s) in [("clock_gettime", 1e9), ("gettimeofday", 1e6)] {
+        ok(bench.command(&subject).env("SCOREP_TIMER", timer));
+        let log = &bench.logs()[0];
+        let time: f64 = log.find("program_begin").unwrap().split(' ').nth(2).unwrap().parse().unwrap();
+        let now = if timer == "gettimeofday" {
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64()
+        } else {
+            let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+            uptime.split(' ').next().unwrap().parse().unwrap()
+        };
+        assert!((now - time / ticks_per_s).abs() < 60.0, "{timer}: {time} at {now}");
+        for entry in std::fs::read_dir(&bench.dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_happens_in_other_programs() {
+    let bench = Bench::new();
+    let (out, err) = ok(bench.command("bash").args(["-c", "echo hello; exec true"]));
+    assert_eq!((out.as_str(), err.as_str()), ("hello\n", ""));
+    // Not even a word about a plugin that is not there.
+    let (_, err) = ok(bench.command("bash").args(["-c", ":"]).env("AMPERE_HOST_PLUGIN", "/nowhere.so"));
+    assert_eq!(err, "");
+    assert!(bench.logs().is_empty());
+}
+
+#[test]
+fn no_plugin_one_line_same_result() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "functions.c");
+    let empty = bench.path("empty.so");
+    std::fs::write(&empty, "no library").unwrap();
+    let cases: [(&str, &str); 3] = [
+        ("/nowhere.so", "cannot load the plugin"),
+        (empty.to_str().unwrap(), "cannot load"),
+        ("", "ampere_host.so"),
+    ];
+    for (plugin, _) in cases {
+        let (out, err) = ok(bench.command(&subject).env("AMPERE_HOST_PLUGIN", plugin));
+        assert_eq!(out, "done \n");
+        assert_eq!(
+            (err.matches('\n').count(), err.starts_with("ampere: not measuring: ")),
+            (1, true),
+            "{err}"
+        );
+    }
+    let (out, err) = ok(bench.command(&subject).env("LOGGER_FAIL", "1"));
+    assert_eq!(out, "done \n");
+    assert!(err.contains("could not start (code 7)") && err.matches('\n').count() == 1, "{err}");
+    // Only the first process of a node speaks.
+    let (_, err) = ok(bench
+        .command(&subject)
+        .env("AMPERE_HOST_PLUGIN", "/nowhere.so")
+        .env("OMPI_COMM_WORLD_LOCAL_RANK", "1"));
+    assert_eq!(err, "");
+    if have(&[MPICH.cc, MPICH.run[0]]) {
+        let subject = bench.compile(MPICH.cc, &["-O2"], "arguments.c");
+        let (out, err) = ok(bench.mpi(&MPICH, 3, &subject).env("AMPERE_HOST_PLUGIN", "/nowhere.so"));
+        assert_eq!(out, "errors 0 of 3 ranks\n");
+        assert_eq!(err.matches("ampere: ").count(), 1, "{err}");
+    }
+    assert!(bench.logs().is_empty());
+}
+
+/// The real Score-P is recognized by its symbols; everything is handed on to it.
+#[test]
+fn score_p_goes_first() {
+    let bench = Bench::new();
+    let source = bench.path("scorep.c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\nstatic int n, m;\nvoid SCOREP_InitMeasurement(void) {}\n\
+         void __cyg_profile_func_enter(void *f, void *s) { (void)f, (void)s; n++; }\n\
+         void __cyg_profile_func_exit(void *f, void *s) { (void)f, (void)s; m++; }\n\
+         __attribute__((destructor)) static void end(void) { printf(\"%d %d\\n\", n > 5, m > 5); }\n",
+    )
+    .unwrap();
+    let library = bench.path("libscorep_measurement.so");
+    let status =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(status.success());
+    let mut options = OPTIONS.to_vec();
+    let link = library.to_str().unwrap().to_string();
+    let keep = format!("-Wl,--no-as-needed,{link}");
+    options.push(&keep);
+    let subject = bench.compile("cc", &options, "functions.c");
+    let (out, err) = ok(&mut bench.command(&subject));
+    assert_eq!((out.as_str(), err.as_str()), ("done \n1 1\n", ""));
+    assert!(bench.logs().is_empty());
+}
