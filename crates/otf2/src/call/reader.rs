@@ -27,12 +27,12 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Bytes of a chunk of events.
-    pub(crate) fn chunk_size(&self) -> Result<u64, Otf2Error> {
+    /// Bytes of a chunk of events, and of one of definitions.
+    pub(crate) fn chunk_sizes(&self) -> Result<(u64, u64), Otf2Error> {
         let (mut events, mut definitions) = (0, 0);
         // SAFETY: the handle is open until drop; both numbers outlive the call.
         check(unsafe { sys::OTF2_Reader_GetChunkSize(self.handle.as_ptr(), &mut events, &mut definitions) })?;
-        Ok(events)
+        Ok((events.max(1), definitions.max(1)))
     }
 
     /// Whether each location has files of its own.
