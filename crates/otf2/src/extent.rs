@@ -1,8 +1,9 @@
-//! How many events an event file really holds.
+//! How much a file really holds.
 //!
-//! OTF2 reads event files in chunks of a fixed size and takes a short read for a success: in a file that was cut short it
-//! goes on with whatever the memory of an earlier chunk holds, and delivers old events once more. So the end is looked
-//! for here, before OTF2 reads anything, and OTF2 is then asked for exactly that many events.
+//! OTF2 reads its files in chunks of a fixed size and takes a short read for a success: in a file that was cut short it
+//! goes on with whatever the memory of an earlier chunk holds, delivers old events once more, or looks for a next chunk
+//! until the stack overflows. So the end is looked for here, before OTF2 reads anything. Of events, OTF2 is then asked for
+//! exactly as many as there are; definitions are read only if they are complete.
 //!
 //! The format, as far as it is needed. A file is a sequence of chunks of the size that the anchor file gives; only the
 //! last may be shorter. A chunk begins with a header of 18 bytes:
@@ -20,6 +21,8 @@
 //! type >= 10  length ...  an event               type in COMPRESSED  size  size bytes   an event of one number
 //! ```
 //!
+//! Definition files are the same, except that types begin at 5, all have a length, and the header does not count.
+//!
 //! A length is one byte, or ff and a u64. A size is one byte up to 8, or ff for a number of all ones without bytes.
 
 use std::fs::File;
@@ -35,22 +38,30 @@ const END_OF_FILE: u8 = 2;
 const TIMESTAMP: u8 = 5;
 const ATTRIBUTE_LIST: u8 = 6;
 const FIRST_EVENT_TYPE: u8 = 10;
+const FIRST_DEFINITION_TYPE: u8 = 5;
 
 /// Events that are a single number without a length: Enter, Leave, MpiIsendComplete, MpiIrecvRequest, MpiRequestTest,
 /// MpiRequestCancelled, OmpFork, OmpTaskCreate, OmpTaskSwitch, OmpTaskComplete.
 const COMPRESSED: [u8; 10] = [12, 13, 16, 17, 20, 21, 24, 28, 29, 30];
 
+/// What kind of records a file has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Events,
+    Definitions,
+}
+
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Number of events that are there in full, all of which can be read, if known.
+    /// Of an event file: number of events that are there in full, all of which can be read, if known.
     pub events: Option<u64>,
     /// If the file does not end as it should: why.
     pub truncated: Option<String>,
 }
 
 /// Looks at the last chunk of a file, of all others at most at the header. `chunk_bytes` is not zero.
-pub(crate) fn of_file(path: &Path, chunk_bytes: u64) -> io::Result<Extent> {
+pub(crate) fn of_file(path: &Path, kind: Content, chunk_bytes: u64) -> io::Result<Extent> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let chunks = bytes.div_ceil(chunk_bytes);
@@ -69,7 +80,7 @@ pub(crate) fn of_file(path: &Path, chunk_bytes: u64) -> io::Result<Extent> {
         if !is_last {
             return Ok(Extent { events: Some(header.last), truncated });
         }
-        let (events, end) = records(&content, header.big_endian);
+        let (events, end) = records(&content, kind, header.big_endian);
         let truncated = match end {
             End::Complete => None,
             End::At(at) => Some(format!("cut short or damaged at byte {} of {bytes}", start + at as u64)),
@@ -105,14 +116,17 @@ enum End {
     At(usize),
 }
 
-/// Counts the events of a chunk.
-fn records(content: &[u8], big_endian: bool) -> (u64, End) {
+/// Counts the events of a chunk; of definitions it finds the end only.
+fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
     let mut at = HEADER_BYTES;
     let mut events = 0;
     loop {
         let Some(&kind) = content.get(at) else { return (events, End::At(at)) };
         let length = match kind {
             END_OF_FILE => return (events, End::Complete),
+            _ if of == Content::Definitions && kind >= FIRST_DEFINITION_TYPE => {
+                with_length(&content[at + 1..], big_endian)
+            }
             TIMESTAMP => Some(8),
             ATTRIBUTE_LIST => with_length(&content[at + 1..], big_endian),
             kind if COMPRESSED.contains(&kind) => content.get(at + 1).and_then(|&size| match size {
@@ -173,7 +187,7 @@ mod tests {
     fn of(bytes: &[u8]) -> Extent {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        of_file(file.path(), CHUNK).unwrap()
+        of_file(file.path(), Content::Events, CHUNK).unwrap()
     }
 
     #[test]

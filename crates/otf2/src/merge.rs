@@ -6,7 +6,7 @@
 //! order: by time, at the same time by location, and within a location as in the file.
 
 use crate::call::other_events;
-use crate::call::reader::{BATCH, Event, EventReader, Kind};
+use crate::call::reader::{BATCH, Batch, EventReader, Kind};
 use crate::definitions::{Definitions, MetricRef};
 use crate::reader::EventHandler;
 use crate::table::{LocationRef, MetricClassRef, MetricInstanceRef, RegionRef};
@@ -14,7 +14,9 @@ use crate::table::{LocationRef, MetricClassRef, MetricInstanceRef, RegionRef};
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
     pub location: LocationRef,
-    reader: EventReader<'a>,
+    /// Nothing once the file has ended: reader and file are closed then.
+    reader: Option<EventReader<'a>>,
+    batch: Batch,
     /// The next event in the batch.
     next: usize,
     /// Events that the file still has, and are not in the batch; unknown where all files are in one container.
@@ -24,34 +26,36 @@ pub(crate) struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Of a file with that many events.
     pub(crate) fn new(location: LocationRef, reader: EventReader<'a>, events: Option<u64>) -> Stream<'a> {
-        Stream { location, reader, next: 0, left: events }
-    }
-
-    #[inline]
-    fn head(&self) -> Option<&Event> {
-        self.reader.batch().events.get(self.next)
+        Stream { location, reader: Some(reader), batch: Batch::default(), next: 0, left: events }
     }
 
     /// Reads until there is an event or the file ends. An error may leave events in the batch; after it the file ends.
     fn fill(&mut self, records: &mut u64) -> Result<(), String> {
-        while self.next >= self.reader.batch().events.len() && self.left != Some(0) {
+        while self.next >= self.batch.events.len() {
             self.next = 0;
+            self.batch.events.clear();
+            let Some(reader) = &mut self.reader else { return Ok(()) };
             let asked = self.left.map_or(BATCH as u64, |left| left.min(BATCH as u64));
-            let read = self.reader.read(asked);
-            *records += *read.as_ref().unwrap_or(&(self.reader.batch().events.len() as u64));
-            let known = self.left.replace(0);
+            if asked == 0 {
+                self.reader = None;
+                return Ok(());
+            }
+            let read = reader.read(asked, &mut self.batch);
+            *records += *read.as_ref().unwrap_or(&(self.batch.events.len() as u64));
+            let known = self.left.take();
             match read {
-                Err(error) => return Err(error.to_string()),
-                Ok(read) if read < asked => {
+                Ok(read) if read == asked => self.left = known.map(|left| left - read),
+                Ok(read) => {
                     // The end. Where the number of events is known, it came too early.
-                    return match known {
-                        Some(left) => {
-                            Err(format!("damaged: {} events fewer than it should have", left - read))
-                        }
-                        None => Ok(()),
-                    };
+                    self.reader = None;
+                    if let Some(left) = known {
+                        return Err(format!("damaged: {} events fewer than it should have", left - read));
+                    }
                 }
-                Ok(read) => self.left = known.map(|left| left - read),
+                Err(error) => {
+                    self.reader = None;
+                    return Err(error.to_string());
+                }
             }
         }
         Ok(())
@@ -66,46 +70,58 @@ pub(crate) struct Merged {
     pub faults: Vec<(LocationRef, String)>,
 }
 
-/// The key of a stream's next event, and the stream's place in the list. Ordered as written: time, then location.
-type Key = (u64, u64, usize);
+/// A stream by its next event: the time, and the stream's place in the list, in which they are in ascending order of
+/// location. One number, because comparing these is what a merge of many locations spends its time with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u128);
 
-/// Delivers all events.
+impl Key {
+    #[inline]
+    fn new(time: u64, place: usize) -> Key {
+        Key(u128::from(time) << 64 | place as u128)
+    }
+
+    #[inline]
+    fn place(self) -> usize {
+        self.0 as u64 as usize
+    }
+}
+
+/// Delivers all events of streams that are in ascending order of location.
 pub(crate) fn run<H: EventHandler + ?Sized>(
-    streams: Vec<Stream<'_>>,
+    mut streams: Vec<Stream<'_>>,
     definitions: &Definitions,
     handler: &mut H,
 ) -> Merged {
     let mut merged = Merged { delivered: 0, records: 0, stopped: false, faults: Vec::new() };
     let mut heap: Vec<Key> = Vec::with_capacity(streams.len());
-    let mut streams: Vec<Option<Stream<'_>>> = streams.into_iter().map(Some).collect();
-    for (place, slot) in streams.iter_mut().enumerate() {
-        if let Some(key) = advance(slot, place, &mut merged) {
-            heap.push(key);
-        }
+    for (place, stream) in streams.iter_mut().enumerate() {
+        heap.extend(advance(stream, place, &mut merged));
     }
     for place in (0..heap.len() / 2).rev() {
         sift_down(&mut heap, place);
     }
-    while let Some(&(_, location, place)) = heap.first() {
+    while let Some(&least) = heap.first() {
+        let place = least.place();
         let limit = runner_up(&heap);
-        let Some(stream) = &mut streams[place] else { break };
+        let stream = &mut streams[place];
+        let location = stream.location;
         // The location with the earliest event goes on until another one's is earlier.
         let next = loop {
-            let batch = stream.reader.batch();
-            let Some(event) = batch.events.get(stream.next) else { break None };
-            if limit.is_some_and(|limit| (event.time, location) > limit) {
-                break Some((event.time, location, place));
+            let Some(event) = stream.batch.events.get(stream.next) else { break None };
+            let key = Key::new(event.time, place);
+            if key > limit {
+                break Some(key);
             }
             stream.next += 1;
             merged.delivered += 1;
-            let location = stream.location;
             let flow = match event.kind {
                 Kind::Enter => handler.enter(location, event.time, RegionRef(event.number)),
                 Kind::Leave => handler.leave(location, event.time, RegionRef(event.number)),
                 Kind::Metric => {
-                    let start = event.values_start as usize;
-                    let values =
-                        batch.values.get(start..start + usize::from(event.values_len)).unwrap_or_default();
+                    let start = usize::from(event.values_start);
+                    let end = start + usize::from(event.values_len);
+                    let values = stream.batch.values.get(start..end).unwrap_or_default();
                     handler.metric(location, event.time, resolve(definitions, event.number), values)
                 }
                 Kind::Other => handler.other(location, event.time, other_events::name(event.number)),
@@ -115,7 +131,7 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
                 return merged;
             }
         };
-        match next.or_else(|| advance(&mut streams[place], place, &mut merged)) {
+        match next.or_else(|| advance(stream, place, &mut merged)) {
             Some(key) => heap[0] = key,
             None => {
                 heap.swap_remove(0);
@@ -126,44 +142,45 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     merged
 }
 
-/// Makes the next event of a stream available and returns its key. At the end the stream is closed, for its memory and
-/// its open file.
-fn advance(slot: &mut Option<Stream<'_>>, place: usize, merged: &mut Merged) -> Option<Key> {
-    let stream = slot.as_mut()?;
+/// Makes the next event of a stream available and returns its key.
+#[cold]
+fn advance(stream: &mut Stream<'_>, place: usize, merged: &mut Merged) -> Option<Key> {
     if let Err(error) = stream.fill(&mut merged.records) {
         merged.faults.push((stream.location, error));
     }
-    match stream.head() {
-        Some(event) => Some((event.time, stream.location.0, place)),
-        None => {
-            *slot = None;
-            None
-        }
-    }
+    stream.batch.events.get(stream.next).map(|event| Key::new(event.time, place))
 }
 
-/// The smallest key but one.
-fn runner_up(heap: &[Key]) -> Option<(u64, u64)> {
-    let left = heap.get(1)?;
-    let least = heap.get(2).map_or(left, |right| left.min(right));
-    Some((least.0, least.1))
+/// The smallest key but one, of none the largest there is.
+#[inline]
+fn runner_up(heap: &[Key]) -> Key {
+    match *heap {
+        [_, left, right, ..] => left.min(right),
+        [_, only] => only,
+        _ => Key(u128::MAX),
+    }
 }
 
 /// Restores the order of a binary heap, least first, whose element `at` may be too large.
+#[inline]
 fn sift_down(heap: &mut [Key], mut at: usize) {
+    let Some(&moving) = heap.get(at) else { return };
     loop {
-        let mut least = at;
-        for child in [2 * at + 1, 2 * at + 2] {
-            if child < heap.len() && heap[child] < heap[least] {
-                least = child;
-            }
+        let mut child = 2 * at + 1;
+        if child >= heap.len() {
+            break;
         }
-        if least == at {
-            return;
+        if child + 1 < heap.len() {
+            // Without a branch: which child is less cannot be predicted.
+            child += usize::from(heap[child + 1] < heap[child]);
         }
-        heap.swap(at, least);
-        at = least;
+        if moving <= heap[child] {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
     }
+    heap[at] = moving;
 }
 
 /// An event names a class or an instance by a number; no number is both.

@@ -4,15 +4,18 @@ use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::Error;
-use crate::extent::{self, Extent};
+use crate::extent::{self, Content, Extent};
 use crate::merge::{self, Stream};
 use crate::read_definitions;
 use crate::table::{LocationRef, RegionRef};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+
+/// What an anchor file begins with, after two bytes.
+const MAGIC: &[u8; 5] = b"OTF2\0";
 
 /// What reading does with events. All methods may stop the reading with [`ControlFlow::Break`].
 ///
@@ -94,8 +97,13 @@ impl Trace {
         if path.extension().is_none_or(|extension| extension != "otf2") {
             return Err(not_otf2("its name does not end in .otf2"));
         }
-        // Opened here only for the operating system's own message.
-        fs::File::open(path).map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
+        let mut magic = [0; MAGIC.len() + 2];
+        let opened = fs::File::open(path);
+        let mut file = opened.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
+        // The second byte is the byte order. OTF2 reads the first two without asking whether they are there.
+        if file.read_exact(&mut magic).is_err() || magic[2..] != *MAGIC {
+            return Err(not_otf2("it does not begin as one"));
+        }
         let definitions_file = path.with_extension("def");
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
         let definitions = read_global_definitions(&reader, &definitions_file)?;
@@ -199,14 +207,14 @@ impl Trace {
         &self,
         truncated: &mut BTreeMap<LocationRef, String>,
     ) -> Result<Vec<(LocationRef, Extent)>, Error> {
-        let chunk_bytes = reading(self.reader.chunk_size(), "find the size of chunks")?.max(1);
+        let (chunk_bytes, _) = reading(self.reader.chunk_sizes(), "find the size of chunks")?;
         let mut present = Vec::new();
         for (location, _) in self.definitions.locations.iter() {
             if self.is_missing(location) {
                 continue;
             }
             let extent = if self.reader.is_posix() {
-                extent::of_file(&self.event_file(location), chunk_bytes)
+                extent::of_file(&self.event_file(location), Content::Events, chunk_bytes)
             } else {
                 Ok(Extent { events: None, truncated: None })
             };
@@ -229,6 +237,7 @@ impl Trace {
         for (location, _) in present {
             reading(self.reader.select(location.0), "select a location")?;
         }
+        let (_, chunk_bytes) = reading(self.reader.chunk_sizes(), "find the size of chunks")?;
         let mut unmapped = BTreeMap::new();
         // Not every writer makes these files.
         if self.reader.open_definition_files().is_err() {
@@ -239,8 +248,13 @@ impl Trace {
             if self.reader.is_posix() && !path.exists() {
                 continue;
             }
-            if let Err(error) = self.reader.read_local_definitions(location.0) {
-                unmapped.insert(location, format!("{}: cut short or damaged: {error}", path.display()));
+            let whole = match self.reader.is_posix() {
+                true => is_whole(&path, chunk_bytes),
+                false => Ok(()),
+            };
+            let read = || self.reader.read_local_definitions(location.0).map_err(|error| error.to_string());
+            if let Err(reason) = whole.and_then(|()| read()) {
+                unmapped.insert(location, format!("{}: {reason}; its events are not read", path.display()));
             }
         }
         reading(self.reader.close_definition_files(), "close the local definitions")?;
@@ -260,11 +274,18 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
     directory.join(format!("{location}.evt"))
 }
 
+/// Whether a file of definitions has an end, or why OTF2 must not read it.
+fn is_whole(path: &Path, chunk_bytes: u64) -> Result<(), String> {
+    match extent::of_file(path, Content::Definitions, chunk_bytes) {
+        Ok(Extent { truncated: None, .. }) => Ok(()),
+        Ok(Extent { truncated: Some(reason), .. }) => Err(reason),
+        Err(error) => Err(format!("unreadable: {error}")),
+    }
+}
+
 fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, Error> {
     let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
     match fs::metadata(path) {
-        // OTF2 reads the two bytes of the header without asking whether they are there.
-        Ok(metadata) if metadata.len() < 2 => return Err(damaged("the definitions are empty".into())),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(damaged(
@@ -272,6 +293,10 @@ fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, 
             ));
         }
         Err(source) => return Err(Error::Io { doing: "read", path: path.to_owned(), source }),
+    }
+    if reader.is_posix() {
+        let (_, chunk_bytes) = reading(reader.chunk_sizes(), "find the size of chunks")?;
+        is_whole(path, chunk_bytes).map_err(|reason| damaged(format!("the definitions are {reason}")))?;
     }
     let expected = reading(reader.number_of_global_definitions(), "find the number of definitions")?;
     let (records, read) = global_def_reader::read(reader)

@@ -76,8 +76,8 @@ fn definitions_cut_at_every_byte() {
     write(directory.path(), 2);
     let path = directory.path().join("traces.def");
     let whole = fs::read(&path).unwrap();
-    // As for the anchor file.
-    for length in 0..whole.len() - 2 {
+    // The last byte is the second of two end marks.
+    for length in 0..whole.len() - 1 {
         cut(&path, length as u64);
         assert!(matches!(open(directory.path()), Err(Error::Damaged { .. })), "{length} of {}", whole.len());
         message(open(directory.path()), &path);
@@ -107,13 +107,16 @@ fn local_definitions_are_missing_or_cut() {
     let (_, _, report) = read(directory.path());
     assert_eq!((report.delivered, report.truncated.len()), (500, 0));
     // What the numbers in the events mean is then unknown: better none than wrong ones.
-    cut(&directory.path().join("traces/0.def"), 2);
-    let (_, events, report) = read(directory.path());
-    assert_eq!(report.delivered, 300);
-    assert_eq!(report.truncated.len(), 1);
-    assert_eq!(report.truncated[0].0, LocationRef(0));
-    assert!(report.truncated[0].1.contains("0.def"), "{}", report.truncated[0].1);
-    assert_eq!(events.of(LocationRef(0)), []);
+    let path = directory.path().join("traces/0.def");
+    for length in (0..path.metadata().unwrap().len() - 1).rev() {
+        cut(&path, length);
+        let (_, events, report) = read(directory.path());
+        assert_eq!(report.delivered, 300);
+        assert_eq!(report.truncated.len(), 1);
+        assert_eq!(report.truncated[0].0, LocationRef(0));
+        assert!(report.truncated[0].1.contains("0.def"), "{}", report.truncated[0].1);
+        assert_eq!(events.of(LocationRef(0)), []);
+    }
 }
 
 /// At every byte: a prefix of the events, the other locations whole, nothing twice, and the location named.

@@ -217,11 +217,20 @@ fn assert_full(directory: &Path, result: Result<(), Error>, number: i32, text: &
     assert!(matches!(Trace::open(&directory.join("traces.otf2")), Err(Error::NotFound(_))));
 }
 
+fn limit_file_size(bytes: u64) {
+    // SAFETY: both calls take plain values; the limit is this process's own.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+}
+
 /// A limit on the size of files, without its signal: a full disk for everyone.
 #[test]
 fn files_may_not_grow() {
     let Some(limit) = std::env::var_os("OTF2_TEST_LIMIT") else {
-        for limit in ["2000000", "600000", "262144", "4000", "300", "80", "10"] {
+        for limit in ["9000000", "4194304", "2000000", "262144", "4000", "300", "80", "10"] {
             let (success, stderr) = alone("files_may_not_grow", "OTF2_TEST_LIMIT", limit);
             assert!(success, "{limit}: {stderr}");
             assert_eq!(stderr, "", "{limit}");
@@ -230,12 +239,7 @@ fn files_may_not_grow() {
     };
     let limit: u64 = limit.to_str().unwrap().parse().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    // SAFETY: both calls take plain values; the limit is this process's own.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
+    limit_file_size(limit);
     // Few events: the limit is met when the event file is closed, in the definitions or in the anchor file.
     for events in [1_000_000, limit / 12 + 8, 10, 1] {
         let directory = directory.path().join(events.to_string());
@@ -248,6 +252,37 @@ fn files_may_not_grow() {
         } else {
             assert_full(&directory, result, libc::EFBIG, "File is too large");
         }
+    }
+}
+
+/// Definitions that OTF2 writes in several pieces, and room for none, some or nearly all of them.
+#[test]
+fn many_definitions_do_not_fit() {
+    let Some(limit) = std::env::var_os("OTF2_TEST_DEFINITIONS") else {
+        for limit in ["1000000", "4194304", "4200000", "8000000", "9000000", "11000000", "40000000"] {
+            let (success, stderr) = alone("many_definitions_do_not_fit", "OTF2_TEST_DEFINITIONS", limit);
+            assert!(success, "{limit}: {stderr}");
+            assert_eq!(stderr, "", "{limit}");
+        }
+        return;
+    };
+    let limit: u64 = limit.to_str().unwrap().parse().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut definitions = definitions();
+    for i in 0..50_000 {
+        definitions.regions.push(Region { name: format!("{i:0200}"), ..Region::default() });
+    }
+    limit_file_size(limit);
+    let result = ArchiveWriter::create(directory.path()).unwrap().finish(&definitions);
+    if limit > 30_000_000 {
+        result.unwrap();
+        assert!(directory.path().join("traces.def").metadata().unwrap().len() > 10_000_000);
+        assert!(Trace::open(&directory.path().join("traces.otf2")).unwrap().definitions() == &definitions);
+        assert!(!directory.path().join("traces/room.tmp").exists());
+    } else {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("traces.def") && message.contains("too large"), "{message}");
+        assert!(!directory.path().join("traces.otf2").exists());
     }
 }
 

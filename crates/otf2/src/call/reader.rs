@@ -27,12 +27,12 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Bytes of a chunk of events.
-    pub(crate) fn chunk_size(&self) -> Result<u64, Otf2Error> {
+    /// Bytes of a chunk of events, and of one of definitions.
+    pub(crate) fn chunk_sizes(&self) -> Result<(u64, u64), Otf2Error> {
         let (mut events, mut definitions) = (0, 0);
         // SAFETY: the handle is open until drop; both numbers outlive the call.
         check(unsafe { sys::OTF2_Reader_GetChunkSize(self.handle.as_ptr(), &mut events, &mut definitions) })?;
-        Ok(events)
+        Ok((events.max(1), definitions.max(1)))
     }
 
     /// Whether each location has files of its own.
@@ -133,7 +133,7 @@ impl Reader {
         // SAFETY: the handle is open until drop, which waits for the borrow in the result.
         let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
-        let mut reader = EventReader { handle, archive: self, batch: Box::new(Batch::new()) };
+        let mut reader = EventReader { handle, archive: self, batch: Box::default() };
         reader.register(others)?;
         Ok(reader)
     }
@@ -152,8 +152,9 @@ pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, 
     result.doing(|| what.to_owned())
 }
 
-/// Number of events that are read at once. Larger is not faster; smaller makes the call into OTF2 count.
-pub(crate) const BATCH: usize = 512;
+/// Number of events that are read at once. With more the batches of many locations leave the cache, with fewer the call
+/// into OTF2 counts.
+pub(crate) const BATCH: usize = 128;
 
 /// An event as it is kept between OTF2 and the merge.
 #[derive(Clone, Copy)]
@@ -162,10 +163,12 @@ pub(crate) struct Event {
     /// Region or metric, or which other event.
     pub number: u32,
     /// For a metric: where its values begin.
-    pub values_start: u32,
+    pub values_start: u16,
     pub values_len: u8,
     pub kind: Kind,
 }
+
+const _: () = assert!(size_of::<Event>() == 16 && BATCH * u8::MAX as usize <= u16::MAX as usize);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -175,16 +178,11 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// The events that one call of [`EventReader::read`] found. Allocations are kept from batch to batch.
+/// The events that one call of [`EventReader::read`] found.
+#[derive(Default)]
 pub(crate) struct Batch {
     pub events: Vec<Event>,
     pub values: Vec<MetricValue>,
-}
-
-impl Batch {
-    fn new() -> Batch {
-        Batch { events: Vec::with_capacity(BATCH), values: Vec::new() }
-    }
 }
 
 /// OTF2's reader of one location's events.
@@ -224,11 +222,13 @@ impl EventReader<'_> {
 
     /// Replaces the batch by the next `count` events, at most [`BATCH`], and returns how many were read. Events that no
     /// callback was registered for count, but are not in the batch. After an error the batch has what came before it.
-    pub(crate) fn read(&mut self, count: u64) -> Result<u64, Otf2Error> {
+    pub(crate) fn read(&mut self, count: u64, batch: &mut Batch) -> Result<u64, Otf2Error> {
+        // The allocations of the last batch serve for the next.
+        std::mem::swap(&mut *self.batch, batch);
         self.batch.events.clear();
         self.batch.values.clear();
         let mut read = 0;
-        // SAFETY: both handles are open. The callbacks reach the batch through the pointer given at registration while
+        // SAFETY: both handles are open. The callbacks reach self.batch through the pointer given at registration while
         // self is borrowed mutably here, and nobody touches it otherwise until the call returns.
         let code = unsafe {
             sys::OTF2_Reader_ReadLocalEvents(
@@ -238,11 +238,8 @@ impl EventReader<'_> {
                 &mut read,
             )
         };
+        std::mem::swap(&mut *self.batch, batch);
         check(code).map(|()| read)
-    }
-
-    pub(crate) fn batch(&self) -> &Batch {
-        &self.batch
     }
 }
 
@@ -307,7 +304,7 @@ unsafe extern "C" fn on_metric(
     // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
     let all = unsafe { &mut (*user_data.cast::<Batch>()).values };
     let event =
-        Event { time, number: metric, values_start: all.len() as u32, values_len: count, kind: Kind::Metric };
+        Event { time, number: metric, values_start: all.len() as u16, values_len: count, kind: Kind::Metric };
     for i in 0..usize::from(count) {
         // SAFETY: OTF2 passes arrays of `count` elements; every field of the union is 8 bytes that any bits are good for.
         all.push(unsafe {
