@@ -1,12 +1,32 @@
 //! The collector: drains the rings, attributes energy, serves metrics, writes the trace and the summary.
+//!
+//! ```text
+//! live.rs        one node's run: processes, rings, lanes, the loop's body and the end
+//! process.rs     one process: its definitions log and its locations' rings
+//! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
+//! attributor.rs  who spends from what                 snapshot.rs   a consistent picture for metrics.rs and http.rs
+//! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
+//! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
+//! offline.rs     an existing trace through the same attributor
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod attributor;
 pub mod clock;
 pub mod clock_text;
 pub mod config;
+pub mod http;
+pub mod live;
+pub mod metrics;
 pub mod offline;
 pub mod order;
+mod overhead;
+mod process;
 pub mod regions;
+pub mod sampler;
+pub mod snapshot;
+pub mod spool;
 pub mod stream;
 pub mod summary;
+pub mod text;
+mod trace;

@@ -1,1 +1,250 @@
-fn main() {}
+//! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
+
+use ampere_collector::config::Config;
+use ampere_collector::live::{LiveRun, Options, write_whole};
+use ampere_collector::metrics::Latest;
+use ampere_collector::{clock_text, http};
+use ampere_ring::{CollectorState, Session};
+use clap::Parser;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Parser)]
+#[command(about = "Collects, attributes and serves; started by ampere run or by the plugin", version)]
+struct Arguments {
+    /// The session's directory in shared memory.
+    #[arg(long)]
+    session: PathBuf,
+    /// Start the collector proper, wait until it is ready, and return.
+    #[arg(long)]
+    detach: bool,
+    /// Where the results go.
+    #[arg(short, long, env = "AMPERE_OUTPUT")]
+    output: Option<PathBuf>,
+    #[arg(long, env = "AMPERE_CONFIG")]
+    config: Option<PathBuf>,
+    #[arg(long, env = "AMPERE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Go on until standard input closes, whatever processes come and go: somebody waits for us.
+    #[arg(long)]
+    until_input_closes: bool,
+    /// The command that is measured, for the summary.
+    command: Vec<String>,
+}
+
+/// The loop sleeps at least and at most so long between two rounds.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+const LONGEST_SLEEP: Duration = Duration::from_millis(10);
+/// Who is to be ready, is by then.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// If no process joins for so long, there is nothing to collect.
+const NOBODY_LIMIT: Duration = Duration::from_secs(60);
+
+const GO_ON: u8 = 0;
+const INPUT_CLOSED: u8 = 1;
+const TERMINATED: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.detach {
+        return detach(&arguments);
+    }
+    let session = match Session::open(&arguments.session) {
+        Ok(session) => session,
+        Err(error) => {
+            eprintln!("ampere-collector: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let directory = session.directory().to_owned();
+    match collect(session, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("ampere-collector: {why}");
+            fail(&directory, &why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Leaves the reason where whoever waits for us finds it.
+fn fail(session: &Path, why: &str) {
+    let _ = write_whole(&session.join("failure"), why);
+    if let Ok(session) = Session::open(session) {
+        session.set_collector(std::process::id(), CollectorState::Failed);
+    }
+}
+
+/// The job must get no child that it did not make: this process is that child, and the collector is nobody's.
+fn detach(arguments: &Arguments) -> ExitCode {
+    let Ok(session) = Session::open(&arguments.session) else { return ExitCode::FAILURE };
+    let own_arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
+    let log = std::fs::File::create(arguments.session.join("collector.log"));
+    let started = std::env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(own_arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
+            .spawn()
+    });
+    let Ok(mut child) = started else { return ExitCode::FAILURE };
+    let begun = Instant::now();
+    while begun.elapsed() < READY_LIMIT {
+        match session.collector_state() {
+            CollectorState::Running | CollectorState::Finished => return ExitCode::SUCCESS,
+            CollectorState::Failed => return ExitCode::FAILURE,
+            _ => {}
+        }
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return ExitCode::FAILURE;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ExitCode::FAILURE
+}
+
+fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
+    session.set_collector(std::process::id(), CollectorState::Starting);
+    // Out of the job's process group, so that its signals are not ours, and off the one core that a launcher may have
+    // bound the starting rank to.
+    let _ = rustix::process::setsid();
+    leave_the_core();
+    let config = Config::load(arguments.config.as_deref()).map_err(|e| e.to_string())?;
+    let run_id = run_id(&session);
+    let output = make_output(arguments.output.as_deref(), &run_id)?;
+    let latest = Latest::default();
+    let (summaries, asked) = crossbeam_channel::bounded(16);
+    let server = http::serve(arguments.listen.unwrap_or(http::DEFAULT_ADDRESS), latest.clone(), summaries)?;
+    let ending = Arc::new(AtomicU8::new(GO_ON));
+    watch_signals(ending.clone())?;
+    if arguments.until_input_closes {
+        session.set_waited_for();
+        watch_input(ending.clone())?;
+    }
+    let url = format!("http://{}", server.address);
+    announce(&output, &url)?;
+    session.set_output(&output);
+    let options = Options { output: output.clone(), config, command: arguments.command, run_id };
+    let mut run = LiveRun::new(session, options, latest)?;
+    run.notes.extend(server.note);
+    run.session().set_collector(std::process::id(), CollectorState::Running);
+
+    let begun = Instant::now();
+    let mut sleep = SHORTEST_SLEEP;
+    let complete = loop {
+        let round = run.round();
+        while let Ok(request) = asked.try_recv() {
+            let _ = request.send(Box::new(run.summary(false)));
+        }
+        let over = run.all_over();
+        match ending.load(Ordering::Relaxed) {
+            TERMINATED => break false,
+            // The command is over; a process of it that is still there has until it ends.
+            INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
+            GO_ON if !arguments.until_input_closes && over => break true,
+            GO_ON
+                if run.processes_seen() == 0
+                    && begun.elapsed() > NOBODY_LIMIT
+                    && !arguments.until_input_closes =>
+            {
+                break false;
+            }
+            _ => {}
+        }
+        // Under load the rings must not fill up; an idle job should not be disturbed.
+        sleep = match round.records {
+            _ if round.pressed => Duration::ZERO,
+            0 => (sleep * 2).clamp(SHORTEST_SLEEP, LONGEST_SLEEP),
+            1..2000 => (sleep * 2).clamp(SHORTEST_SLEEP, Duration::from_millis(4)),
+            _ => SHORTEST_SLEEP,
+        };
+        if !sleep.is_zero() {
+            std::thread::sleep(sleep);
+        }
+    };
+    let nobody = run.processes_seen() == 0;
+    let (_, session) = run.finish(complete)?;
+    let _ = std::fs::remove_file(output.join("collector.json"));
+    session.set_collector(std::process::id(), CollectorState::Finished);
+    if !nobody {
+        // Whoever waits has the page mapped and sees the state; what it may still want to read is in the output.
+        session.remove();
+    }
+    Ok(())
+}
+
+fn leave_the_core() {
+    let mut all = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    // The kernel takes what the job's cpuset allows. Failing leaves us where we are, which works too.
+    let _ = rustix::thread::sched_setaffinity(None, &all);
+}
+
+fn run_id(session: &Session) -> String {
+    let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_default().trim_start_matches("s-").to_owned()
+}
+
+/// The output directory: made, or found empty of results.
+fn make_output(wanted: Option<&Path>, run_id: &str) -> Result<PathBuf, String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
+    });
+    let default = format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff);
+    let directory = wanted.map_or_else(|| PathBuf::from(default), Path::to_owned);
+    let advice = "choose another output directory with -o or AMPERE_OUTPUT";
+    let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {advice}", directory.display());
+    if directory.join("traces.otf2").exists() || directory.join("summary.json").exists() {
+        return Err(format!("{} holds the results of another run; {advice}", directory.display()));
+    }
+    std::fs::create_dir_all(&directory).map_err(|e| refuse("create", e.to_string()))?;
+    let probe = directory.join(".ampere-probe");
+    std::fs::write(&probe, b"").map_err(|e| refuse("write to", e.to_string()))?;
+    let _ = std::fs::remove_file(&probe);
+    std::fs::canonicalize(&directory).map_err(|e| refuse("find", e.to_string()))
+}
+
+/// `collector.json`: where we can be found while the job runs.
+fn announce(output: &Path, url: &str) -> Result<(), String> {
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
+    write_whole(&output.join("collector.json"), &format!("{text}\n"))
+}
+
+fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {
+    let watch = move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = ending.compare_exchange(GO_ON, INPUT_CLOSED, Ordering::Relaxed, Ordering::Relaxed);
+    };
+    let thread = std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch);
+    thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
+}
+
+/// SIGTERM and SIGINT end the run in order: what is there is written.
+fn watch_signals(ending: Arc<AtomicU8>) -> Result<(), String> {
+    let watch = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut term), Ok(mut int)) =
+                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            else {
+                return;
+            };
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            ending.store(TERMINATED, Ordering::Relaxed);
+            // Later ones are taken and ignored: the results are being written.
+            loop {
+                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch);
+    thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
+}

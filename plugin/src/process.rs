@@ -288,15 +288,13 @@ fn wait_for_collector(session: &Session, limit: Duration) {
                 let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
                 return say(&format!("the collector failed: {}", why.trim()));
             }
-            _ if !session.collector_is_alive() => {
-                // It may have finished between the two looks.
-                if session.collector_state() != CollectorState::Finished {
-                    return say(&format!(
-                        "the collector ended before its time; what is left is in {} and {}",
-                        session.directory().display(),
-                        output.display()
-                    ));
-                }
+            // It may have finished between the two looks.
+            _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
+                return say(&format!(
+                    "the collector ended before its time; what is left is in {} and {}",
+                    session.directory().display(),
+                    output.display()
+                ));
             }
             _ => {}
         }

@@ -1,0 +1,99 @@
+//! `ampere attribute`: the same engine over an existing OTF2 trace.
+
+use ampere_collector::attributor::ViewKind;
+use ampere_collector::config::{Config, parse_policy};
+use ampere_collector::{live, offline, text};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct AttributeArguments {
+    /// The trace's anchor file, traces.otf2
+    trace: PathBuf,
+    /// Settings, above all which metric is which device (see the README)
+    #[arg(long, env = "AMPERE_CONFIG")]
+    config: Option<PathBuf>,
+    /// How a sample interval's joules go to the frames in it
+    #[arg(long, value_enum)]
+    policy: Option<PolicyName>,
+    /// Only one view: ranks, or GPU kernels
+    #[arg(long, value_enum)]
+    view: Option<ViewName>,
+    /// Also write summary.json and summary.txt there
+    #[arg(short, long)]
+    output: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PolicyName {
+    #[value(name = "time_sliced")]
+    TimeSliced,
+    #[value(name = "busy_only")]
+    BusyOnly,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ViewName {
+    Ranks,
+    Kernels,
+}
+
+pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
+    let mut config = Config::load(arguments.config.as_deref())?;
+    match arguments.policy {
+        Some(PolicyName::TimeSliced) => {
+            config.policy = parse_policy("time_sliced").map_err(anyhow::Error::msg)?
+        }
+        Some(PolicyName::BusyOnly) => {
+            config.policy = parse_policy("busy_only").map_err(anyhow::Error::msg)?
+        }
+        None => {}
+    }
+    let view = arguments.view.map(|view| match view {
+        ViewName::Ranks => ViewKind::Ranks,
+        ViewName::Kernels => ViewKind::Kernels,
+    });
+    let bar = ProgressBar::hidden();
+    let mut progress = |done: u64, expected: u64| {
+        // Short traces are done before anybody could look.
+        if done > 0 && bar.is_hidden() && std::io::stderr().is_terminal() {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+            let style =
+                ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} events, {eta} left");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        bar.set_length(expected);
+        bar.set_position(done);
+    };
+    let attributed = offline::attribute(&arguments.trace, &config, view, &mut progress)?;
+    bar.finish_and_clear();
+    for line in &attributed.warnings {
+        eprintln!("ampere: {line}");
+    }
+    let summary = attributed.summary;
+    if let Some(directory) = &arguments.output {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        live::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
+    }
+    let mut out = std::io::stdout().lock();
+    let printed = if arguments.json {
+        serde_json::to_writer_pretty(&mut out, &summary)
+            .map_err(std::io::Error::from)
+            .and_then(|()| writeln!(out))
+    } else {
+        out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes())
+    };
+    // A reader that has seen enough closes the pipe: no error of ours.
+    match printed {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print the summary"),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

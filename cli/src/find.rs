@@ -1,0 +1,50 @@
+//! Where the other parts of ampere lie: beside this program (a build), or in the same installation's `lib`.
+
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+
+pub struct Parts {
+    pub collector: PathBuf,
+    /// Directory of the plugin.
+    pub library_directory: PathBuf,
+    pub host: PathBuf,
+}
+
+pub fn parts() -> anyhow::Result<Parts> {
+    let program = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .context("cannot find out where ampere lies")?;
+    let here = program.parent().unwrap_or(Path::new("/"));
+    let directories = [here.to_owned(), here.join("../lib"), here.join("../lib64")];
+    let library = |name: &str| {
+        let found = directories.iter().map(|directory| directory.join(name)).find(|path| path.is_file());
+        found.with_context(|| {
+            format!("{name} is neither in {} nor in ../lib: build or install all of ampere", here.display())
+        })
+    };
+    let collector = here.join("ampere-collector");
+    if !collector.is_file() {
+        bail!("no ampere-collector in {}: build or install all of ampere", here.display());
+    }
+    let plugin = library("libscorep_substrate_ampere.so")?;
+    let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);
+    Ok(Parts {
+        collector,
+        library_directory: plugin.parent().unwrap_or(Path::new("/")).to_owned(),
+        host: std::fs::canonicalize(library("libampere_host.so")?)?,
+    })
+}
+
+/// The program that a command names, as the shell would find it.
+pub fn program(command: &str) -> anyhow::Result<PathBuf> {
+    if command.contains('/') {
+        let path = PathBuf::from(command);
+        if !path.is_file() {
+            bail!("cannot run {command}: there is no such file");
+        }
+        return Ok(path);
+    }
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&directories).map(|d| d.join(command)).find(|path| path.is_file());
+    found.with_context(|| format!("cannot run {command}: it is not in PATH"))
+}

@@ -1,0 +1,44 @@
+//! `ampere`: the command line.
+#![forbid(unsafe_code)]
+
+mod attribute;
+mod find;
+mod run;
+mod screen;
+mod watch;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Joules per rank, call path and GPU kernel, while the job runs.
+#[derive(Parser)]
+#[command(name = "ampere", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a command and measure it: `ampere run -- mpirun -n 4 ./xhpl`
+    Run(run::RunArguments),
+    /// Attribute the energy in an existing OTF2 trace
+    Attribute(attribute::AttributeArguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse(); // wrong usage ends here, with status 2
+    let result = match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Attribute(arguments) => attribute::attribute(arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ampere: {}", one_line(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// The error with its causes, on one line.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}

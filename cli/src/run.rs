@@ -1,0 +1,252 @@
+//! `ampere run`: a collector, the command, and what came of it.
+
+use crate::find::{self, Parts};
+use crate::watch::Watch;
+use ampere_collector::config::Config;
+use ampere_ring::{CollectorState, Session};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// Where the results go [default: ./ampere-<date>_<time>_<id>]
+    #[arg(short, long, env = "AMPERE_OUTPUT")]
+    output: Option<PathBuf>,
+    /// Settings (see the README)
+    #[arg(long, env = "AMPERE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where /metrics is served [default: 127.0.0.1:9977, or the next free port]
+    #[arg(long, env = "AMPERE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Who measures: Score-P in the program, or ampere's own host preloaded into it
+    #[arg(long, value_enum, default_value = "auto")]
+    host: Host,
+    /// The command, after --
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Host {
+    /// Score-P where the program was built with it, else the embedded host
+    Auto,
+    Scorep,
+    Embedded,
+}
+
+/// How long the collector may take to be ready, and to write the results.
+const START_LIMIT: Duration = Duration::from_secs(20);
+const FINISH_LIMIT: Duration = Duration::from_secs(600);
+
+pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let parts = find::parts()?;
+    find::program(&arguments.command[0].to_string_lossy())?;
+    // A mistake in the settings is told before the job starts.
+    Config::load(arguments.config.as_deref())?;
+    let name = run_name();
+    let collector = start_collector(&parts, &name, &arguments);
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]);
+    let (session, mut collector) = match collector {
+        Ok(started) => started,
+        Err(why) => {
+            eprintln!("ampere: {why:#}; the command runs without being measured");
+            let status = command.status().with_context(|| cannot_run(&arguments.command[0]))?;
+            return Ok(code_of(status));
+        }
+    };
+    let output = session.output().unwrap_or_default();
+    prepare(&mut command, &parts, &name, arguments.host);
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            drop(collector.stdin.take());
+            let _ = collector.wait();
+            let _ = std::fs::remove_dir_all(&output);
+            session.remove();
+            return Err(error).with_context(|| cannot_run(&arguments.command[0]));
+        }
+    };
+    let watch = Watch::start(&output);
+    let status = wait_for(child)?;
+    watch.stop();
+    drop(collector.stdin.take()); // the command is over
+    let finished = wait_for_results(&session, &mut collector);
+    report(&session, &output, finished);
+    Ok(code_of(status))
+}
+
+fn cannot_run(program: &OsString) -> String {
+    format!("cannot run {}", program.to_string_lossy())
+}
+
+fn run_name() -> String {
+    let pid = std::process::id();
+    let nanoseconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("run-{pid}-{:x}", nanoseconds & 0xffff_ffff_ffff)
+}
+
+fn start_collector(parts: &Parts, name: &str, arguments: &RunArguments) -> anyhow::Result<(Session, Child)> {
+    let session = Session::open_or_create(&format!("s-{name}"))?;
+    let log = std::fs::File::create(session.directory().join("collector.log"));
+    let mut command = Command::new(&parts.collector);
+    command.arg("--until-input-closes").arg("--session").arg(session.directory());
+    for (option, value) in [("--output", &arguments.output), ("--config", &arguments.config)] {
+        if let Some(path) = value {
+            command.arg(option).arg(path);
+        }
+    }
+    if let Some(address) = arguments.listen {
+        command.arg("--listen").arg(address.to_string());
+    }
+    let mut child = command
+        .arg("--")
+        .args(&arguments.command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
+        .spawn()
+        .with_context(|| format!("cannot start {}", parts.collector.display()))?;
+    let begun = Instant::now();
+    loop {
+        let state = session.collector_state();
+        if state == CollectorState::Running {
+            return Ok((session, child));
+        }
+        let ended = matches!(child.try_wait(), Ok(Some(_)));
+        if ended || begun.elapsed() > START_LIMIT {
+            let why = std::fs::read_to_string(session.directory().join("failure"));
+            let _ = child.kill();
+            let _ = child.wait();
+            let directory = session.directory().to_owned();
+            let log = std::fs::read_to_string(directory.join("collector.log")).unwrap_or_default();
+            session.remove();
+            let last = log.lines().last().unwrap_or("it gave no reason").to_owned();
+            anyhow::bail!("{}", why.unwrap_or_else(|_| format!("the collector did not start: {last}")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The environment that lets the command's processes find the session and the plugin.
+fn prepare(command: &mut Command, parts: &Parts, name: &str, host: Host) {
+    command.env("AMPERE_SESSION", name);
+    command.env("LD_LIBRARY_PATH", prepend(&parts.library_directory, "LD_LIBRARY_PATH", ':'));
+    if host != Host::Embedded {
+        let separator =
+            std::env::var("SCOREP_SUBSTRATE_PLUGINS_SEP").ok().and_then(|s| s.chars().next()).unwrap_or(',');
+        let plugins = std::env::var("SCOREP_SUBSTRATE_PLUGINS").unwrap_or_default();
+        if !plugins.split(separator).any(|plugin| plugin == "ampere") {
+            command.env(
+                "SCOREP_SUBSTRATE_PLUGINS",
+                prepend(Path::new("ampere"), "SCOREP_SUBSTRATE_PLUGINS", separator),
+            );
+        }
+    }
+    if host != Host::Scorep {
+        // It stands back by itself where it finds a Score-P in the process.
+        command.env("LD_PRELOAD", prepend(&parts.host, "LD_PRELOAD", ':'));
+    }
+}
+
+fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
+    let mut value = first.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(separator.to_string());
+        value.push(rest);
+    }
+    value
+}
+
+/// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done.
+fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let pid = rustix::process::Pid::from_child(&child);
+    let (done, mut over) = tokio::sync::oneshot::channel();
+    let waiter = std::thread::spawn(move || {
+        let status = child.wait();
+        let _ = done.send(());
+        status
+    });
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
+        let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
+            let _ = over.await;
+            return;
+        };
+        loop {
+            tokio::select! {
+                _ = &mut over => return,
+                // A terminal sends its interrupt to the command as well.
+                _ = int.recv() => {}
+                _ = term.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM); }
+                _ = hup.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::HUP); }
+            }
+        }
+    });
+    let status = waiter.join().map_err(|_| anyhow::anyhow!("lost the command"))?;
+    status.context("cannot wait for the command")
+}
+
+fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        if matches!(collector.try_wait(), Ok(Some(_)) | Err(_)) {
+            return session.collector_state() == CollectorState::Finished;
+        }
+        if begun.elapsed() > FINISH_LIMIT {
+            return false;
+        }
+        if !told && begun.elapsed() > Duration::from_secs(2) {
+            told = true;
+            eprintln!("ampere: writing the trace and the summary ...");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What came of it, on standard error: standard output is the command's own.
+fn report(session: &Session, output: &Path, finished: bool) {
+    use std::io::IsTerminal;
+    if !finished {
+        let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
+        eprintln!(
+            "ampere: the collector failed: {}; what is left is in {} and {}",
+            if why.is_empty() { "it ended before its time" } else { why.trim() },
+            output.display(),
+            session.directory().display()
+        );
+        return;
+    }
+    let summary =
+        std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let Some(summary): Option<ampere_collector::summary::Summary> = summary else { return };
+    if summary.quality.events == 0 {
+        eprintln!(
+            "ampere: nothing was measured: no process of the command called MPI, or a function compiled with \
+             -finstrument-functions or by Score-P"
+        );
+        let _ = std::fs::remove_dir_all(session.directory());
+    }
+    eprint!("\n{}", ampere_collector::text::render(&summary, std::io::stderr().is_terminal()));
+    let trace = output.join("traces.otf2");
+    if trace.exists() {
+        eprintln!("\ntrace:   {}", trace.display());
+    }
+    eprintln!("summary: {}", output.join("summary.json").display());
+}
+
+/// The command's own; 128 + n for signal n, as shells say it.
+fn code_of(status: std::process::ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(code as u8)
+}

@@ -1,0 +1,157 @@
+//! What `ampere run` shows while the command runs: a table at the bottom of the terminal, or a line now and then.
+
+use crate::screen::Screen;
+use ampere_collector::snapshot::Snapshot;
+use ampere_collector::text::{bar, joules, printable};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const TABLE_PERIOD: Duration = Duration::from_millis(500);
+const LINE_PERIOD: Duration = Duration::from_secs(5);
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// Functions in the table.
+const TABLE_ROWS: usize = 6;
+
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// `output` has the collector's address in `collector.json`.
+    pub fn start(output: &Path) -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let address = address(output);
+        if let Some(address) = address {
+            eprintln!("ampere: live metrics at http://{address}/metrics, results in {}", output.display());
+        }
+        let thread = address.and_then(|address| {
+            std::thread::Builder::new()
+                .name("ampere-watch".to_owned())
+                .spawn(move || watch(address, &stopped))
+                .ok()
+        });
+        Watch { stop, thread }
+    }
+
+    pub fn stop(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn address(output: &Path) -> Option<SocketAddr> {
+    let text = std::fs::read(output.join("collector.json")).ok()?;
+    let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    json.get("url")?.as_str()?.strip_prefix("http://")?.parse().ok()
+}
+
+fn watch(address: SocketAddr, stop: &AtomicBool) {
+    let mut screen = if std::io::stderr().is_terminal() { Screen::open(TABLE_ROWS as u16 + 3) } else { None };
+    let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
+    let mut next = Instant::now() + period;
+    loop {
+        while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        next += period;
+        let Some(snapshot) = fetch(address) else { continue };
+        if snapshot.devices.is_empty() {
+            continue;
+        }
+        match &mut screen {
+            Some(screen) => screen.draw(&table(&snapshot)),
+            None => eprintln!("{}", line(&snapshot)),
+        }
+    }
+}
+
+fn fetch(address: SocketAddr) -> Option<Snapshot> {
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT).ok()?;
+    stream.set_read_timeout(Some(CONNECT_LIMIT)).ok()?;
+    stream.write_all(b"GET /snapshot.json HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let body = answer.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
+    serde_json::from_slice(&answer[body..]).ok()
+}
+
+/// (region, joules over all ranks and devices), most first.
+fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    for row in &snapshot.region_energy {
+        *sums.entry(&row.region).or_insert(0.0) += row.joules;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sums
+}
+
+/// "estimated" is said where it is one.
+fn quality(energy: &str) -> &str {
+    if energy == "measured" { "" } else { energy }
+}
+
+fn device_words(snapshot: &Snapshot) -> String {
+    let words = snapshot.devices.iter().map(|d| {
+        let watts = d.watts.max(0.0);
+        format!("{} {} J {watts:.0} W {}", d.device, joules(d.joules), quality(&d.energy))
+            .trim_end()
+            .to_owned()
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn line(snapshot: &Snapshot) -> String {
+    let top: Vec<String> = by_region(snapshot)
+        .into_iter()
+        .take(3)
+        .map(|(region, sum)| format!("{} {} J", printable(region), joules(sum)))
+        .collect();
+    format!("ampere: {:>6.1} s  {}  top: {}", snapshot.seconds, device_words(snapshot), top.join(", "))
+}
+
+fn table(snapshot: &Snapshot) -> Vec<String> {
+    let total: f64 = snapshot.devices.iter().map(|d| d.joules).sum();
+    let events: u64 = snapshot.ranks.iter().map(|r| r.events).sum();
+    let suppressed: u64 = snapshot.ranks.iter().map(|r| r.suppressed_calls).sum();
+    let mut rows = vec![
+        format!(
+            "\x1b[7m ampere {:>7.1} s  {} ranks  {events} events  {suppressed} suppressed  lag {:.1} s \x1b[0m",
+            snapshot.seconds,
+            snapshot.ranks.len(),
+            snapshot.lag_seconds
+        ),
+        format!(" {}", device_words(snapshot)),
+    ];
+    for (region, sum) in by_region(snapshot).into_iter().take(TABLE_ROWS) {
+        let share = if total > 0.0 { 100.0 * sum / total } else { 0.0 };
+        rows.push(format!(
+            " {:>10} J {share:>5.1}%  {:<24}  {}",
+            joules(sum),
+            bar(sum, total),
+            printable(region)
+        ));
+    }
+    let running: Vec<String> = snapshot
+        .ranks
+        .iter()
+        .take(8)
+        .map(|r| format!("{}: {}", r.rank, printable(&r.current_region)))
+        .collect();
+    rows.push(format!(" now in  {}", running.join("  ")));
+    rows
+}

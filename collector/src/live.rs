@@ -1,0 +1,695 @@
+//! One node's run, live: the loop's body, and the end.
+
+use crate::attributor::{Attributor, FoundDevice, LocationInfo};
+use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
+use crate::config::Config;
+use crate::metrics::Latest;
+use crate::order::{Lane, QueueIndex, What};
+use crate::process::{LiveLocation, Process, State};
+use crate::sampler::{self, Sampler};
+use crate::snapshot::{self, Limits, RankFigures, Snapshot};
+use crate::spool::Spool;
+use crate::stream::{Event, Stream};
+use crate::summary::{Overhead, QualityFigures, Run, Summary};
+use crate::{clock_text, overhead, trace};
+use ampere_model::{Clocks, LocationKind, Timestamp};
+use ampere_ring::{Kind, Record, RingConsumer, Session};
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// An event is published within microseconds of its timestamp, unless its thread loses its core in between: that is
+/// what this allows for.
+const SLACK: Duration = Duration::from_millis(100);
+/// GPU streams that have been silent for so long are taken as idle.
+const LONGEST_STREAM_LAG: Duration = Duration::from_secs(60);
+/// Records taken from one ring at a time.
+const BATCH: usize = 1 << 14;
+/// How often a snapshot is made for /metrics.
+const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
+/// How often it is checked who still lives.
+const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
+/// Power is averaged over this.
+const POWER_WINDOW: Duration = Duration::from_secs(1);
+
+/// The lane of the ranks views.
+const RANKS: usize = 0;
+
+pub struct Options {
+    pub output: PathBuf,
+    pub config: Config,
+    pub command: Vec<String>,
+    pub run_id: String,
+}
+
+/// The sampler's ring, as one more stream.
+struct Samples {
+    sampler: Sampler,
+    ring: RingConsumer,
+    stream: Stream,
+    spool: Option<Spool>,
+    queue: QueueIndex,
+    /// Per device: its lane and place for the kernels view, once GPU streams are known.
+    kernel_queues: Vec<Option<(usize, QueueIndex)>>,
+    /// Device numbers of the sampler to those of the attributor.
+    devices: Vec<Option<usize>>,
+}
+
+pub struct LiveRun {
+    session: Session,
+    options: Options,
+    spool: PathBuf,
+    started: Clocks,
+    begun: Instant,
+    clock: Option<SessionClock>,
+    attributor: Option<Attributor>,
+    lanes: Vec<Lane>,
+    processes: Vec<Process>,
+    known_logs: HashSet<PathBuf>,
+    samples: Option<Samples>,
+    generation: u64,
+    limits: Limits,
+    power: VecDeque<(Instant, Vec<f64>)>,
+    pub latest: Latest,
+    next_snapshot: Instant,
+    next_liveness: Instant,
+    batch: Vec<Record>,
+    pub notes: Vec<String>,
+    done_until: Timestamp,
+    quiet_since: Option<Instant>,
+}
+
+/// What one round of the loop found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    pub records: usize,
+    /// Some ring was more than a quarter full.
+    pub pressed: bool,
+}
+
+impl LiveRun {
+    pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
+        let spool = options.output.join("spool");
+        std::fs::create_dir_all(&spool).map_err(|e| format!("cannot create {}: {e}", spool.display()))?;
+        Ok(LiveRun {
+            session,
+            limits: Limits::new(options.config.most_series),
+            options,
+            spool,
+            started: best_reading(),
+            begun: Instant::now(),
+            clock: None,
+            attributor: None,
+            lanes: vec![Lane::default()],
+            processes: Vec::new(),
+            known_logs: HashSet::new(),
+            samples: None,
+            generation: u64::MAX,
+            power: VecDeque::new(),
+            latest,
+            next_snapshot: Instant::now(),
+            next_liveness: Instant::now(),
+            batch: Vec::with_capacity(BATCH),
+            notes: Vec::new(),
+            done_until: 0,
+            quiet_since: None,
+        })
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// One round: read definitions, drain rings, attribute what is certain, publish.
+    pub fn round(&mut self) -> Round {
+        self.session.beat();
+        if self.clock.is_none() {
+            self.read_definitions();
+            self.find_clock();
+        }
+        let Some(clock) = self.clock else {
+            self.check_liveness();
+            return Round { records: 0, pressed: false };
+        };
+        // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
+        let now = clock.now();
+        self.read_definitions();
+        let round = self.drain_all();
+        self.drain_samples();
+        self.advance(now.saturating_sub(clock.ticks(SLACK)));
+        self.check_liveness();
+        if Instant::now() >= self.next_snapshot {
+            self.publish();
+        }
+        round
+    }
+
+    /// Reads logs if anybody says that there is something new.
+    fn read_definitions(&mut self) {
+        let generation = self.session.generation();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.find_processes();
+        for process in &mut self.processes {
+            process.read_log(&self.spool);
+        }
+        self.tell_attributor();
+    }
+
+    fn find_processes(&mut self) {
+        let Ok(entries) = std::fs::read_dir(self.session.directory()) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_log =
+                path.extension().is_some_and(|e| e == "defs") && !entry.file_name().eq("sampler.defs");
+            if !is_log || self.known_logs.contains(&path) {
+                continue;
+            }
+            match Process::open(&path, &self.spool) {
+                Ok(Some(process)) => {
+                    self.known_logs.insert(path);
+                    self.processes.push(process);
+                }
+                Ok(None) => self.generation = u64::MAX, // look again
+                Err(why) => {
+                    self.known_logs.insert(path);
+                    self.note(why);
+                }
+            }
+        }
+    }
+
+    /// Tells the attributor of new regions, locations and ranks.
+    fn tell_attributor(&mut self) {
+        let Some(attributor) = &mut self.attributor else { return };
+        for process in &mut self.processes {
+            for region in process.new_regions.drain(..) {
+                let reference = attributor.regions.add(&region);
+                process.regions.insert(region.handle.0, reference);
+            }
+            for at in 0..process.locations.len() {
+                let group = process.group_of(&process.locations[at].definition);
+                let location = &mut process.locations[at];
+                let kind = location.definition.kind;
+                let main = kind == LocationKind::CpuThread && location.definition.id.0 == 0;
+                let rank = process.rank.map(|(rank, _)| rank);
+                let Some(index) = location.index else {
+                    let index = attributor.add_location(LocationInfo {
+                        node: process.info.hostname.clone(),
+                        group,
+                        name: location.definition.name.clone(),
+                        kind,
+                        rank,
+                        main,
+                    });
+                    location.index = Some(index);
+                    if main {
+                        location.queues.push((RANKS, self.lanes[RANKS].add_queue()));
+                    }
+                    if kind == LocationKind::Gpu {
+                        for device in attributor.kernel_devices_of(index) {
+                            let lane = kernel_lane(&mut self.lanes, &mut self.samples, device);
+                            location.queues.push((lane, self.lanes[lane].add_queue()));
+                        }
+                    }
+                    continue;
+                };
+                let known = &attributor.locations[index.0 as usize];
+                if let Some(rank) = rank.filter(|_| known.rank != rank || known.group != group) {
+                    attributor.set_rank(index, rank, group);
+                }
+            }
+            let complaints: Vec<String> = process.complaints.drain(..).collect();
+            self.notes.extend(complaints);
+        }
+    }
+
+    /// The first event of the first process says which clock the run goes by.
+    fn find_clock(&mut self) {
+        let now = best_reading();
+        let mut seen = None;
+        for process in &mut self.processes {
+            for location in &mut process.locations {
+                self.batch.clear();
+                let _ = location.ring.copy_out(&mut self.batch, 64);
+                let first = self.batch.iter().find(|record| matches!(record.kind(), Some(Kind::Enter)));
+                if let Some(record) = first {
+                    seen = Some(recognise(record.word0, &earlier(&process.info.clocks), &now));
+                }
+            }
+        }
+        match seen {
+            Some(Some(timer)) => self.set_clock(timer),
+            Some(None) => {
+                self.note(
+                    "cannot tell which clock the events come from (SCOREP_TIMER): their times are taken as \
+                     nanoseconds, and nothing can be attributed"
+                        .to_owned(),
+                );
+                self.set_clock(Timer::Monotonic);
+            }
+            None => {}
+        }
+    }
+
+    fn set_clock(&mut self, timer: Timer) {
+        std::thread::sleep(CALIBRATION.saturating_sub(self.begun.elapsed()));
+        let clock = SessionClock::calibrated(timer, &self.started);
+        self.clock = Some(clock);
+        self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
+        self.start_sampler(clock);
+        self.tell_attributor();
+    }
+
+    fn start_sampler(&mut self, clock: SessionClock) {
+        let mut settings = ampere_counters::Settings::default();
+        let config = &self.options.config;
+        settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
+        settings.estimate_watts_per_core =
+            config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
+        let period = config.sample_period;
+        let mut notes = Vec::new();
+        settings.apply_environment(&mut notes);
+        let opened = ampere_counters::open_sources(&settings);
+        notes.extend(opened.notes);
+        notes.into_iter().for_each(|line| self.note(line));
+        let directory = self.session.directory().to_owned();
+        let started = Sampler::start(&directory, clock, period, opened.sources).and_then(|sampler| {
+            let ring = RingConsumer::open(&directory.join(sampler::RING_NAME)).map_err(|e| e.to_string())?;
+            Ok((sampler, ring))
+        });
+        let (sampler, ring) = match started {
+            Ok(both) => both,
+            Err(why) => return self.note(format!("no energy is sampled: {why}")),
+        };
+        let Some(attributor) = &mut self.attributor else { return };
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let devices = sampler
+            .devices
+            .iter()
+            .map(|device| {
+                attributor.add_device(FoundDevice {
+                    node: node.clone(),
+                    metric: device.metric.clone(),
+                    source: device.source.clone(),
+                    quality: device.quality,
+                    joules_per_unit: Some(1e-9),
+                })
+            })
+            .collect();
+        let spool = Spool::create(&self.spool.join("sampler.0.records"));
+        if let Err(error) = &spool {
+            self.notes
+                .push(format!("cannot write {}: {error}; the trace has no samples", self.spool.display()));
+        }
+        self.samples = Some(Samples {
+            ring,
+            stream: Stream::default(),
+            spool: spool.ok(),
+            queue: self.lanes[RANKS].add_queue(),
+            kernel_queues: vec![None; attributor.devices.len()],
+            devices,
+            sampler,
+        });
+    }
+
+    fn drain_all(&mut self) -> Round {
+        let mut round = Round { records: 0, pressed: false };
+        let mut batch = std::mem::take(&mut self.batch);
+        for at in 0..self.processes.len() {
+            for location in 0..self.processes[at].locations.len() {
+                round.pressed |= self.processes[at].locations[location].ring.fill_ratio() > 0.25;
+                round.records += self.drain_location(at, location, &mut batch);
+            }
+        }
+        self.batch = batch;
+        round
+    }
+
+    fn drain_location(&mut self, process: usize, location: usize, batch: &mut Vec<Record>) -> usize {
+        let mut total = 0;
+        loop {
+            match self.processes[process].locations[location].drain(batch, BATCH) {
+                Ok(count) => {
+                    total += count;
+                    self.decode(process, location, batch);
+                    // A full batch may have more behind it; not for ever, the others wait.
+                    if count < BATCH || total >= 4 * BATCH {
+                        return total;
+                    }
+                }
+                Err(why) => {
+                    self.decode(process, location, batch);
+                    self.note(why);
+                    return total;
+                }
+            }
+        }
+    }
+
+    /// Records of one location become events in its lanes.
+    fn decode(&mut self, process: usize, location: usize, batch: &[Record]) {
+        let Some(attributor) = &mut self.attributor else { return };
+        let process = &mut self.processes[process];
+        for record in batch {
+            let unknown = matches!(record.kind(), Some(Kind::Enter))
+                && !process.regions.contains_key(&record.argument());
+            if unknown {
+                // Its definition was written before the event was: it is in the log by now.
+                process.read_log(&self.spool);
+                for region in process.new_regions.drain(..) {
+                    let reference = attributor.regions.add(&region);
+                    process.regions.insert(region.handle.0, reference);
+                }
+                let handle = record.argument();
+                process.regions.entry(handle).or_insert_with(|| attributor.regions.add_unknown(handle));
+            }
+            let LiveLocation { stream, queues, index, events, .. } = &mut process.locations[location];
+            let (regions, lanes, program_end) = (&process.regions, &mut self.lanes, &mut process.program_end);
+            stream.take(*record, &mut |event| {
+                push(event, *index, regions, queues, lanes, events, program_end);
+            });
+        }
+    }
+
+    fn drain_samples(&mut self) {
+        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
+        self.batch.clear();
+        let position = samples.ring.position();
+        let Ok(count) = samples.ring.copy_out(&mut self.batch, usize::MAX) else { return };
+        let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &self.batch));
+        samples.ring.release(count);
+        if let Some(Err(error)) = spooled {
+            samples.spool = None;
+            self.notes.push(format!(
+                "cannot write {}: {error}; the trace has no more samples",
+                self.spool.display()
+            ));
+        }
+        let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
+        for record in &self.batch {
+            samples.stream.take(*record, &mut |event| {
+                let Event::Sample(time, number, nanojoules) = event else { return };
+                let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
+                let (time, increase) = devices[device].read_u64(time, nanojoules);
+                lanes[RANKS].push(samples.queue, time, What::Sample(devices[device].ranks, increase));
+                // Until GPU streams are known there is nobody to wait for.
+                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queue));
+                lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
+            });
+        }
+    }
+
+    fn advance(&mut self, watermark: Timestamp) {
+        let Some(attributor) = &mut self.attributor else { return };
+        let watermark = watermark.saturating_sub(attributor.longest_delay_ticks());
+        self.lanes[RANKS].advance(watermark, attributor);
+        self.done_until = self.done_until.max(watermark);
+        let longest_lag = self.clock.map_or(0, |clock| clock.ticks(LONGEST_STREAM_LAG));
+        for lane in 1..self.lanes.len() {
+            let streams = self.processes.iter().flat_map(|process| &process.locations);
+            let feeding = streams.filter(|location| location.queues.iter().any(|(l, _)| *l == lane));
+            // A stream that was never heard of yet keeps its lane waiting, but not for ever.
+            let heard = feeding.map(|location| location.stream.last_time()).min().unwrap_or(watermark);
+            let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
+            self.lanes[lane].advance(until, attributor);
+        }
+    }
+
+    fn check_liveness(&mut self) {
+        if Instant::now() < self.next_liveness {
+            return;
+        }
+        self.next_liveness = Instant::now() + LIVENESS_PERIOD;
+        for at in 0..self.processes.len() {
+            let process = &self.processes[at];
+            if process.state == State::Running && !process.is_alive() {
+                // What it wrote before it ended is in its log and its rings.
+                self.processes[at].read_log(&self.spool);
+                self.tell_attributor();
+                if self.processes[at].state == State::Running {
+                    self.processes[at].state = State::Died;
+                    let process = &self.processes[at];
+                    let who = format!("{} (process {})", process.group(), process.info.pid);
+                    self.note(format!(
+                        "{who} ended without finishing its measurement: its open frames end here"
+                    ));
+                }
+                self.close_locations(at);
+            } else if process.state == State::Finished {
+                self.close_locations(at);
+            }
+        }
+    }
+
+    /// Ends what is still open on the locations of a process that is over.
+    fn close_locations(&mut self, process: usize) {
+        let Some(clock) = self.clock else { return };
+        let mut batch = std::mem::take(&mut self.batch);
+        for location in 0..self.processes[process].locations.len() {
+            while self.drain_location(process, location, &mut batch) > 0 {}
+        }
+        self.batch = batch;
+        let end = self.processes[process].program_end.unwrap_or_else(|| clock.now());
+        for location in 0..self.processes[process].locations.len() {
+            let live = &mut self.processes[process].locations[location];
+            if live.stream.is_open() {
+                let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
+                if let Some(spool) = &mut live.spool {
+                    let _ = spool.append(record);
+                }
+                self.decode(process, location, &[record]);
+            }
+        }
+    }
+
+    /// Whether processes have come and all of them are over.
+    pub fn all_over(&mut self) -> bool {
+        let over = !self.processes.is_empty() && self.processes.iter().all(|p| p.state != State::Running);
+        if !over {
+            self.quiet_since = None;
+        }
+        // A moment for one that is just joining.
+        over && self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD
+    }
+
+    pub fn processes_seen(&self) -> usize {
+        self.processes.len()
+    }
+
+    fn note(&mut self, line: String) {
+        if !self.notes.contains(&line) {
+            self.notes.push(line);
+        }
+    }
+
+    pub fn publish(&mut self) {
+        self.next_snapshot = Instant::now() + SNAPSHOT_PERIOD;
+        let snapshot = self.snapshot();
+        self.latest.set(snapshot);
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let (Some(attributor), Some(clock)) = (&self.attributor, self.clock) else {
+            return Snapshot::default();
+        };
+        let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
+        snapshot.node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        snapshot.seconds = self.begun.elapsed().as_secs_f64();
+        snapshot.lag_seconds = clock.seconds(clock.now().saturating_sub(self.done_until));
+        snapshot.collector_cpu_seconds = overhead::cpu_seconds();
+        snapshot.collector_rss_bytes = overhead::resident_bytes().1;
+        let now = Instant::now();
+        self.power.push_back((now, snapshot.devices.iter().map(|d| d.joules).collect()));
+        while self.power.len() > 2 && now.duration_since(self.power[1].0) > POWER_WINDOW {
+            self.power.pop_front();
+        }
+        if let Some((then, joules)) = self.power.front() {
+            let seconds = now.duration_since(*then).as_secs_f64();
+            for (device, before) in snapshot.devices.iter_mut().zip(joules) {
+                device.watts = if seconds > 0.0 { (device.joules - before) / seconds } else { 0.0 };
+            }
+        }
+        let late = self.lanes.iter().map(|lane| lane.late).sum::<u64>();
+        for (at, process) in self.processes.iter().enumerate() {
+            let main = process.locations.iter().find(|location| location.definition.id.0 == 0);
+            let current =
+                main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
+            snapshot.ranks.push(RankFigures {
+                rank: process.rank.map_or_else(|| process.group(), |(rank, _)| rank.to_string()),
+                events: process.locations.iter().map(|l| l.events).sum(),
+                coalesced_calls: 0,
+                suppressed_calls: process.locations.iter().map(|l| l.ring.suppressed_calls()).sum(),
+                // The lanes count lateness for the whole node; it is shown once.
+                late_events: if at == 0 { late } else { 0 },
+                dropped_records: process.locations.iter().map(|l| l.ring.dropped_records()).sum(),
+                ring_fill_ratio: process.locations.iter().map(|l| l.ring.fill_ratio()).fold(0.0, f64::max),
+                current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
+            });
+        }
+        snapshot
+    }
+
+    pub fn summary(&self, complete: bool) -> Summary {
+        let empty = Attributor::new(self.options.config.clone(), 1);
+        let attributor = self.attributor.as_ref().unwrap_or(&empty);
+        let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
+        let now = best_reading();
+        let (first, last) = (self.started.realtime_ns, now.realtime_ns);
+        let locations = || self.processes.iter().flat_map(|process| &process.locations);
+        let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
+        let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        let quality = QualityFigures {
+            events: sum(|l| l.events),
+            suppressed_calls: sum(|l| l.ring.suppressed_calls()),
+            dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
+            late_events: self.lanes.iter().map(|lane| lane.late).sum(),
+            repaired_events: sum(|l| {
+                let r = l.stream.repairs;
+                r.unmatched_leaves + r.missing_leaves + r.backward
+            }),
+            damaged_records: sum(|l| l.stream.repairs.damaged),
+            left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
+            ..QualityFigures::default()
+        };
+        let mut notes = self.notes.clone();
+        if let Some(samples) = &self.samples {
+            let failed = samples.sampler.figures.failed_readings.load(Ordering::Relaxed);
+            if failed > 0 {
+                notes.push(format!("{failed} readings of a counter failed"));
+            }
+        }
+        let run = Run {
+            id: self.options.run_id.clone(),
+            command: self.options.command.clone(),
+            start: clock_text::rfc3339(first),
+            end: clock_text::rfc3339(last),
+            complete: complete && self.processes.iter().all(|process| process.state == State::Finished),
+            host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
+            nodes,
+            ranks,
+            energy: String::new(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+            timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
+            ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
+            notes,
+        };
+        let mut summary = Summary::new(attributor, None, run, quality);
+        summary.overhead = Overhead {
+            collector_cpu_seconds: overhead::cpu_seconds(),
+            collector_peak_rss_bytes: overhead::resident_bytes().0,
+        };
+        summary
+    }
+
+    /// The end: everything that is left is attributed, and the trace and the summary are written.
+    pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
+        self.read_definitions();
+        for at in 0..self.processes.len() {
+            self.close_locations(at);
+        }
+        if let Some(samples) = &mut self.samples {
+            samples.sampler.stop();
+        }
+        self.drain_samples();
+        if let Some(attributor) = &mut self.attributor {
+            for lane in &mut self.lanes {
+                lane.advance(Timestamp::MAX, attributor);
+            }
+        }
+        self.publish();
+        let written = match (&self.attributor, self.clock) {
+            (Some(attributor), Some(clock)) => {
+                let devices = self.samples.as_ref().map_or(&[][..], |samples| &samples.sampler.devices);
+                trace::write(&self.options.output, &self.spool, clock, &self.processes, devices, attributor)
+            }
+            _ => Err("no process wrote any event: there is no trace".to_owned()),
+        };
+        let traced = written.is_ok();
+        if let Err(why) = written {
+            self.note(why);
+        }
+        let summary = self.summary(complete && traced);
+        write_results(&self.options.output, &summary)?;
+        if traced {
+            let _ = std::fs::remove_dir_all(&self.spool);
+        }
+        Ok((summary, self.session))
+    }
+}
+
+/// The lane of a device's kernels view, made when its first GPU stream appears.
+fn kernel_lane(lanes: &mut Vec<Lane>, samples: &mut Option<Samples>, device: usize) -> usize {
+    let known = samples.as_ref().and_then(|samples| samples.kernel_queues[device]);
+    if let Some((lane, _)) = known {
+        return lane;
+    }
+    lanes.push(Lane::default());
+    let lane = lanes.len() - 1;
+    let queue = lanes[lane].add_queue();
+    if let Some(samples) = samples {
+        samples.kernel_queues[device] = Some((lane, queue));
+    }
+    lane
+}
+
+/// An event of a location goes to all the lanes that the location is in.
+fn push(
+    event: Event,
+    index: Option<ampere_attribution::LocationIndex>,
+    regions: &std::collections::HashMap<u32, ampere_model::RegionRef>,
+    queues: &[(usize, QueueIndex)],
+    lanes: &mut [Lane],
+    events: &mut u64,
+    program_end: &mut Option<Timestamp>,
+) {
+    let (Some(location), (time, what)) = (
+        index,
+        match event {
+            Event::Enter(time, region) => (time, regions.get(&region).map(|region| (true, *region))),
+            Event::Leave(time, region) => (time, regions.get(&region).map(|region| (false, *region))),
+            Event::ProgramEnd(time) => {
+                *program_end = Some(time);
+                return;
+            }
+            Event::Sample(..) => return,
+        },
+    ) else {
+        return;
+    };
+    *events += 1;
+    let Some((entered, region)) = what else { return };
+    let what = if entered { What::Enter(location, region) } else { What::Leave(location) };
+    for (lane, queue) in queues {
+        lanes[*lane].push(*queue, time, what);
+    }
+}
+
+/// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.
+fn earlier(clocks: &Clocks) -> Clocks {
+    const NANOSECONDS: u64 = 10_000_000_000;
+    Clocks {
+        tsc: clocks.tsc.saturating_sub(5 * NANOSECONDS),
+        monotonic_ns: clocks.monotonic_ns.saturating_sub(NANOSECONDS),
+        monotonic_raw_ns: clocks.monotonic_raw_ns.saturating_sub(NANOSECONDS),
+        realtime_ns: clocks.realtime_ns.saturating_sub(NANOSECONDS),
+    }
+}
+
+/// `summary.json` and `summary.txt`, each whole or not at all.
+pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
+    let json =
+        serde_json::to_string_pretty(summary).map_err(|e| format!("cannot encode the summary: {e}"))?;
+    write_whole(&directory.join("summary.json"), &(json + "\n"))?;
+    write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
+}
+
+pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
+    let making = path.with_extension("part");
+    std::fs::write(&making, text)
+        .and_then(|()| std::fs::rename(&making, path))
+        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+}

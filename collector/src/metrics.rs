@@ -1,0 +1,300 @@
+//! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
+
+use crate::snapshot::Snapshot;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The latest snapshot: written by the collector's loop, read by whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct Latest(Arc<Mutex<Arc<Snapshot>>>);
+
+impl Latest {
+    pub fn set(&self, snapshot: Snapshot) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    pub fn get(&self) -> Arc<Snapshot> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Encodes a snapshot.
+pub fn encode(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(snapshot)));
+    let mut body = String::new();
+    text::encode(&mut body, &registry)?;
+    Ok(body)
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<Snapshot>);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+/// Name, help and series of a family without a unit.
+type Plain<'a> = (&'static str, &'static str, Vec<(Labels<'a>, f64)>);
+
+/// One family: name (without unit and `_total`), help, unit, and its series.
+struct Family<'a> {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    series: Vec<(Labels<'a>, f64)>,
+}
+
+impl Family<'_> {
+    fn encode(self, encoder: &mut DescriptorEncoder, kind: MetricType) -> fmt::Result {
+        if self.series.is_empty() {
+            return Ok(());
+        }
+        let mut family = encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
+        for (labels, value) in self.series {
+            let metric = family.encode_family(&labels)?;
+            match kind {
+                MetricType::Gauge => ConstGauge::new(value).encode(metric)?,
+                _ => ConstCounter::new(value).encode(metric)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn counter(self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        self.encode(encoder, MetricType::Counter)
+    }
+
+    fn gauge(self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        self.encode(encoder, MetricType::Gauge)
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let encoder = &mut encoder;
+        self.devices(encoder)?;
+        self.energy(encoder)?;
+        self.time(encoder)?;
+        self.health(encoder)
+    }
+}
+
+impl Scrape {
+    fn node(&self) -> (&'static str, &str) {
+        ("node", &self.0.node)
+    }
+
+    fn per_device(&self, value: impl Fn(&crate::snapshot::DeviceFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
+        let labelled = |device| (vec![self.node(), ("device", device)], ());
+        self.0.devices.iter().map(|device| (labelled(device.device.as_str()).0, value(device))).collect()
+    }
+
+    fn devices(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        // How far the figures can be trusted is on the series itself: energy="estimated" is no measurement.
+        let with_quality = |value: fn(&crate::snapshot::DeviceFigures) -> f64| {
+            let devices = self.0.devices.iter();
+            devices
+                .map(|d| {
+                    (
+                        vec![self.node(), ("device", d.device.as_str()), ("energy", d.energy.as_str())],
+                        value(d),
+                    )
+                })
+                .collect()
+        };
+        Family {
+            name: "ampere_device_energy",
+            help: "Energy of a device since the run began, as of the last attributed sample",
+            unit: Some(Unit::Joules),
+            series: with_quality(|d| d.joules),
+        }
+        .counter(encoder)?;
+        Family {
+            name: "ampere_device_power_watts",
+            help: "Power of a device over the last second",
+            unit: None,
+            series: with_quality(|d| d.watts),
+        }
+        .gauge(encoder)?;
+        let sources = self.0.devices.iter().map(|d| {
+            let source = ("source", d.source.as_str());
+            (vec![self.node(), ("device", d.device.as_str()), source, ("energy", d.energy.as_str())], 1.0)
+        });
+        Family {
+            name: "ampere_device_info",
+            help: "Where a device's energy figures come from",
+            unit: None,
+            series: sources.collect(),
+        }
+        .gauge(encoder)
+    }
+
+    fn energy(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        Family {
+            name: "ampere_region_energy",
+            help: "Exclusive energy of a region on a rank (ranks view)",
+            unit: Some(Unit::Joules),
+            series: self
+                .0
+                .region_energy
+                .iter()
+                .map(|row| {
+                    let labels = vec![
+                        self.node(),
+                        ("rank", row.rank.as_str()),
+                        ("device", row.device.as_str()),
+                        ("region", row.region.as_str()),
+                    ];
+                    (labels, row.joules)
+                })
+                .collect(),
+        }
+        .counter(encoder)?;
+        Family {
+            name: "ampere_kernel_energy",
+            help: "Exclusive energy of a GPU kernel (kernels view)",
+            unit: Some(Unit::Joules),
+            series: self
+                .0
+                .kernel_energy
+                .iter()
+                .map(|row| {
+                    let labels =
+                        vec![self.node(), ("device", row.device.as_str()), ("kernel", row.kernel.as_str())];
+                    (labels, row.joules)
+                })
+                .collect(),
+        }
+        .counter(encoder)?;
+        let idle = self.0.devices.iter().flat_map(|d| {
+            [("ranks", d.idle_joules_ranks), ("kernels", d.idle_joules_kernels)].map(|(view, joules)| {
+                (vec![self.node(), ("device", d.device.as_str()), ("view", view)], joules)
+            })
+        });
+        Family {
+            name: "ampere_idle_energy",
+            help: "Energy spent while no consumer of the view was active",
+            unit: Some(Unit::Joules),
+            series: idle.collect(),
+        }
+        .counter(encoder)?;
+        Family {
+            name: "ampere_lost_energy",
+            help: "Energy that a counter reset or a gap in sampling made unattributable",
+            unit: Some(Unit::Joules),
+            series: self.per_device(|d| d.lost_joules),
+        }
+        .counter(encoder)?;
+        Family {
+            name: "ampere_pending_energy_joules",
+            help: "Energy that the kernels view has not handed out yet: GPU streams report late",
+            unit: None,
+            series: self.per_device(|d| d.pending_joules_kernels),
+        }
+        .gauge(encoder)
+    }
+
+    fn time(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let rows = || self.0.region_time.iter();
+        Family {
+            name: "ampere_region_calls",
+            help: "Calls of a region on a rank's main location",
+            unit: None,
+            series: rows()
+                .map(|r| {
+                    (
+                        vec![self.node(), ("rank", r.rank.as_str()), ("region", r.region.as_str())],
+                        r.calls as f64,
+                    )
+                })
+                .collect(),
+        }
+        .counter(encoder)?;
+        Family {
+            name: "ampere_region_time",
+            help: "Exclusive time of a region on a rank's main location",
+            unit: Some(Unit::Seconds),
+            series: rows()
+                .map(|r| {
+                    (vec![self.node(), ("rank", r.rank.as_str()), ("region", r.region.as_str())], r.seconds)
+                })
+                .collect(),
+        }
+        .counter(encoder)
+    }
+
+    fn per_rank(&self, value: impl Fn(&crate::snapshot::RankFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
+        self.0.ranks.iter().map(|r| (vec![self.node(), ("rank", r.rank.as_str())], value(r))).collect()
+    }
+
+    fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let counters: [Plain; 6] = [
+            ("ampere_events", "Enter and leave events", self.per_rank(|r| r.events as f64)),
+            ("ampere_coalesced_calls", "Calls folded, exactly", self.per_rank(|r| r.coalesced_calls as f64)),
+            (
+                "ampere_suppressed_calls",
+                "Calls left out on purpose",
+                self.per_rank(|r| r.suppressed_calls as f64),
+            ),
+            (
+                "ampere_dropped_records",
+                "Records that found no room",
+                self.per_rank(|r| r.dropped_records as f64),
+            ),
+            (
+                "ampere_late_events",
+                "Events that came after their time",
+                self.per_rank(|r| r.late_events as f64),
+            ),
+            (
+                "ampere_counter_resets",
+                "Counters that went back",
+                self.per_device(|d| d.counter_resets as f64),
+            ),
+        ];
+        for (name, help, series) in counters {
+            Family { name, help, unit: None, series }.counter(encoder)?;
+        }
+        Family {
+            name: "ampere_collector_cpu",
+            help: "CPU time of the collector",
+            unit: Some(Unit::Seconds),
+            series: vec![(vec![self.node()], self.0.collector_cpu_seconds)],
+        }
+        .counter(encoder)?;
+        let gauges: [Plain; 4] = [
+            (
+                "ampere_ring_fill_ratio",
+                "How full a rank's fullest ring is",
+                self.per_rank(|r| r.ring_fill_ratio),
+            ),
+            (
+                "ampere_lag_seconds",
+                "How far attribution is behind the application",
+                vec![(vec![self.node()], self.0.lag_seconds)],
+            ),
+            (
+                "ampere_conservation_error_joules",
+                "|device - attributed - idle - lost|",
+                self.per_device(|d| d.conservation_error_joules),
+            ),
+            (
+                "ampere_collector_resident_bytes",
+                "Resident memory of the collector",
+                vec![(vec![self.node()], self.0.collector_rss_bytes as f64)],
+            ),
+        ];
+        for (name, help, series) in gauges {
+            Family { name, help, unit: None, series }.gauge(encoder)?;
+        }
+        let family = encoder.encode_descriptor("ampere_build", "This program", None, MetricType::Info)?;
+        Info::new(vec![("version", env!("CARGO_PKG_VERSION")), self.node()]).encode(family)
+    }
+}

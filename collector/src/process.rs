@@ -1,0 +1,178 @@
+//! One process of the run: what its log says, and the rings of its locations.
+
+use crate::order::QueueIndex;
+use crate::spool::Spool;
+use crate::stream::Stream;
+use ampere_attribution::LocationIndex;
+use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_ring::{LogReader, Record, RingConsumer};
+use std::collections::HashMap;
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    /// It said goodbye.
+    Finished,
+    /// It is gone and said nothing.
+    Died,
+}
+
+pub struct Process {
+    log: LogReader,
+    pub info: ampere_model::Process,
+    /// Rank and size, once known.
+    pub rank: Option<(u32, u32)>,
+    pub state: State,
+    /// Regions that the attributor has not been told of.
+    pub new_regions: Vec<Region>,
+    pub regions: HashMap<u32, RegionRef>,
+    pub locations: Vec<LiveLocation>,
+    /// When its measurement ended, by its own word.
+    pub program_end: Option<Timestamp>,
+    pub left_out_definitions: u64,
+    /// Rings that could not be read, one line each.
+    pub complaints: Vec<String>,
+}
+
+pub struct LiveLocation {
+    pub definition: Location,
+    pub ring: RingConsumer,
+    pub stream: Stream,
+    pub spool: Option<Spool>,
+    /// Its number in the attributor, and its places in the lanes.
+    pub index: Option<LocationIndex>,
+    pub queues: Vec<(usize, QueueIndex)>,
+    pub events: u64,
+    /// The ring's positions make no sense any more: it is not read further.
+    pub damaged: bool,
+}
+
+impl LiveLocation {
+    /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
+    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, String> {
+        batch.clear();
+        if self.damaged {
+            return Ok(0);
+        }
+        let position = self.ring.position();
+        let count = self.ring.copy_out(batch, most).map_err(|impossible| {
+            self.damaged = true;
+            format!(
+                "{} says it has written {} records when {} were read: it is damaged and not read further",
+                self.ring.path().display(),
+                impossible.write,
+                impossible.read
+            )
+        })?;
+        let spooled = match &mut self.spool {
+            Some(spool) if count > 0 => spool.write(position, batch),
+            _ => Ok(()),
+        };
+        self.ring.release(count);
+        if let Err(error) = spooled {
+            let path = self.spool.take().map_or_else(Default::default, |spool| spool.path().to_owned());
+            return Err(format!("cannot write {}: {error}; the trace ends early", path.display()));
+        }
+        Ok(count)
+    }
+}
+
+impl Process {
+    /// `None` while the log has no first entry yet.
+    pub fn open(path: &Path, spool: &Path) -> Result<Option<Process>, String> {
+        let mut process = Process {
+            log: LogReader::open(path).map_err(|e| e.to_string())?,
+            info: ampere_model::Process::default(),
+            rank: None,
+            state: State::Running,
+            new_regions: Vec::new(),
+            regions: HashMap::new(),
+            locations: Vec::new(),
+            program_end: None,
+            left_out_definitions: 0,
+            complaints: Vec::new(),
+        };
+        process.read_log(spool);
+        Ok((process.info.pid != 0).then_some(process))
+    }
+
+    /// Reads what is new in the log.
+    pub fn read_log(&mut self, spool: &Path) {
+        let mut new = Vec::new();
+        if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
+            self.complaints.push(error.to_string());
+        }
+        for definition in new {
+            match definition {
+                Definition::Process(info) => self.info = info,
+                Definition::Rank { rank, size } => self.rank = Some((rank, size)),
+                Definition::Region(region) => self.new_regions.push(region),
+                Definition::Location(location) => self.open_location(location, spool),
+                Definition::Finished { left_out } => {
+                    self.state = State::Finished;
+                    self.left_out_definitions = left_out;
+                }
+                Definition::Device(_) => {}
+            }
+        }
+    }
+
+    fn open_location(&mut self, definition: Location, spool: &Path) {
+        // The name comes from another process: nothing but a file beside the log.
+        let plain = !definition.ring.contains('/') && definition.ring.ends_with(".ring");
+        let directory = self.log.path().parent().unwrap_or(Path::new("."));
+        let ring = match plain.then(|| RingConsumer::open(&directory.join(&definition.ring))) {
+            Some(Ok(ring)) => ring,
+            Some(Err(error)) => return self.complaints.push(error.to_string()),
+            None => return self.complaints.push(format!("{:?} is no name for a ring", definition.ring)),
+        };
+        let file = spool.join(format!("{}.{}.records", self.info.pid, definition.id.0));
+        let spool = match Spool::create(&file) {
+            Ok(spool) => Some(spool),
+            Err(error) => {
+                self.complaints
+                    .push(format!("cannot write {}: {error}; no trace is written", file.display()));
+                None
+            }
+        };
+        self.locations.push(LiveLocation {
+            definition,
+            ring,
+            stream: Stream::default(),
+            spool,
+            index: None,
+            queues: Vec::new(),
+            events: 0,
+            damaged: false,
+        });
+    }
+
+    /// OTF2's location group of a location: the process, or the context of an accelerator.
+    pub fn group_of(&self, location: &Location) -> String {
+        match location.kind {
+            LocationKind::Gpu => accelerator_context(&location.name),
+            _ => self.group(),
+        }
+    }
+
+    /// Score-P's names: "MPI Rank 3" in an MPI job, "Process" elsewhere.
+    pub fn group(&self) -> String {
+        match self.rank {
+            Some((rank, size)) if size > 1 => format!("MPI Rank {rank}"),
+            Some(_) => "Process".to_owned(),
+            None => format!("Process {}", self.info.pid),
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        ampere_ring::process::is_alive(self.info.pid, self.info.start_time)
+    }
+}
+
+/// `HIP[1:0]` belongs to "HIP Context 1".
+fn accelerator_context(stream: &str) -> String {
+    let split = stream.split_once('[').and_then(|(kind, rest)| Some((kind, rest.split([':', ']']).next()?)));
+    split
+        .map_or_else(|| "Accelerator Context".to_owned(), |(kind, device)| format!("{kind} Context {device}"))
+}

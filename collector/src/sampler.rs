@@ -1,0 +1,163 @@
+//! Reads the node's energy counters, in a thread of the collector, into a ring of its own.
+//!
+//! In the collector and not in the application: no library of a vendor and no thread of ours inside somebody's job, one
+//! reader per node (the libraries are not safe for more) whichever ranks come and go, and samples that outlive them.
+//!
+//! A reading is written down when the counter has moved. A counter that moves every 15 ms is read 15 times in that time at
+//! the default period; were each reading a sample, all the energy of the 15 ms would go to who ran in the last of them.
+//! One that stands still is written down once a second.
+
+use crate::clock::SessionClock;
+use ampere_counters::Source;
+use ampere_model::{Definition, Device, Quality};
+use ampere_ring::{EventWriter, LogWriter, RingProducer};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Eight devices at 1 kHz fill this in four seconds.
+const RING_RECORDS: u64 = 1 << 16;
+/// A counter that stands still is written down this often.
+const STANDING_STILL: Duration = Duration::from_secs(1);
+
+/// What the sampler counts about itself.
+#[derive(Debug, Default)]
+pub struct SamplerFigures {
+    pub readings: AtomicU64,
+    pub failed_readings: AtomicU64,
+    /// Readings that began more than one period late.
+    pub missed_deadlines: AtomicU64,
+}
+
+pub struct Sampler {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pub figures: Arc<SamplerFigures>,
+    pub devices: Vec<Device>,
+}
+
+pub const RING_NAME: &str = "sampler.0.ring";
+const LOG_NAME: &str = "sampler.defs";
+
+impl Sampler {
+    /// Starts to sample all devices of the sources. The ring is in `directory`, and so is a log that names the devices.
+    pub fn start(
+        directory: &Path,
+        clock: SessionClock,
+        period: Duration,
+        sources: Vec<Box<dyn Source>>,
+    ) -> Result<Sampler, String> {
+        let devices = list(&sources);
+        let _ = std::fs::remove_file(directory.join(LOG_NAME));
+        let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
+        for device in &devices {
+            log.append(&Definition::Device(device.clone()));
+        }
+        let _ = std::fs::remove_file(directory.join(RING_NAME));
+        let ring =
+            RingProducer::create(&directory.join(RING_NAME), RING_RECORDS, 0).map_err(|e| e.to_string())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let figures = Arc::new(SamplerFigures::default());
+        let mut work = Work {
+            sources,
+            last: vec![None; devices.len()],
+            writer: EventWriter::new(ring),
+            clock,
+            figures: figures.clone(),
+        };
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("ampere-sampler".to_owned())
+            .spawn(move || work.run(period, &stopped))
+            .map_err(|e| format!("cannot start the sampler: {e}"))?;
+        Ok(Sampler { stop, thread: Some(thread), figures, devices })
+    }
+
+    /// Takes a last sample of every device and ends.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// All devices, numbered across the sources.
+fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
+    let all = sources.iter().flat_map(|source| source.devices());
+    all.enumerate()
+        .map(|(index, device)| Device {
+            index: index as u32,
+            name: device.name.clone(),
+            metric: device.metric.clone(),
+            source: device.source.to_owned(),
+            quality: match device.quality {
+                ampere_counters::Quality::Measured => Quality::Measured,
+                ampere_counters::Quality::Estimated => Quality::Estimated,
+                ampere_counters::Quality::Simulated => Quality::Simulated,
+            },
+            resolution_joules: device.resolution_joules,
+            description: device.description.clone(),
+        })
+        .collect()
+}
+
+struct Work {
+    sources: Vec<Box<dyn Source>>,
+    /// Value and time of each device's last sample.
+    last: Vec<Option<(u64, Instant)>>,
+    writer: EventWriter,
+    clock: SessionClock,
+    figures: Arc<SamplerFigures>,
+}
+
+impl Work {
+    fn run(&mut self, period: Duration, stop: &AtomicBool) {
+        let mut deadline = Instant::now();
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            self.read_all(stopping);
+            if stopping {
+                self.writer.close();
+                return;
+            }
+            deadline += period;
+            let now = Instant::now();
+            if now > deadline + period {
+                self.figures.missed_deadlines.fetch_add(1, Ordering::Relaxed);
+                deadline = now;
+            }
+            std::thread::sleep(deadline.saturating_duration_since(now));
+        }
+    }
+
+    fn read_all(&mut self, always: bool) {
+        let mut index = 0;
+        for source in &mut self.sources {
+            for device in 0..source.devices().len() {
+                let before = self.clock.now();
+                let reading = source.read(device);
+                let time = before + (self.clock.now().saturating_sub(before)) / 2;
+                match reading {
+                    Ok(reading) => {
+                        self.figures.readings.fetch_add(1, Ordering::Relaxed);
+                        let now = Instant::now();
+                        let news = self.last[index].is_none_or(|(value, at)| {
+                            value != reading.nanojoules || now.duration_since(at) >= STANDING_STILL
+                        });
+                        if news || always {
+                            self.last[index] = Some((reading.nanojoules, now));
+                            self.writer.sample(time, index as u32, reading.nanojoules);
+                        }
+                    }
+                    Err(_) => {
+                        self.figures.failed_readings.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                index += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
+
+use crate::summary::{Callpath, Device, Region, Summary, View};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Rows of each table.
+const MOST_ROWS: usize = 15;
+const BAR_CELLS: usize = 24;
+/// A rate needs this many resolved samples' worth of time; with less it is "below resolution".
+const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
+
+/// `colour`: for a terminal.
+pub fn render(summary: &Summary, colour: bool) -> String {
+    let mut out = String::new();
+    let page = Page { colour };
+    // Writing to a String cannot fail.
+    let _ = page.head(summary, &mut out);
+    for device in &summary.devices {
+        let _ = page.device(summary, device, &mut out);
+    }
+    let _ = page.foot(summary, &mut out);
+    out
+}
+
+struct Page {
+    colour: bool,
+}
+
+impl Page {
+    fn bold(&self, text: &str) -> String {
+        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn head(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let run = &summary.run;
+        let ranks = match run.ranks {
+            1 => "1 rank".to_owned(),
+            many => format!("{many} ranks"),
+        };
+        writeln!(
+            out,
+            "{}",
+            self.bold(&format!(
+                "ampere: {ranks} on {}, {:.1} s{}",
+                if run.nodes.is_empty() { "no node".to_owned() } else { run.nodes.join(", ") },
+                run.seconds,
+                if run.complete { "" } else { ", INCOMPLETE" }
+            ))
+        )?;
+        if !run.command.is_empty() {
+            writeln!(out, "command: {}", run.command.join(" "))?;
+        }
+        match run.energy.as_str() {
+            "estimated" => writeln!(
+                out,
+                "energy:  ESTIMATED from CPU time ([estimate] in ampere.toml), not measured: no counter was found"
+            )?,
+            "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
+            other => writeln!(out, "energy:  {other}")?,
+        }
+        for note in &run.notes {
+            writeln!(out, "note:    {note}")?;
+        }
+        Ok(())
+    }
+
+    fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {
+        let watts = if summary.run.seconds > 0.0 { device.total_joules / summary.run.seconds } else { 0.0 };
+        writeln!(
+            out,
+            "\n{}",
+            self.bold(&format!(
+                "{} on {}: {} J, {:.1} W on average, {} ({}, {} samples)",
+                device.name,
+                device.node,
+                joules(device.total_joules),
+                watts,
+                device.energy,
+                device.metric,
+                device.samples
+            ))
+        )?;
+        for view in &device.views {
+            self.view(summary, device, view, out)?;
+        }
+        Ok(())
+    }
+
+    fn view(&self, summary: &Summary, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        if view.callpaths.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\n  {} view ({}, {}): {} J attributed, {} J idle, {} J lost; conservation error {:.1e} J",
+            view.view,
+            view.policy,
+            view.sharing,
+            joules(view.attributed_joules),
+            joules(view.idle_joules),
+            joules(view.lost_joules),
+            view.conservation_error_joules
+        )?;
+        let what = if view.view == "kernels" { "kernel" } else { "function" };
+        let sample =
+            if device.samples > 1 { summary.run.seconds / device.samples as f64 } else { f64::INFINITY };
+        self.regions(what, device.total_joules, sample, &view.regions, out)?;
+        self.groups(device.total_joules, view, out)?;
+        self.callpaths(device.total_joules, &view.callpaths, out)
+    }
+
+    fn regions(
+        &self,
+        what: &str,
+        total: f64,
+        sample_seconds: f64,
+        regions: &[Region],
+        out: &mut String,
+    ) -> std::fmt::Result {
+        writeln!(
+            out,
+            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {:>11}  {what}",
+            "J", "share", "", "inclusive J", "calls", "W"
+        )?;
+        for row in regions.iter().take(MOST_ROWS) {
+            let resolved = row.resolved_seconds >= LEAST_RESOLVED_SAMPLES * sample_seconds;
+            let watts = if resolved {
+                format!("{:.1}", row.resolved_joules / row.resolved_seconds)
+            } else {
+                "below res.".to_owned()
+            };
+            writeln!(
+                out,
+                "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {watts:>11}  {}",
+                joules(row.exclusive_joules),
+                percent(row.exclusive_joules, total),
+                bar(row.exclusive_joules, total),
+                joules(row.inclusive_joules),
+                row.calls,
+                printable(&row.region),
+            )?;
+        }
+        more(regions.len(), out)?;
+        writeln!(
+            out,
+            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than \
+             {LEAST_RESOLVED_SAMPLES} of those, its joules are modelled by time"
+        )
+    }
+
+    fn groups(&self, total: f64, view: &View, out: &mut String) -> std::fmt::Result {
+        let mut sums: BTreeMap<(usize, &str), f64> = BTreeMap::new();
+        for row in &view.callpaths {
+            // "MPI Rank 10" after "MPI Rank 9".
+            *sums.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) +=
+                row.exclusive_joules;
+        }
+        writeln!(out, "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group", "J", "share", "")?;
+        let count = sums.len();
+        for ((_, group), sum) in sums.into_iter().take(MOST_ROWS) {
+            writeln!(
+                out,
+                "  {:>12} {:>6}  {:<BAR_CELLS$}  {}",
+                joules(sum),
+                percent(sum, total),
+                bar(sum, total),
+                printable(group)
+            )?;
+        }
+        more(count, out)
+    }
+
+    fn callpaths(&self, total: f64, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\n  {:>12} {:>6} {:>10} {:>10}  top call paths", "J", "share", "s", "calls")?;
+        for row in rows.iter().take(MOST_ROWS) {
+            writeln!(
+                out,
+                "  {:>12} {:>6} {:>10.3} {:>10}  {}: {}",
+                joules(row.exclusive_joules),
+                percent(row.exclusive_joules, total),
+                row.exclusive_seconds,
+                row.calls,
+                printable(&row.location_group),
+                printable(&row.path.join(" > ")),
+            )?;
+        }
+        more(rows.len(), out)
+    }
+
+    fn foot(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let q = &summary.quality;
+        writeln!(
+            out,
+            "\nquality: {} events; {} coalesced, {} suppressed, {} dropped, {} late; {} counter resets; \
+             conservation error {:.1e} J",
+            q.events,
+            q.coalesced_calls,
+            q.suppressed_calls,
+            q.dropped_records,
+            q.late_events,
+            q.counter_resets,
+            q.conservation_error_joules
+        )?;
+        if q.repaired_events + q.damaged_records + q.unusable_samples + q.left_out_definitions > 0 {
+            writeln!(
+                out,
+                "         {} events mended, {} damaged records, {} unusable samples, {} definitions left out",
+                q.repaired_events, q.damaged_records, q.unusable_samples, q.left_out_definitions
+            )?;
+        }
+        let o = &summary.overhead;
+        if o.collector_peak_rss_bytes > 0 {
+            writeln!(
+                out,
+                "cost:    collector {:.2} s of CPU time, {:.1} MB at most",
+                o.collector_cpu_seconds,
+                o.collector_peak_rss_bytes as f64 / 1e6
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn more(rows: usize, out: &mut String) -> std::fmt::Result {
+    if rows > MOST_ROWS {
+        writeln!(out, "  ... and {} more in summary.json", rows - MOST_ROWS)
+    } else {
+        Ok(())
+    }
+}
+
+/// Six significant digits or so, without an exponent.
+pub fn joules(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        x if x < 0.001 => "<0.001".to_owned(),
+        x if x < 1000.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    }
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { String::new() }
+}
+
+/// A bar in eighths of a character.
+pub fn bar(part: f64, whole: f64) -> String {
+    let eighths = if whole > 0.0 { (part / whole * (BAR_CELLS * 8) as f64).round() as usize } else { 0 };
+    let eighths = eighths.min(BAR_CELLS * 8);
+    let mut text = "█".repeat(eighths / 8);
+    if let Some(rest) = " ▏▎▍▌▋▊▉".chars().nth(eighths % 8).filter(|_| eighths % 8 > 0) {
+        text.push(rest);
+    }
+    text
+}
+
+/// Names come from the application: no control character reaches a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_proportional() {
+        assert_eq!(bar(1.0, 1.0).chars().count(), BAR_CELLS);
+        assert_eq!(bar(0.5, 1.0).chars().count(), BAR_CELLS / 2);
+        assert_eq!(bar(0.0, 1.0), "");
+        assert_eq!(bar(5.0, 1.0).chars().count(), BAR_CELLS, "never beyond its column");
+    }
+
+    #[test]
+    fn a_hostile_name_is_only_a_name() {
+        assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

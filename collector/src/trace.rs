@@ -1,0 +1,315 @@
+//! The spool becomes an OTF2 archive. Locations are written one after another, in constant memory, by the same way from
+//! record to event as the live attribution took.
+
+use crate::attributor::Attributor;
+use crate::clock::SessionClock;
+use crate::process::{LiveLocation, Process};
+use crate::spool;
+use crate::stream::{Event, Stream};
+use ampere_model::{Device, LocationKind, Quality, Timestamp};
+use anyhow::Context;
+use otf2::{
+    ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupRef, LocationGroupType,
+    LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
+    MetricOccurrence, MetricType, MetricValueType, RecorderKind, RegionRef, SystemTreeDomain, SystemTreeNode,
+    SystemTreeNodeRef,
+};
+use scorep_names::{paradigm, role};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+mod scorep_names;
+
+/// First and last timestamp of the whole trace.
+#[derive(Clone, Copy)]
+struct Span {
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Span {
+    fn cover(&mut self, time: Timestamp) {
+        self.first = self.first.min(time);
+        self.last = self.last.max(time);
+    }
+}
+
+/// Writes the archive into `output`. The error is one line.
+pub fn write(
+    output: &Path,
+    spool: &Path,
+    clock: SessionClock,
+    processes: &[Process],
+    devices: &[Device],
+    attributor: &Attributor,
+) -> Result<(), String> {
+    try_write(output, spool, clock, processes, devices, attributor).map_err(|error| {
+        format!(
+            "no complete trace in {}: {error:#}; the records are in {}",
+            output.display(),
+            spool.display()
+        )
+    })
+}
+
+fn try_write(
+    output: &Path,
+    spool: &Path,
+    clock: SessionClock,
+    processes: &[Process],
+    devices: &[Device],
+    attributor: &Attributor,
+) -> anyhow::Result<()> {
+    let archive = ArchiveWriter::create(output)?;
+    archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
+    let mut definitions = Definitions::default();
+    let mut span = Span { first: Timestamp::MAX, last: 0 };
+    for region in attributor.regions.all() {
+        definitions.regions.push(otf2::Region {
+            name: region.name.clone(),
+            canonical_name: or(&region.canonical_name, &region.name),
+            description: String::new(),
+            role: role(region.region_type),
+            paradigm: paradigm(region.paradigm),
+            flags: 0,
+            source_file: (!region.source_file.is_empty()).then(|| region.source_file.clone()),
+            begin_line: region.begin_line,
+            end_line: region.end_line,
+        });
+    }
+    let mut tree = Tree::new(&mut definitions);
+    let numbers = process_numbers(processes);
+    let mut mains = Vec::new();
+    let mut order: Vec<usize> = (0..processes.len()).collect();
+    order.sort_by_key(|at| numbers[*at]);
+    for at in &order {
+        let (process, number) = (&processes[*at], numbers[*at]);
+        let node = tree.node(&mut definitions, &process.info.hostname);
+        let group = definitions.location_groups.push(LocationGroup {
+            name: process.group(),
+            kind: LocationGroupType::Process,
+            system_tree_parent: Some(node),
+            creating_location_group: None,
+            properties: Vec::new(),
+        });
+        let mut contexts = BTreeMap::new();
+        for location in &process.locations {
+            let group = match location.definition.kind {
+                LocationKind::Gpu => context(&mut definitions, &mut contexts, process, location, node, group),
+                _ => group,
+            };
+            let reference = LocationRef((u64::from(location.definition.id.0) << 32) | u64::from(number));
+            if location.definition.id.0 == 0 && location.definition.kind == LocationKind::CpuThread {
+                mains.push(reference);
+            }
+            let events = write_location(&archive, spool, process, location, reference, &mut span)
+                .with_context(|| format!("location {} of {}", location.definition.name, process.group()))?;
+            definitions.locations.insert(
+                reference,
+                otf2::Location {
+                    name: location.definition.name.clone(),
+                    kind: match location.definition.kind {
+                        LocationKind::CpuThread => LocationType::CpuThread,
+                        LocationKind::Gpu => LocationType::AcceleratorStream,
+                        LocationKind::Metric => LocationType::Metric,
+                    },
+                    events,
+                    group: Some(group),
+                    properties: Vec::new(),
+                },
+            );
+        }
+        if *at == order[0] && !devices.is_empty() {
+            write_samples(&archive, spool, devices, &mut definitions, group, number, &mut span)?;
+        }
+    }
+    if processes.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1)) {
+        definitions.add_mpi_world(&mains);
+    }
+    let first = span.first.min(span.last);
+    definitions.clock = ClockProperties {
+        timer_resolution: clock.ticks_per_second,
+        global_offset: first,
+        trace_length: span.last.saturating_sub(first) + 1,
+        realtime_timestamp: Some(clock.realtime_ns(first)),
+    };
+    archive.finish(&definitions)?;
+    Ok(())
+}
+
+/// The lower half of a location's reference: the rank where every process has its own, else a running number.
+fn process_numbers(processes: &[Process]) -> Vec<u32> {
+    let ranks: Vec<Option<u32>> = processes.iter().map(|p| p.rank.map(|(rank, _)| rank)).collect();
+    let distinct: HashSet<&Option<u32>> = ranks.iter().collect();
+    if distinct.len() == ranks.len() && ranks.iter().all(Option::is_some) {
+        return ranks.into_iter().flatten().collect();
+    }
+    (0..processes.len() as u32).collect()
+}
+
+fn write_location(
+    archive: &ArchiveWriter,
+    spool: &Path,
+    process: &Process,
+    location: &LiveLocation,
+    reference: LocationRef,
+    span: &mut Span,
+) -> anyhow::Result<u64> {
+    let mut writer = archive.event_writer(reference)?;
+    let mut stream = Stream::default();
+    let path = spool.join(format!("{}.{}.records", process.info.pid, location.definition.id.0));
+    spool::read(&path, |record| {
+        let mut result = Ok(());
+        stream.take(record, &mut |event| {
+            let region = |handle: u32| process.regions.get(&handle).map(|region| RegionRef(region.0));
+            let written = match event {
+                Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
+                Event::Leave(time, handle) => region(handle).map(|r| (time, writer.leave(time, r))),
+                Event::Sample(..) | Event::ProgramEnd(_) => None,
+            };
+            if let Some((time, written)) = written {
+                span.cover(time);
+                if written.is_err() {
+                    result = written;
+                }
+            }
+        });
+        Ok(result?)
+    })?;
+    Ok(writer.close()?)
+}
+
+/// The counters, as a metric location of the node's first process, as Score-P records a per-host metric.
+fn write_samples(
+    archive: &ArchiveWriter,
+    spool: &Path,
+    devices: &[Device],
+    definitions: &mut Definitions,
+    group: LocationGroupRef,
+    number: u32,
+    span: &mut Span,
+) -> anyhow::Result<()> {
+    // Above all location numbers that a process can have.
+    let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(number));
+    let classes: Vec<MetricClassRef> = devices
+        .iter()
+        .map(|device| {
+            let member = definitions.metric_members.push(MetricMember {
+                name: device.metric.clone(),
+                description: format!("{}: energy, {}", device.name, quality_word(device.quality)),
+                kind: MetricType::Other,
+                mode: MetricMode::AccumulatedStart,
+                value_type: MetricValueType::U64,
+                base: MetricBase::Decimal,
+                exponent: -9,
+                unit: "J".to_owned(),
+            });
+            definitions.add_metric_class(MetricClass {
+                members: vec![member],
+                occurrence: MetricOccurrence::Asynchronous,
+                recorder_kind: RecorderKind::Abstract,
+                recorders: Vec::new(),
+            })
+        })
+        .collect();
+    let mut writer = archive.event_writer(reference)?;
+    let mut stream = Stream::default();
+    spool::read(&spool.join("sampler.0.records"), |record| {
+        let mut result = Ok(());
+        stream.take(record, &mut |event| {
+            let Event::Sample(time, device, nanojoules) = event else { return };
+            if let Some(class) = classes.get(device as usize) {
+                span.cover(time);
+                let written = writer.metric_u64(time, *class, nanojoules);
+                if written.is_err() {
+                    result = written;
+                }
+            }
+        });
+        Ok(result?)
+    })?;
+    let events = writer.close()?;
+    definitions.locations.insert(
+        reference,
+        otf2::Location {
+            name: "ampere sampler".to_owned(),
+            kind: LocationType::Metric,
+            events,
+            group: Some(group),
+            properties: Vec::new(),
+        },
+    );
+    Ok(())
+}
+
+fn quality_word(quality: Quality) -> &'static str {
+    quality.as_str()
+}
+
+/// The system tree: machine, nodes, and accelerators as they appear.
+struct Tree {
+    machine: SystemTreeNodeRef,
+    nodes: BTreeMap<String, SystemTreeNodeRef>,
+}
+
+impl Tree {
+    fn new(definitions: &mut Definitions) -> Tree {
+        let machine = definitions.system_tree_nodes.push(SystemTreeNode {
+            name: std::env::var("SCOREP_MACHINE_NAME").unwrap_or_else(|_| "Linux".to_owned()),
+            class_name: "machine".to_owned(),
+            parent: None,
+            domains: vec![SystemTreeDomain::Machine],
+            properties: Vec::new(),
+        });
+        Tree { machine, nodes: BTreeMap::new() }
+    }
+
+    fn node(&mut self, definitions: &mut Definitions, name: &str) -> SystemTreeNodeRef {
+        let machine = self.machine;
+        *self.nodes.entry(name.to_owned()).or_insert_with(|| {
+            definitions.system_tree_nodes.push(SystemTreeNode {
+                name: name.to_owned(),
+                class_name: "node".to_owned(),
+                parent: Some(machine),
+                domains: vec![SystemTreeDomain::SharedMemory],
+                properties: Vec::new(),
+            })
+        })
+    }
+}
+
+/// The location group of a GPU stream: its context, below a device in the system tree.
+fn context(
+    definitions: &mut Definitions,
+    contexts: &mut BTreeMap<String, LocationGroupRef>,
+    process: &Process,
+    location: &LiveLocation,
+    node: SystemTreeNodeRef,
+    creator: LocationGroupRef,
+) -> LocationGroupRef {
+    let name = process.group_of(&location.definition);
+    if let Some(known) = contexts.get(&name) {
+        return *known;
+    }
+    let number = name.rsplit(' ').next().unwrap_or_default().to_owned();
+    let device = definitions.system_tree_nodes.push(SystemTreeNode {
+        name: number,
+        class_name: "Accelerator".to_owned(),
+        parent: Some(node),
+        domains: vec![SystemTreeDomain::AcceleratorDevice],
+        properties: Vec::new(),
+    });
+    let group = definitions.location_groups.push(LocationGroup {
+        name: name.clone(),
+        kind: LocationGroupType::Accelerator,
+        system_tree_parent: Some(device),
+        creating_location_group: Some(creator),
+        properties: Vec::new(),
+    });
+    contexts.insert(name, group);
+    group
+}
+
+fn or(text: &str, otherwise: &str) -> String {
+    if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
+}

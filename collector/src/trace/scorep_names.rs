@@ -1,0 +1,68 @@
+//! Score-P's region types and paradigms in OTF2's words.
+
+use otf2::{ParadigmType, RegionRole};
+use scorep_abi::{paradigm as scorep_paradigm, region_type};
+
+pub fn role(kind: u8) -> RegionRole {
+    match i32::from(kind) {
+        region_type::FUNCTION => RegionRole::Function,
+        region_type::LOOP => RegionRole::Loop,
+        region_type::CODE | region_type::USER => RegionRole::Code,
+        region_type::COLL_ONE2ALL => RegionRole::CollOne2All,
+        region_type::COLL_ALL2ONE => RegionRole::CollAll2One,
+        region_type::COLL_ALL2ALL => RegionRole::CollAll2All,
+        region_type::COLL_OTHER => RegionRole::CollOther,
+        region_type::POINT2POINT => RegionRole::Point2Point,
+        region_type::PARALLEL => RegionRole::Parallel,
+        region_type::SECTIONS => RegionRole::Sections,
+        region_type::SECTION => RegionRole::Section,
+        region_type::WORKSHARE => RegionRole::Workshare,
+        region_type::SINGLE => RegionRole::Single,
+        region_type::SINGLE_SBLOCK => RegionRole::SingleSblock,
+        region_type::MASTER => RegionRole::Master,
+        region_type::CRITICAL => RegionRole::Critical,
+        region_type::CRITICAL_SBLOCK => RegionRole::CriticalSblock,
+        region_type::ATOMIC => RegionRole::Atomic,
+        region_type::BARRIER => RegionRole::Barrier,
+        region_type::IMPLICIT_BARRIER => RegionRole::ImplicitBarrier,
+        region_type::FLUSH => RegionRole::Flush,
+        region_type::ORDERED => RegionRole::Ordered,
+        region_type::ORDERED_SBLOCK => RegionRole::OrderedSblock,
+        region_type::WRAPPER => RegionRole::Wrapper,
+        region_type::TASK => RegionRole::Task,
+        region_type::TASK_UNTIED => RegionRole::TaskUntied,
+        region_type::TASK_WAIT => RegionRole::TaskWait,
+        region_type::TASK_CREATE => RegionRole::TaskCreate,
+        region_type::ARTIFICIAL => RegionRole::Artificial,
+        region_type::RMA => RegionRole::Rma,
+        region_type::THREAD_CREATE => RegionRole::ThreadCreate,
+        region_type::THREAD_WAIT => RegionRole::ThreadWait,
+        region_type::ALLOCATE => RegionRole::Allocate,
+        region_type::DEALLOCATE => RegionRole::Deallocate,
+        region_type::REALLOCATE => RegionRole::Reallocate,
+        region_type::FILE_IO => RegionRole::FileIo,
+        region_type::FILE_IO_METADATA => RegionRole::FileIoMetadata,
+        region_type::KERNEL_LAUNCH => RegionRole::Wrapper,
+        region_type::KERNEL => RegionRole::Function,
+        _ => RegionRole::Unknown,
+    }
+}
+
+pub fn paradigm(kind: u8) -> ParadigmType {
+    match i32::from(kind) {
+        scorep_paradigm::MEASUREMENT => ParadigmType::MeasurementSystem,
+        scorep_paradigm::USER => ParadigmType::User,
+        scorep_paradigm::COMPILER => ParadigmType::Compiler,
+        scorep_paradigm::SAMPLING => ParadigmType::Sampling,
+        scorep_paradigm::MPI => ParadigmType::Mpi,
+        scorep_paradigm::SHMEM => ParadigmType::Shmem,
+        scorep_paradigm::OPENMP => ParadigmType::OpenMp,
+        scorep_paradigm::PTHREAD => ParadigmType::Pthread,
+        scorep_paradigm::CUDA => ParadigmType::Cuda,
+        scorep_paradigm::OPENCL => ParadigmType::OpenCl,
+        scorep_paradigm::OPENACC => ParadigmType::OpenAcc,
+        scorep_paradigm::KOKKOS => ParadigmType::Kokkos,
+        scorep_paradigm::HIP => ParadigmType::Hip,
+        _ => ParadigmType::Unknown,
+    }
+}
