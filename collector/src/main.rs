@@ -43,6 +43,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 const READY_LIMIT: Duration = Duration::from_secs(10);
 /// If no process joins for so long, there is nothing to collect.
 const NOBODY_LIMIT: Duration = Duration::from_secs(60);
+/// How long processes that outlive the command are waited for.
+const STRAGGLER_LIMIT: Duration = Duration::from_secs(10);
 
 const GO_ON: u8 = 0;
 const INPUT_CLOSED: u8 = 1;
@@ -135,6 +137,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();
+    let mut closed = None;
     let mut sleep = SHORTEST_SLEEP;
     let complete = loop {
         let round = run.round();
@@ -144,8 +147,12 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         let over = run.all_over();
         match ending.load(Ordering::Relaxed) {
             TERMINATED => break false,
-            // The command is over; a process of it that is still there has until it ends.
             INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
+            // The command is over; a process of it that is still there has a little longer.
+            INPUT_CLOSED if closed.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT => {
+                run.notes.push("processes of the command still run: they were measured up to its end".to_owned());
+                break false;
+            }
             GO_ON if !arguments.until_input_closes && over => break true,
             GO_ON
                 if run.processes_seen() == 0

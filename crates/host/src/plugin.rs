@@ -261,3 +261,12 @@ pub fn requires(flag: i32) -> bool {
     // SAFETY: the plugin's own function.
     INFO.get().and_then(|info| info.get_requirement).is_some_and(|ask| unsafe { ask(flag) })
 }
+
+/// The plugin asks who calls it: 1 if this host does, 0 if a Score-P in the same process does.
+#[unsafe(no_mangle)]
+pub extern "C" fn ampere_host_is_active() -> std::ffi::c_int {
+    std::ffi::c_int::from(matches!(
+        crate::measurement::state(),
+        crate::measurement::STARTING..=crate::measurement::RUNNING
+    ))
+}
