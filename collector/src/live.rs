@@ -45,7 +45,7 @@ pub struct Options {
 
 /// The sampler's ring, as one more stream.
 struct Samples {
-    sampler: Sampler,
+    found: Vec<ampere_model::Device>,
     ring: RingConsumer,
     stream: Stream,
     spool: Option<Spool>,
@@ -54,6 +54,8 @@ struct Samples {
     kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
     devices: Vec<Option<usize>>,
+    /// Times of the first and the last sample.
+    span: Option<(Timestamp, Timestamp)>,
 }
 
 pub struct LiveRun {
@@ -63,6 +65,9 @@ pub struct LiveRun {
     started: Clocks,
     begun: Instant,
     clock: Option<SessionClock>,
+    /// Whether an event has shown that it is this clock.
+    clock_is_certain: bool,
+    sampler: Option<Sampler>,
     attributor: Option<Attributor>,
     lanes: Vec<Lane>,
     processes: Vec<Process>,
@@ -100,6 +105,8 @@ impl LiveRun {
             started: best_reading(),
             begun: Instant::now(),
             clock: None,
+            clock_is_certain: false,
+            sampler: None,
             attributor: None,
             lanes: vec![Lane::default()],
             processes: Vec::new(),
@@ -124,7 +131,13 @@ impl LiveRun {
     /// One round: read definitions, drain rings, attribute what is certain, publish.
     pub fn round(&mut self) -> Round {
         self.session.beat();
-        if self.clock.is_none() {
+        if self.sampler.is_none() && self.attributor.is_none() {
+            self.start_sampler(Timer::usual());
+        }
+        if self.clock.is_none() && self.begun.elapsed() >= CALIBRATION {
+            self.set_clock(Timer::usual());
+        }
+        if !self.clock_is_certain {
             self.read_definitions();
             self.find_clock();
         }
@@ -132,10 +145,12 @@ impl LiveRun {
             self.check_liveness();
             return Round { records: 0, pressed: false };
         };
+        self.find_devices();
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
         let now = clock.now();
         self.read_definitions();
-        let round = self.drain_all();
+        let certain = self.clock_is_certain;
+        let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
         self.drain_samples();
         self.advance(now.saturating_sub(clock.ticks(SLACK)));
         self.check_liveness();
@@ -184,7 +199,8 @@ impl LiveRun {
 
     /// Tells the attributor of new regions, locations and ranks.
     fn tell_attributor(&mut self) {
-        let Some(attributor) = &mut self.attributor else { return };
+        // Before the clock is certain the attributor may yet be made anew.
+        let Some(attributor) = self.attributor.as_mut().filter(|_| self.clock_is_certain) else { return };
         for process in &mut self.processes {
             for region in process.new_regions.drain(..) {
                 let reference = attributor.regions.add(&region);
@@ -209,12 +225,7 @@ impl LiveRun {
                     if main {
                         location.queues.push((RANKS, self.lanes[RANKS].add_queue()));
                     }
-                    if kind == LocationKind::Gpu {
-                        for device in attributor.kernel_devices_of(index) {
-                            let lane = kernel_lane(&mut self.lanes, &mut self.samples, device);
-                            location.queues.push((lane, self.lanes[lane].add_queue()));
-                        }
-                    }
+                    join_kernel_lanes(location, attributor, &mut self.lanes, &mut self.samples);
                     continue;
                 };
                 let known = &attributor.locations[index.0 as usize];
@@ -227,7 +238,8 @@ impl LiveRun {
         }
     }
 
-    /// The first event of the first process says which clock the run goes by.
+    /// The first event of the first process says which clock the run goes by. Until then it is taken to be the usual
+    /// one, so that sampling begins before the program does.
     fn find_clock(&mut self) {
         let now = best_reading();
         let mut seen = None;
@@ -237,34 +249,45 @@ impl LiveRun {
                 let _ = location.ring.copy_out(&mut self.batch, 64);
                 let first = self.batch.iter().find(|record| matches!(record.kind(), Some(Kind::Enter)));
                 if let Some(record) = first {
-                    seen = Some(recognise(record.word0, &earlier(&process.info.clocks), &now));
+                    seen = seen.or(Some(recognise(record.word0, &earlier(&process.info.clocks), &now)));
                 }
             }
         }
-        match seen {
-            Some(Some(timer)) => self.set_clock(timer),
+        let timer = match seen {
+            Some(Some(timer)) => timer,
             Some(None) => {
                 self.note(
-                    "cannot tell which clock the events come from (SCOREP_TIMER): their times are taken as \
-                     nanoseconds, and nothing can be attributed"
+                    "cannot tell which clock the events come from (SCOREP_TIMER): nothing is attributed rightly"
                         .to_owned(),
                 );
-                self.set_clock(Timer::Monotonic);
+                Timer::usual()
             }
-            None => {}
+            None => return,
+        };
+        if self.clock.is_none() || timer != Timer::usual() {
+            std::thread::sleep(CALIBRATION.saturating_sub(self.begun.elapsed()));
+            self.set_clock(timer);
         }
-    }
-
-    fn set_clock(&mut self, timer: Timer) {
-        std::thread::sleep(CALIBRATION.saturating_sub(self.begun.elapsed()));
-        let clock = SessionClock::calibrated(timer, &self.started);
-        self.clock = Some(clock);
-        self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
-        self.start_sampler(clock);
+        self.clock_is_certain = true;
         self.tell_attributor();
     }
 
-    fn start_sampler(&mut self, clock: SessionClock) {
+    /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
+    fn set_clock(&mut self, timer: Timer) {
+        let clock = SessionClock::calibrated(timer, &self.started);
+        self.clock = Some(clock);
+        self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
+        self.lanes = vec![Lane::default()];
+        if timer != Timer::usual() {
+            self.samples = None;
+            if let Some(mut sampler) = self.sampler.take() {
+                sampler.stop();
+            }
+            self.start_sampler(timer);
+        }
+    }
+
+    fn start_sampler(&mut self, timer: Timer) {
         let mut settings = ampere_counters::Settings::default();
         let config = &self.options.config;
         settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
@@ -273,21 +296,28 @@ impl LiveRun {
         let period = config.sample_period;
         let mut notes = Vec::new();
         settings.apply_environment(&mut notes);
-        let opened = ampere_counters::open_sources(&settings);
-        notes.extend(opened.notes);
         notes.into_iter().for_each(|line| self.note(line));
-        let directory = self.session.directory().to_owned();
-        let started = Sampler::start(&directory, clock, period, opened.sources).and_then(|sampler| {
-            let ring = RingConsumer::open(&directory.join(sampler::RING_NAME)).map_err(|e| e.to_string())?;
-            Ok((sampler, ring))
+        match Sampler::start(self.session.directory(), timer, period, settings) {
+            Ok(sampler) => self.sampler = Some(sampler),
+            Err(why) => self.note(format!("no energy is sampled: {why}")),
+        }
+    }
+
+    /// The sampler has opened its counters: they become devices.
+    fn find_devices(&mut self) {
+        let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
+        let opened = found.and_then(|found| {
+            let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
+            Ok((found, ring.map_err(|e| e.to_string())?))
         });
-        let (sampler, ring) = match started {
+        let (found, ring) = match opened {
             Ok(both) => both,
             Err(why) => return self.note(format!("no energy is sampled: {why}")),
         };
+        found.notes.into_iter().for_each(|line| self.note(line));
         let Some(attributor) = &mut self.attributor else { return };
         let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let devices = sampler
+        let devices = found
             .devices
             .iter()
             .map(|device| {
@@ -306,14 +336,18 @@ impl LiveRun {
                 .push(format!("cannot write {}: {error}; the trace has no samples", self.spool.display()));
         }
         self.samples = Some(Samples {
+            found: found.devices,
             ring,
             stream: Stream::default(),
             spool: spool.ok(),
             queue: self.lanes[RANKS].add_queue(),
             kernel_queues: vec![None; attributor.devices.len()],
             devices,
-            sampler,
+            span: None,
         });
+        for location in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            join_kernel_lanes(location, attributor, &mut self.lanes, &mut self.samples);
+        }
     }
 
     fn drain_all(&mut self) -> Round {
@@ -394,6 +428,7 @@ impl LiveRun {
             samples.stream.take(*record, &mut |event| {
                 let Event::Sample(time, number, nanojoules) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
+                samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
                 let (time, increase) = devices[device].read_u64(time, nanojoules);
                 lanes[RANKS].push(samples.queue, time, What::Sample(devices[device].ranks, increase));
                 // Until GPU streams are known there is nobody to wait for.
@@ -537,8 +572,16 @@ impl LiveRun {
         let empty = Attributor::new(self.options.config.clone(), 1);
         let attributor = self.attributor.as_ref().unwrap_or(&empty);
         let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
-        let now = best_reading();
-        let (first, last) = (self.started.realtime_ns, now.realtime_ns);
+        // The time that the joules are about: first to last sample.
+        let span = self.samples.as_ref().and_then(|samples| samples.span).zip(self.clock);
+        let (first, last, seconds) = match span {
+            Some(((first, last), clock)) => {
+                (clock.realtime_ns(first), clock.realtime_ns(last), clock.seconds(last - first))
+            }
+            None => {
+                (self.started.realtime_ns, best_reading().realtime_ns, self.begun.elapsed().as_secs_f64())
+            }
+        };
         let locations = || self.processes.iter().flat_map(|process| &process.locations);
         let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
         let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
@@ -556,8 +599,8 @@ impl LiveRun {
             ..QualityFigures::default()
         };
         let mut notes = self.notes.clone();
-        if let Some(samples) = &self.samples {
-            let failed = samples.sampler.figures.failed_readings.load(Ordering::Relaxed);
+        if let Some(sampler) = &self.sampler {
+            let failed = sampler.figures.failed_readings.load(Ordering::Relaxed);
             if failed > 0 {
                 notes.push(format!("{failed} readings of a counter failed"));
             }
@@ -572,7 +615,7 @@ impl LiveRun {
             nodes,
             ranks,
             energy: String::new(),
-            seconds: self.begun.elapsed().as_secs_f64(),
+            seconds,
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
             notes,
@@ -588,11 +631,12 @@ impl LiveRun {
     /// The end: everything that is left is attributed, and the trace and the summary are written.
     pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
         self.read_definitions();
+        self.find_devices();
         for at in 0..self.processes.len() {
             self.close_locations(at);
         }
-        if let Some(samples) = &mut self.samples {
-            samples.sampler.stop();
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
         }
         self.drain_samples();
         if let Some(attributor) = &mut self.attributor {
@@ -603,7 +647,7 @@ impl LiveRun {
         self.publish();
         let written = match (&self.attributor, self.clock) {
             (Some(attributor), Some(clock)) => {
-                let devices = self.samples.as_ref().map_or(&[][..], |samples| &samples.sampler.devices);
+                let devices = self.samples.as_ref().map_or(&[][..], |samples| &samples.found);
                 trace::write(&self.options.output, &self.spool, clock, &self.processes, devices, attributor)
             }
             _ => Err("no process wrote any event: there is no trace".to_owned()),
@@ -618,6 +662,22 @@ impl LiveRun {
             let _ = std::fs::remove_dir_all(&self.spool);
         }
         Ok((summary, self.session))
+    }
+}
+
+/// A GPU stream gets a place in the lane of each device that it spends from.
+fn join_kernel_lanes(
+    location: &mut LiveLocation,
+    attributor: &Attributor,
+    lanes: &mut Vec<Lane>,
+    samples: &mut Option<Samples>,
+) {
+    let Some(index) = location.index.filter(|_| location.definition.kind == LocationKind::Gpu) else {
+        return;
+    };
+    for device in attributor.kernel_devices_of(index) {
+        let lane = kernel_lane(lanes, samples, device);
+        location.queues.push((lane, lanes[lane].add_queue()));
     }
 }
 

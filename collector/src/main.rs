@@ -150,7 +150,8 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
             INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
             // The command is over; a process of it that is still there has a little longer.
             INPUT_CLOSED if closed.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT => {
-                run.notes.push("processes of the command still run: they were measured up to its end".to_owned());
+                run.notes
+                    .push("processes of the command still run: they were measured up to its end".to_owned());
                 break false;
             }
             GO_ON if !arguments.until_input_closes && over => break true,

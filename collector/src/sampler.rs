@@ -7,10 +7,11 @@
 //! the default period; were each reading a sample, all the energy of the 15 ms would go to who ran in the last of them.
 //! One that stands still is written down once a second.
 
-use crate::clock::SessionClock;
-use ampere_counters::Source;
+use crate::clock::Timer;
+use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::{EventWriter, LogWriter, RingProducer};
+use crossbeam_channel::Receiver;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,48 +32,55 @@ pub struct SamplerFigures {
     pub missed_deadlines: AtomicU64,
 }
 
+/// What was found to sample.
+pub struct Found {
+    pub devices: Vec<Device>,
+    /// One line each: what was not found or cannot be used, and what to do.
+    pub notes: Vec<String>,
+}
+
 pub struct Sampler {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    found: Receiver<Result<Found, String>>,
     pub figures: Arc<SamplerFigures>,
-    pub devices: Vec<Device>,
 }
 
 pub const RING_NAME: &str = "sampler.0.ring";
 const LOG_NAME: &str = "sampler.defs";
 
 impl Sampler {
-    /// Starts to sample all devices of the sources. The ring is in `directory`, and so is a log that names the devices.
+    /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
+    /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices.
     pub fn start(
         directory: &Path,
-        clock: SessionClock,
+        timer: Timer,
         period: Duration,
-        sources: Vec<Box<dyn Source>>,
+        settings: Settings,
     ) -> Result<Sampler, String> {
-        let devices = list(&sources);
-        let _ = std::fs::remove_file(directory.join(LOG_NAME));
-        let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
-        for device in &devices {
-            log.append(&Definition::Device(device.clone()));
-        }
-        let _ = std::fs::remove_file(directory.join(RING_NAME));
-        let ring =
-            RingProducer::create(&directory.join(RING_NAME), RING_RECORDS, 0).map_err(|e| e.to_string())?;
         let stop = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(SamplerFigures::default());
-        let mut work = Work {
-            sources,
-            last: vec![None; devices.len()],
-            writer: EventWriter::new(ring),
-            clock,
-            figures: figures.clone(),
+        let (tell, found) = crossbeam_channel::bounded(1);
+        let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
+        let work = move || match Work::open(&directory, timer, settings, counted) {
+            Ok((mut work, found)) => {
+                let _ = tell.send(Ok(found));
+                work.run(period, &stopped);
+            }
+            Err(why) => {
+                let _ = tell.send(Err(why));
+            }
         };
-        let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("ampere-sampler".to_owned())
-            .spawn(move || work.run(period, &stopped))
+            .spawn(work)
             .map_err(|e| format!("cannot start the sampler: {e}"))?;
-        Ok(Sampler { stop, thread: Some(thread), figures, devices })
+        Ok(Sampler { stop, thread: Some(thread), found, figures })
+    }
+
+    /// What was found, once: when the counters are open and the ring can be read.
+    pub fn found(&self) -> Option<Result<Found, String>> {
+        self.found.try_recv().ok()
     }
 
     /// Takes a last sample of every device and ends.
@@ -109,11 +117,37 @@ struct Work {
     /// Value and time of each device's last sample.
     last: Vec<Option<(u64, Instant)>>,
     writer: EventWriter,
-    clock: SessionClock,
+    timer: Timer,
     figures: Arc<SamplerFigures>,
 }
 
 impl Work {
+    fn open(
+        directory: &Path,
+        timer: Timer,
+        settings: Settings,
+        figures: Arc<SamplerFigures>,
+    ) -> Result<(Work, Found), String> {
+        let opened = ampere_counters::open_sources(&settings);
+        let devices = list(&opened.sources);
+        let _ = std::fs::remove_file(directory.join(LOG_NAME));
+        let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
+        for device in &devices {
+            log.append(&Definition::Device(device.clone()));
+        }
+        let _ = std::fs::remove_file(directory.join(RING_NAME));
+        let ring =
+            RingProducer::create(&directory.join(RING_NAME), RING_RECORDS, 0).map_err(|e| e.to_string())?;
+        let work = Work {
+            sources: opened.sources,
+            last: vec![None; devices.len()],
+            writer: EventWriter::new(ring),
+            timer,
+            figures,
+        };
+        Ok((work, Found { devices, notes: opened.notes }))
+    }
+
     fn run(&mut self, period: Duration, stop: &AtomicBool) {
         let mut deadline = Instant::now();
         loop {
@@ -137,9 +171,9 @@ impl Work {
         let mut index = 0;
         for source in &mut self.sources {
             for device in 0..source.devices().len() {
-                let before = self.clock.now();
+                let before = self.timer.now();
                 let reading = source.read(device);
-                let time = before + (self.clock.now().saturating_sub(before)) / 2;
+                let time = before + (self.timer.now().saturating_sub(before)) / 2;
                 match reading {
                     Ok(reading) => {
                         self.figures.readings.fetch_add(1, Ordering::Relaxed);
