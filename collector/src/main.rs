@@ -38,7 +38,7 @@ struct Arguments {
 
 /// The loop sleeps at least and at most so long between two rounds.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
-const LONGEST_SLEEP: Duration = Duration::from_millis(10);
+const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 /// Who is to be ready, is by then.
 const READY_LIMIT: Duration = Duration::from_secs(10);
 /// If no process joins for so long, there is nothing to collect.
@@ -168,7 +168,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         sleep = match round.records {
             _ if round.pressed => Duration::ZERO,
             0 => (sleep * 2).clamp(SHORTEST_SLEEP, LONGEST_SLEEP),
-            1..2000 => (sleep * 2).clamp(SHORTEST_SLEEP, Duration::from_millis(4)),
+            1..2000 => (sleep * 2).clamp(SHORTEST_SLEEP, Duration::from_millis(2)),
             _ => SHORTEST_SLEEP,
         };
         if !sleep.is_zero() {

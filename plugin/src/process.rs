@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
 const RING_BYTES: u64 = 1 << 20;
 /// For the main thread, which is busiest, and for GPU locations, whose events come in large batches.
-const MAIN_RING_BYTES: u64 = 4 << 20;
+const MAIN_RING_BYTES: u64 = 8 << 20;
 /// How long the last process of a node waits for the collector to finish the trace.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Environment that says which devices a process may use.

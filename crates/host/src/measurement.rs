@@ -151,7 +151,11 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     plugin::assign_id(0);
     let Some(location) = attach(slot) else { return INERT };
     plugin::program_begin(location, clock::now(), name, region);
-    if !mpi {
+    if mpi {
+        // Nothing of the program itself is instrumented: what it does between MPI calls is its own, not nobody's. The frame
+        // is still open at program_end, as `main` is in an instrumented program.
+        plugin::enter(location, clock::now(), region);
+    } else {
         at_exit();
     }
     RUNNING

@@ -1,0 +1,57 @@
+# make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
+# make test     everything the tests need, then all the tests
+# make bench    the benchmarks, each figure beside its yardstick
+# make install PREFIX=/opt/ampere
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+EXAMPLE_SECONDS ?= 20
+BIN = $(or $(CARGO_TARGET_DIR),target)/release
+
+# Open MPI refuses to run as root unless told twice.
+export OMPI_ALLOW_RUN_AS_ROOT = 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
+
+all: build
+
+build:
+	@scripts/need-packages build
+	$(CARGO) build --release --workspace
+
+examples/mpi/stencil: examples/mpi/stencil.c
+	$(MAKE) -C examples/mpi
+
+run: example-packages build examples/mpi/stencil
+	$(BIN)/ampere run -- mpirun --oversubscribe -n 4 examples/mpi/stencil $(EXAMPLE_SECONDS)
+
+example-packages:
+	@scripts/need-packages build mpi
+
+test:
+	@scripts/need-packages build mpi test
+	@scripts/run-tests
+
+lint:
+	@scripts/need-packages build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+bench:
+	@scripts/need-packages build
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release --quiet --package ampere-bench
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
+	install -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
+	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
+	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
+	cp -r examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/
+
+clean:
+	$(CARGO) clean
+	$(MAKE) -C examples/mpi clean
+
+.PHONY: all build run example-packages test lint bench install clean
