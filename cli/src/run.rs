@@ -235,7 +235,6 @@ fn report(session: &Session, output: &Path, finished: bool) {
             "ampere: nothing was measured: no process of the command called MPI, or a function compiled with \
              -finstrument-functions or by Score-P"
         );
-        let _ = std::fs::remove_dir_all(session.directory());
     }
     eprint!("\n{}", ampere_collector::text::render(&summary, std::io::stderr().is_terminal()));
     let trace = output.join("traces.otf2");

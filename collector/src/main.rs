@@ -175,14 +175,11 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
             std::thread::sleep(sleep);
         }
     };
-    let nobody = run.processes_seen() == 0;
     let (_, session) = run.finish(complete)?;
     let _ = std::fs::remove_file(output.join("collector.json"));
+    // First the files, then the word: who waits for it finds everything done. It has the page open.
+    session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
-    if !nobody {
-        // Whoever waits has the page mapped and sees the state; what it may still want to read is in the output.
-        session.remove();
-    }
     Ok(())
 }
 

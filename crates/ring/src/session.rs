@@ -248,8 +248,8 @@ impl Session {
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
-    /// Removes the session and all that is in it.
-    pub fn remove(self) {
+    /// Removes the session's files. Whoever has its page open still sees what is said there.
+    pub fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

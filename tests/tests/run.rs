@@ -1,0 +1,361 @@
+//! Whole runs, as users make them, on the embedded host.
+
+#[allow(dead_code)] // each test file uses its part
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+use support::{
+    Place, artifact, attribute, compile, is_root, json, list, number, on_path, relative, shared, stencil,
+    succeed, text,
+};
+
+/// Every figure of a summary, by name.
+fn figures(summary: &Value) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for device in list(summary, "devices") {
+        let device_name = device["name"].as_str().unwrap();
+        all.insert(format!("{device_name} total"), number(device, "total_joules"));
+        for view in list(device, "views") {
+            let view_name = format!("{device_name} {}", view["view"].as_str().unwrap());
+            for key in ["attributed_joules", "idle_joules", "lost_joules"] {
+                all.insert(format!("{view_name} {key}"), number(view, key));
+            }
+            for row in list(view, "callpaths") {
+                let name =
+                    format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
+                for key in
+                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
+                {
+                    all.insert(format!("{name} {key}"), number(row, key));
+                }
+            }
+            for row in list(view, "regions") {
+                for key in
+                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
+                {
+                    all.insert(format!("{view_name} {} {key}", row["region"]), number(row, key));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What contracts promise of summary.json, field by field.
+fn check_contract(summary: &Value) {
+    assert_eq!(summary["schema"], "ampere-summary/1");
+    for key in ["id", "command", "start", "end", "complete", "host", "nodes", "ranks", "energy"] {
+        assert!(!summary["run"][key].is_null(), "run.{key}");
+    }
+    for device in list(summary, "devices") {
+        for key in ["node", "name", "metric", "source", "samples", "total_joules"] {
+            assert!(!device[key].is_null(), "device.{key}");
+        }
+        for view in list(device, "views") {
+            let sum =
+                number(view, "attributed_joules") + number(view, "idle_joules") + number(view, "lost_joules");
+            assert!(
+                relative(sum, number(device, "total_joules")) < 1e-9,
+                "{} is not conserved",
+                view["view"]
+            );
+            assert!(!view["policy"].is_null() && !view["sharing"].is_null());
+        }
+    }
+    let quality = [
+        "events",
+        "coalesced_calls",
+        "suppressed_calls",
+        "dropped_records",
+        "late_events",
+        "counter_resets",
+        "conservation_error_joules",
+    ];
+    quality.iter().for_each(|key| assert!(summary["quality"][*key].is_number(), "quality.{key}"));
+    for key in ["collector_cpu_seconds", "collector_peak_rss_bytes"] {
+        assert!(number(&summary["overhead"], key) >= 0.0);
+    }
+}
+
+#[test]
+fn the_main_job_from_run_to_trace() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let output = succeed(&mut place.ampere_run(&["mpirun", "--oversubscribe", "-n", "4", &stencil(), "3"]));
+    assert!(text(&output.stdout).starts_with("stencil: 4 ranks"), "the command's own output, and no other");
+    let messages = text(&output.stderr);
+    assert!(messages.contains("/metrics"), "{messages}");
+    assert!(messages.contains("traces.otf2") && messages.contains("summary.json"), "{messages}");
+    assert!(messages.contains("ESTIMATED"), "an estimate is called one: {messages}");
+
+    let live = place.summary();
+    check_contract(&live);
+    assert_eq!(live["run"]["complete"], true, "{}", live["run"]);
+    assert_eq!((&live["run"]["ranks"], &live["run"]["host"]), (&Value::from(4), &Value::from("embedded")));
+    assert_eq!(live["run"]["energy"], "estimated");
+    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records"] {
+        assert_eq!(live["quality"][key], 0, "{key}");
+    }
+    let view = &live["devices"][0]["views"][0];
+    let groups: std::collections::BTreeSet<&str> =
+        list(view, "callpaths").iter().map(|row| row["location_group"].as_str().unwrap()).collect();
+    assert_eq!(
+        groups.into_iter().collect::<Vec<_>>(),
+        ["MPI Rank 0", "MPI Rank 1", "MPI Rank 2", "MPI Rank 3"]
+    );
+    let relax = list(view, "callpaths")
+        .iter()
+        .find(|r| r["path"].as_array().unwrap().last() == Some(&"relax_block".into()));
+    let path = relax.expect("a call path to relax_block")["path"].as_array().unwrap();
+    assert_eq!(path[..2], ["main", "simulate"]);
+
+    // The same events through the offline reader give the same figures.
+    let offline = attribute(&place.trace(), &[]);
+    check_contract(&offline);
+    let (live, offline) = (figures(&live), figures(&offline));
+    assert_eq!(live.keys().collect::<Vec<_>>(), offline.keys().collect::<Vec<_>>());
+    for (name, value) in &live {
+        assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
+    }
+    assert!(!place.output().join("spool").exists() && !place.output().join("collector.json").exists());
+    assert!(place.is_clean(), "shared memory is left behind");
+
+    opens_in_other_tools(&place, 4);
+    agrees_with_the_oracle(&place.trace(), "estimate:::energy", 1e-9, "node", &["Master thread"], "ranks");
+}
+
+/// otf2-print and python3-otf2 read the trace, and see every rank.
+fn opens_in_other_tools(place: &Place, ranks: usize) {
+    if on_path("otf2-print") {
+        let printed = text(&succeed(Command::new("otf2-print").arg(place.trace())).stdout);
+        for rank in 0..ranks {
+            let enters = printed
+                .lines()
+                .filter(|l| l.starts_with("ENTER") && l.split_whitespace().nth(1) == Some(&rank.to_string()));
+            assert!(enters.count() > 100, "rank {rank}");
+        }
+        let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(place.trace())).stdout);
+        assert!(definitions.contains("stencil.c"), "regions have their source");
+        assert!(definitions.contains("\"estimate:::energy\""));
+    } else {
+        println!("skipped: no otf2-print");
+    }
+    let script = "import sys, otf2
+with otf2.reader.open(sys.argv[1]) as trace:
+    kinds = [type(event) for location, event in trace.events]
+print(kinds.count(otf2.events.Enter), kinds.count(otf2.events.Leave))";
+    let read = Command::new("/usr/bin/python3").arg("-c").arg(script).arg(place.trace()).output();
+    match read {
+        Ok(read) if read.status.success() => {
+            let counts = text(&read.stdout);
+            let counts: Vec<u64> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
+            assert_eq!(counts[0], counts[1], "every enter has its leave");
+            assert_eq!(counts[0] + counts[1], place.summary()["quality"]["events"].as_u64().unwrap());
+        }
+        _ => println!("skipped: no python3-otf2"),
+    }
+}
+
+/// An independent implementation computes the same, per call path and region, with both policies.
+fn agrees_with_the_oracle(
+    trace: &std::path::Path,
+    metric: &str,
+    scale: f64,
+    device: &str,
+    consumers: &[&str],
+    view: &str,
+) {
+    let Some(oracle) = shared("oracle/attribute.py") else {
+        return println!("skipped: no oracle beside the repository");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.json");
+    let text = serde_json::json!({"devices": [{"name": device, "metric": metric, "scale": scale, "consumers": consumers}]});
+    std::fs::write(&config, text.to_string()).unwrap();
+    let output = Command::new("/usr/bin/python3").arg(oracle).arg(trace).arg(&config).output().unwrap();
+    if !output.status.success() {
+        return println!("skipped: the oracle needs python3-otf2");
+    }
+    let expected: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = &expected["devices"][0];
+    for policy in ["time_sliced", "busy_only"] {
+        let ours = attribute(trace, &["--policy", policy, "--view", view]);
+        let ours = list(&ours, "devices").iter().find(|d| d["name"] == device).expect("the device");
+        assert!(relative(number(ours, "total_joules"), number(expected, "total")) < 1e-9);
+        let (view, expected) = (&ours["views"][0], &expected[policy]);
+        assert!(relative(number(view, "idle_joules"), number(expected, "idle")) < 1e-9);
+        let mut exclusive: BTreeMap<String, f64> = BTreeMap::new();
+        for row in list(view, "callpaths") {
+            let path: Vec<&str> =
+                row["path"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect();
+            *exclusive.entry(path.join(";")).or_default() += number(row, "exclusive_joules");
+        }
+        let theirs = expected["exclusive"].as_object().unwrap();
+        for (path, joules) in theirs {
+            let joules = joules.as_f64().unwrap();
+            assert!(
+                relative(exclusive[path], joules) < 1e-9,
+                "{policy} {path}: {} and {joules}",
+                exclusive[path]
+            );
+        }
+        for (path, joules) in &exclusive {
+            assert!(theirs.contains_key(path) || *joules == 0.0, "{policy} {path}: {joules} and nothing");
+        }
+        for row in list(view, "regions") {
+            let theirs = expected["inclusive"][row["region"].as_str().unwrap()].as_f64().unwrap_or(0.0);
+            assert!(relative(number(row, "inclusive_joules"), theirs) < 1e-9, "{policy} {}", row["region"]);
+        }
+    }
+}
+
+#[test]
+fn a_real_run_on_two_mi300a_gives_the_published_figures() {
+    let Some(trace) = shared("traces/mi300a-two-kernels/traces.otf2") else {
+        return println!("skipped: no trace of a real run beside the repository");
+    };
+    let summary = attribute(&trace, &["--policy", "busy_only", "--view", "kernels"]);
+    let published = [
+        ("GPU-0", "heavy_kernel(float*, float const*)", 1843.223168, 394.157197, 2237.380365),
+        ("GPU-1", "light_kernel(float*, float const*)", 1119.611771, 754.578246, 1874.190017),
+    ];
+    for (name, kernel, joules, idle, total) in published {
+        let device = list(&summary, "devices").iter().find(|d| d["name"] == name).unwrap();
+        let view = &device["views"][0];
+        let row = list(view, "regions").iter().find(|r| r["region"] == kernel).unwrap();
+        assert!((number(row, "exclusive_joules") - joules).abs() < 1e-6);
+        assert!((number(view, "idle_joules") - idle).abs() < 1e-6);
+        assert!((number(device, "total_joules") - total).abs() < 1e-6);
+    }
+    for (number, device) in [(0, "GPU-0"), (1, "GPU-1")] {
+        let metric = format!("A2rocm_smi:::energy_count:device={number}");
+        agrees_with_the_oracle(&trace, &metric, 1e-6, device, &[&format!("HIP[{number}:0]")], "kernels");
+        agrees_with_the_oracle(&trace, &metric, 1e-6, device, &["Master thread"], "ranks");
+    }
+}
+
+#[test]
+fn the_real_rocm_smi_is_read_at_the_right_watts() {
+    let Some(fake) = shared("programs/fake_amd_gpu.py") else {
+        return println!("skipped: no fake_amd_gpu.py beside the repository");
+    };
+    skip_unless!(
+        is_root() && on_path("unshare") && on_path("mpirun"),
+        "made-up GPUs need root, unshare and mpirun"
+    );
+    skip_unless!(std::path::Path::new("/usr/lib/librocm_smi64.so.1").exists(), "no librocm_smi64");
+    let place = Place::new();
+    let mut command = place.command("unshare");
+    command.args(["-m", "python3"]).arg(fake).args(["--watts", "300,150", "--"]);
+    command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.output());
+    command.args(["--", "mpirun", "--oversubscribe", "-n", "4", &stencil(), "4"]);
+    succeed(&mut command);
+    let summary = place.summary();
+    assert_eq!(summary["run"]["energy"], "measured");
+    let seconds = number(&summary["run"], "seconds");
+    assert!(seconds > 4.0, "{seconds}");
+    for (device, watts) in list(&summary, "devices").iter().zip([300.0, 150.0]) {
+        assert_eq!(
+            (&device["source"], &device["energy"]),
+            (&Value::from("rocm_smi"), &Value::from("measured"))
+        );
+        let joules = number(device, "total_joules");
+        assert!(relative(joules, watts * seconds) < 0.01, "{joules} J, {} J expected", watts * seconds);
+    }
+    let (live, offline) = (figures(&summary), figures(&attribute(&place.trace(), &[])));
+    for (name, value) in &live {
+        assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
+    }
+}
+
+#[test]
+fn an_unmodified_hpcc_runs_as_ever() {
+    skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
+    let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
+    let Ok(input) = example else { return println!("skipped: no hpccinf.txt") };
+    let input =
+        input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
+    let results = |measured: bool| {
+        let place = Place::new();
+        std::fs::write(place.directory.path().join("hpccinf.txt"), &input).unwrap();
+        let arguments = ["mpirun", "--oversubscribe", "-n", "2", "hpcc"];
+        let output = if measured {
+            succeed(&mut place.ampere_run(&arguments))
+        } else {
+            succeed(place.command(arguments[0]).args(&arguments[1..]))
+        };
+        let report = std::fs::read_to_string(place.directory.path().join("hpccoutf.txt")).unwrap();
+        // Names, not figures: those are times.
+        let names: Vec<String> =
+            report.lines().filter_map(|l| l.split_once('=')).map(|(name, _)| name.to_owned()).collect();
+        assert!(report.contains("Success=1"), "{report}");
+        (text(&output.stdout), names, place)
+    };
+    let (plain_out, plain_names, _) = results(false);
+    let (out, names, place) = results(true);
+    assert_eq!((out, names), (plain_out, plain_names));
+    let summary = place.summary();
+    check_contract(&summary);
+    for region in ["MPI_Sendrecv", "MPI_Allreduce", "MPI_Bcast", "hpcc"] {
+        let row = list(&summary["devices"][0]["views"][0], "regions").iter().find(|r| r["region"] == region);
+        assert!(row.is_some_and(|row| number(row, "exclusive_joules") > 0.0), "{region}");
+    }
+}
+
+/// Without `ampere run`: the plugin starts the collector itself.
+#[test]
+fn the_plugin_alone_does_the_same() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let mut command = place.command("mpirun");
+    command.args(["--oversubscribe", "-n", "2", &stencil(), "1"]);
+    command.env("LD_PRELOAD", artifact("libampere_host.so"));
+    let output = succeed(&mut command);
+    assert!(text(&output.stderr).contains("summary.txt"), "{}", text(&output.stderr));
+    let entries = std::fs::read_dir(place.directory.path()).unwrap().flatten().map(|e| e.path());
+    let results = entries.filter(|p| p.join("summary.json").exists()).collect::<Vec<_>>();
+    assert_eq!(results.len(), 1, "one output directory");
+    let summary = json(&results[0].join("summary.json"));
+    check_contract(&summary);
+    assert_eq!(
+        (&summary["run"]["ranks"], &summary["run"]["complete"]),
+        (&Value::from(2), &Value::from(true))
+    );
+    assert!(place.is_clean(), "shared memory is left behind");
+}
+
+/// Score-P's three timers: recognised, and in seconds again at the end.
+#[test]
+fn every_timer_gives_the_same_seconds() {
+    skip_unless!(on_path("gcc"), "no gcc");
+    let place = Place::new();
+    let source = "#include <time.h>
+        void half_a_second(void) { struct timespec t = {0, 500000000}; nanosleep(&t, 0); }
+        int main(void) { half_a_second(); return 0; }";
+    let program = compile(&place, &["gcc", "-O0", "-g", "-finstrument-functions"], "nap", source);
+    for (timer, ticks) in [("tsc", 0), ("gettimeofday", 1_000_000), ("clock_gettime", 1_000_000_000)] {
+        let place = Place::new();
+        succeed(place.ampere_run(&[program.to_str().unwrap()]).env("SCOREP_TIMER", timer));
+        let summary = place.summary();
+        let known = summary["run"]["ticks_per_second"].as_u64().unwrap();
+        assert!(known == ticks || (ticks == 0 && known > 1_000_000), "{timer}: {known}");
+        let regions = list(&summary["devices"][0]["views"][0], "regions");
+        let nap = regions.iter().find(|r| r["region"] == "half_a_second").unwrap();
+        let seconds = number(nap, "exclusive_seconds");
+        assert!((0.5..0.6).contains(&seconds), "{timer}: {seconds}");
+        let timer_name = summary["run"]["timer"].as_str().unwrap();
+        assert!(timer_name.starts_with(timer), "{timer}: {timer_name}");
+    }
+}
+
+#[test]
+fn the_exit_status_is_the_commands_own() {
+    let place = Place::new();
+    let status = place.ampere_run(&["sh", "-c", "exit 7"]).output().unwrap().status;
+    assert_eq!(status.code(), Some(7));
+    let place = Place::new();
+    let status = place.ampere_run(&["sh", "-c", "kill -9 $$"]).output().unwrap().status;
+    assert_eq!(status.code(), Some(128 + 9));
+}

@@ -1,0 +1,162 @@
+//! What tests of whole runs share: where things are, and how a run is made.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A file of the release build: tests of whole processes run what users run.
+pub fn artifact(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    // target/<profile>/deps/<test>
+    let target = test.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
+    let path = target.join("release").join(name);
+    assert!(path.exists(), "{} is missing: run `cargo build --release --workspace` first", path.display());
+    path
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
+}
+
+/// A file that lies beside the repository, if it does.
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let beside = repository().join("../shared").join(path);
+    beside.exists().then_some(beside)
+}
+
+pub fn on_path(program: &str) -> bool {
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&directories).any(|directory| directory.join(program).is_file())
+}
+
+pub fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0"))
+}
+
+/// Ends the calling test with a word if it cannot run here.
+#[macro_export]
+macro_rules! skip_unless {
+    ($condition:expr, $why:expr) => {
+        if !$condition {
+            println!("skipped: {}", $why);
+            return;
+        }
+    };
+}
+
+/// An output directory and a shared memory of its own.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place {
+            directory: tempfile::Builder::new()
+                .prefix("ampere-run")
+                .tempdir_in("/dev/shm")
+                .expect("a directory"),
+        }
+    }
+
+    pub fn output(&self) -> PathBuf {
+        self.directory.path().join("out")
+    }
+
+    /// A command with this place's environment and nothing else of ampere's.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| name.starts_with("AMPERE_") || name.starts_with("SCOREP_"))
+        {
+            command.env_remove(name);
+        }
+        command
+            .env("AMPERE_SHM", self.directory.path())
+            .env("AMPERE_LISTEN", "127.0.0.1:19977")
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .current_dir(self.directory.path());
+        command
+    }
+
+    /// `ampere run -o <place>/out -- ...`
+    pub fn ampere_run(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(artifact("ampere"));
+        command.arg("run").arg("-o").arg(self.output()).arg("--").args(arguments);
+        command
+    }
+
+    pub fn summary(&self) -> Value {
+        json(&self.output().join("summary.json"))
+    }
+
+    pub fn trace(&self) -> PathBuf {
+        self.output().join("traces.otf2")
+    }
+
+    /// Nothing of the session is left in shared memory.
+    pub fn is_clean(&self) -> bool {
+        // "ampere-<uid>", not an output directory's "ampere-<date>_<time>_<id>".
+        let is_base = |name: &str| name.strip_prefix("ampere-").is_some_and(|uid| uid.parse::<u32>().is_ok());
+        let mut entries = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
+        let base =
+            entries.find(|entry| is_base(&entry.file_name().to_string_lossy())).map(|entry| entry.path());
+        base.is_none_or(|base| std::fs::read_dir(base).is_ok_and(|mut inside| inside.next().is_none()))
+    }
+}
+
+pub fn json(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Runs to a good end.
+#[track_caller]
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, text(&output.stderr));
+    output
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `ampere attribute TRACE --json` with more arguments.
+pub fn attribute(trace: &Path, more: &[&str]) -> Value {
+    let output =
+        succeed(Command::new(artifact("ampere")).arg("attribute").arg(trace).arg("--json").args(more));
+    serde_json::from_slice(&output.stdout).expect("JSON on standard output")
+}
+
+/// The MPI example, built.
+pub fn stencil() -> String {
+    let program = repository().join("examples/mpi/stencil");
+    if !program.exists() {
+        succeed(Command::new("make").arg("-C").arg(repository().join("examples/mpi")));
+    }
+    program.to_string_lossy().into_owned()
+}
+
+/// Compiles a C program into the place.
+pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> PathBuf {
+    let file = place.directory.path().join(format!("{name}.c"));
+    std::fs::write(&file, source).expect("room for a source file");
+    let program = place.directory.path().join(name);
+    succeed(Command::new(compiler[0]).args(&compiler[1..]).arg("-o").arg(&program).arg(&file));
+    program
+}
+
+/// |a - b| relative to the larger.
+pub fn relative(a: f64, b: f64) -> f64 {
+    if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }
+}
+
+pub fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key].as_array().unwrap_or_else(|| panic!("no list {key} in {value}"))
+}
