@@ -184,6 +184,10 @@ impl Config {
         if let Some(text) = lookup("AMPERE_SHARING") {
             self.sharing = parse_sharing(&text).map_err(|e| at("AMPERE_SHARING", e))?;
         }
+        if let Some(text) = lookup("AMPERE_MOST_SERIES") {
+            let wrong = |_| at("AMPERE_MOST_SERIES", format!("{text:?} is no number of series"));
+            self.most_series = text.trim().parse().map_err(wrong)?;
+        }
         if let Some(text) = lookup("AMPERE_SAMPLE_PERIOD") {
             self.sample_period = parse_duration(&text).map_err(|e| at("AMPERE_SAMPLE_PERIOD", e))?;
         }

@@ -565,6 +565,7 @@ impl LiveRun {
                 current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
             });
         }
+        snapshot.ranks.sort_by_key(|figures| (figures.rank.len(), figures.rank.clone())); // "10" after "9"
         snapshot
     }
 

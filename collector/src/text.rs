@@ -144,9 +144,9 @@ impl Page {
         more(regions.len(), out)?;
         writeln!(
             out,
-            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than \
-             {LEAST_RESOLVED_SAMPLES} of those, its joules are modelled by time"
-        )
+            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
+        )?;
+        writeln!(out, "  of those, its joules are modelled by time")
     }
 
     fn groups(&self, total: f64, view: &View, out: &mut String) -> std::fmt::Result {
