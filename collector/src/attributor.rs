@@ -146,7 +146,9 @@ impl Attributor {
             None if !self.config.devices.is_empty() && found.source == "trace" => return None,
             None => (None, ampere_model::device_name(&found.metric)),
         };
-        let scale = setting.as_ref().and_then(|s| s.scale).or(found.joules_per_unit);
+        // Our own counters are in joules already: a scale that was written for a trace's raw values is not for them.
+        let own = found.joules_per_unit.filter(|_| found.source != "trace");
+        let scale = own.or(setting.as_ref().and_then(|s| s.scale)).or(found.joules_per_unit);
         let kind = match (&setting, scale) {
             (Some(s), scale) if s.instantaneous => CounterKind::Instantaneous {
                 watts_per_unit: scale.unwrap_or(1.0),
@@ -200,6 +202,12 @@ impl Attributor {
 }
 
 impl Device {
+    /// Whether GPU streams could spend from it: a device with a number, or one with streams configured.
+    pub fn may_have_streams(&self) -> bool {
+        let configured = self.setting.as_ref().is_some_and(|setting| setting.locations.is_some());
+        configured || metric_device(&self.info.metric).is_some()
+    }
+
     /// The view that a location spends from, if any.
     fn spender(&self, location: &LocationInfo) -> Option<ViewKind> {
         if location.node != self.info.node {

@@ -70,11 +70,12 @@ pub fn read_clocks() -> Clocks {
     }
 }
 
-/// The timer whose reading lies between those of `before` and `after`. Where several would do (a counter that runs as
-/// fast as a clock does), Score-P's default comes first.
-pub fn recognise(event: Timestamp, before: &Clocks, after: &Clocks) -> Option<Timer> {
+/// The timer whose reading lies between those of `before` and `after`; of several, the one that was nearest to the event
+/// at `reading`, when its process began to write.
+pub fn recognise(event: Timestamp, before: &Clocks, reading: &Clocks, after: &Clocks) -> Option<Timer> {
     let timers = [Timer::Tsc, Timer::GetTimeOfDay, Timer::MonotonicRaw, Timer::Monotonic, Timer::Realtime];
-    timers.into_iter().find(|timer| (timer.of(before)..=timer.of(after)).contains(&event))
+    let possible = timers.into_iter().filter(|timer| (timer.of(before)..=timer.of(after)).contains(&event));
+    possible.min_by_key(|timer| timer.of(reading).abs_diff(event))
 }
 
 /// The clock of a session: fixed once, the same for events, samples, attribution and trace.
@@ -157,12 +158,12 @@ mod tests {
         let at = read_clocks();
         std::thread::sleep(Duration::from_millis(2));
         let after = read_clocks();
-        assert_eq!(recognise(at.tsc, &before, &after), Some(Timer::Tsc));
-        assert_eq!(recognise(at.realtime_ns / 1000, &before, &after), Some(Timer::GetTimeOfDay));
-        assert_eq!(recognise(at.realtime_ns, &before, &after), Some(Timer::Realtime));
-        let raw = recognise(at.monotonic_raw_ns, &before, &after);
+        assert_eq!(recognise(at.tsc, &before, &before, &after), Some(Timer::Tsc));
+        assert_eq!(recognise(at.realtime_ns / 1000, &before, &before, &after), Some(Timer::GetTimeOfDay));
+        assert_eq!(recognise(at.realtime_ns, &before, &before, &after), Some(Timer::Realtime));
+        let raw = recognise(at.monotonic_raw_ns, &before, &before, &after);
         assert!(matches!(raw, Some(Timer::MonotonicRaw | Timer::Monotonic)), "{raw:?}");
-        assert_eq!(recognise(12345, &before, &after), None);
+        assert_eq!(recognise(12345, &before, &before, &after), None);
     }
 
     #[test]

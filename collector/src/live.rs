@@ -50,7 +50,7 @@ struct Samples {
     stream: Stream,
     spool: Option<Spool>,
     queue: QueueIndex,
-    /// Per device: its lane and place for the kernels view, once GPU streams are known.
+    /// Per device that may have GPU streams: its lane and place for the kernels view.
     kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
     devices: Vec<Option<usize>>,
@@ -225,7 +225,7 @@ impl LiveRun {
                     if main {
                         location.queues.push((RANKS, self.lanes[RANKS].add_queue()));
                     }
-                    join_kernel_lanes(location, attributor, &mut self.lanes, &mut self.samples);
+                    join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
                     continue;
                 };
                 let known = &attributor.locations[index.0 as usize];
@@ -249,7 +249,12 @@ impl LiveRun {
                 let _ = location.ring.copy_out(&mut self.batch, 64);
                 let first = self.batch.iter().find(|record| matches!(record.kind(), Some(Kind::Enter)));
                 if let Some(record) = first {
-                    seen = seen.or(Some(recognise(record.word0, &earlier(&process.info.clocks), &now)));
+                    seen = seen.or(Some(recognise(
+                        record.word0,
+                        &earlier(&process.info.clocks),
+                        &process.info.clocks,
+                        &now,
+                    )));
                 }
             }
         }
@@ -335,18 +340,26 @@ impl LiveRun {
             self.notes
                 .push(format!("cannot write {}: {error}; the trace has no samples", self.spool.display()));
         }
+        let mut kernel_queues = vec![None; attributor.devices.len()];
+        for (device, queue) in kernel_queues.iter_mut().enumerate() {
+            if attributor.devices[device].may_have_streams() {
+                self.lanes.push(Lane::default());
+                let lane = self.lanes.len() - 1;
+                *queue = Some((lane, self.lanes[lane].add_queue()));
+            }
+        }
         self.samples = Some(Samples {
             found: found.devices,
             ring,
             stream: Stream::default(),
             spool: spool.ok(),
             queue: self.lanes[RANKS].add_queue(),
-            kernel_queues: vec![None; attributor.devices.len()],
+            kernel_queues,
             devices,
             span: None,
         });
         for location in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
-            join_kernel_lanes(location, attributor, &mut self.lanes, &mut self.samples);
+            join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
         }
     }
 
@@ -355,7 +368,11 @@ impl LiveRun {
         let mut batch = std::mem::take(&mut self.batch);
         for at in 0..self.processes.len() {
             for location in 0..self.processes[at].locations.len() {
-                round.pressed |= self.processes[at].locations[location].ring.fill_ratio() > 0.25;
+                let live = &self.processes[at].locations[location];
+                if live.damaged || live.closed {
+                    continue;
+                }
+                round.pressed |= live.ring.fill_ratio() > 0.25;
                 round.records += self.drain_location(at, location, &mut batch);
             }
         }
@@ -364,6 +381,9 @@ impl LiveRun {
     }
 
     fn drain_location(&mut self, process: usize, location: usize, batch: &mut Vec<Record>) -> usize {
+        if self.processes[process].locations[location].index.is_none() {
+            return 0; // the attributor gets to know it first
+        }
         let mut total = 0;
         loop {
             match self.processes[process].locations[location].drain(batch, BATCH) {
@@ -431,7 +451,7 @@ impl LiveRun {
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
                 let (time, increase) = devices[device].read_u64(time, nanojoules);
                 lanes[RANKS].push(samples.queue, time, What::Sample(devices[device].ranks, increase));
-                // Until GPU streams are known there is nobody to wait for.
+                // Where there can be no stream there is nobody to wait for.
                 let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queue));
                 lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
             });
@@ -447,8 +467,11 @@ impl LiveRun {
         for lane in 1..self.lanes.len() {
             let streams = self.processes.iter().flat_map(|process| &process.locations);
             let feeding = streams.filter(|location| location.queues.iter().any(|(l, _)| *l == lane));
-            // A stream that was never heard of yet keeps its lane waiting, but not for ever.
-            let heard = feeding.map(|location| location.stream.last_time()).min().unwrap_or(watermark);
+            // A stream that was never heard of yet keeps its lane waiting, but not for ever. Score-P may define a stream
+            // only when its first batch comes; the embedded host has none.
+            let expected = self.processes.iter().any(|process| process.info.host == "score-p");
+            let unheard = if expected { 0 } else { watermark };
+            let heard = feeding.map(|location| location.stream.last_time()).min().unwrap_or(unheard);
             let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
             self.lanes[lane].advance(until, attributor);
         }
@@ -480,17 +503,35 @@ impl LiveRun {
         }
     }
 
-    /// Ends what is still open on the locations of a process that is over.
+    /// Ends what is still open on the locations of a process that is over, or is taken to be.
     fn close_locations(&mut self, process: usize) {
-        let Some(clock) = self.clock else { return };
+        let Some(clock) = self.clock.filter(|_| self.clock_is_certain) else { return };
         let mut batch = std::mem::take(&mut self.batch);
         for location in 0..self.processes[process].locations.len() {
-            while self.drain_location(process, location, &mut batch) > 0 {}
+            let live = &mut self.processes[process].locations[location];
+            if live.closed {
+                continue;
+            }
+            // What is there now, and no more: a process that is still running would never let us end.
+            let mut left = live.waiting();
+            while left > 0 {
+                let count = self.drain_location(process, location, &mut batch);
+                if count == 0 {
+                    break;
+                }
+                left = left.saturating_sub(count);
+                // Lanes grow with what is drained: let them go on.
+                self.advance(clock.now().saturating_sub(clock.ticks(SLACK)));
+            }
         }
         self.batch = batch;
         let end = self.processes[process].program_end.unwrap_or_else(|| clock.now());
         for location in 0..self.processes[process].locations.len() {
             let live = &mut self.processes[process].locations[location];
+            if live.closed {
+                continue;
+            }
+            live.closed = true;
             if live.stream.is_open() {
                 let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
                 if let Some(spool) = &mut live.spool {
@@ -522,9 +563,11 @@ impl LiveRun {
     }
 
     pub fn publish(&mut self) {
-        self.next_snapshot = Instant::now() + SNAPSHOT_PERIOD;
+        let begun = Instant::now();
         let snapshot = self.snapshot();
         self.latest.set(snapshot);
+        // With very many call paths a snapshot takes time that the rings need: never more than a twentieth of it.
+        self.next_snapshot = begun + SNAPSHOT_PERIOD.max(20 * begun.elapsed());
     }
 
     fn snapshot(&mut self) -> Snapshot {
@@ -646,6 +689,8 @@ impl LiveRun {
             }
         }
         self.publish();
+        // The figures are ready: they are on disk before the trace, which may take its time, is begun.
+        write_results(&self.options.output, &self.summary(false))?;
         let written = match (&self.attributor, self.clock) {
             (Some(attributor), Some(clock)) => {
                 let devices = self.samples.as_ref().map_or(&[][..], |samples| &samples.found);
@@ -670,31 +715,18 @@ impl LiveRun {
 fn join_kernel_lanes(
     location: &mut LiveLocation,
     attributor: &Attributor,
-    lanes: &mut Vec<Lane>,
-    samples: &mut Option<Samples>,
+    lanes: &mut [Lane],
+    samples: &Option<Samples>,
 ) {
     let Some(index) = location.index.filter(|_| location.definition.kind == LocationKind::Gpu) else {
         return;
     };
     for device in attributor.kernel_devices_of(index) {
-        let lane = kernel_lane(lanes, samples, device);
-        location.queues.push((lane, lanes[lane].add_queue()));
+        let lane = samples.as_ref().and_then(|samples| samples.kernel_queues[device]);
+        if let Some((lane, _)) = lane {
+            location.queues.push((lane, lanes[lane].add_queue()));
+        }
     }
-}
-
-/// The lane of a device's kernels view, made when its first GPU stream appears.
-fn kernel_lane(lanes: &mut Vec<Lane>, samples: &mut Option<Samples>, device: usize) -> usize {
-    let known = samples.as_ref().and_then(|samples| samples.kernel_queues[device]);
-    if let Some((lane, _)) = known {
-        return lane;
-    }
-    lanes.push(Lane::default());
-    let lane = lanes.len() - 1;
-    let queue = lanes[lane].add_queue();
-    if let Some(samples) = samples {
-        samples.kernel_queues[device] = Some((lane, queue));
-    }
-    lane
 }
 
 /// An event of a location goes to all the lanes that the location is in.

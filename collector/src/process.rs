@@ -46,9 +46,16 @@ pub struct LiveLocation {
     pub events: u64,
     /// The ring's positions make no sense any more: it is not read further.
     pub damaged: bool,
+    /// Its process is over and so is it.
+    pub closed: bool,
 }
 
 impl LiveLocation {
+    /// Records that wait in the ring.
+    pub fn waiting(&mut self) -> usize {
+        if self.damaged { 0 } else { self.ring.available().unwrap_or(0) as usize }
+    }
+
     /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
     pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, String> {
         batch.clear();
@@ -81,8 +88,9 @@ impl LiveLocation {
 impl Process {
     /// `None` while the log has no first entry yet.
     pub fn open(path: &Path, spool: &Path) -> Result<Option<Process>, String> {
+        let Some(log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
         let mut process = Process {
-            log: LogReader::open(path).map_err(|e| e.to_string())?,
+            log,
             info: ampere_model::Process::default(),
             rank: None,
             state: State::Running,
@@ -145,6 +153,7 @@ impl Process {
             queues: Vec::new(),
             events: 0,
             damaged: false,
+            closed: false,
         });
     }
 

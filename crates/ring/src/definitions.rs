@@ -87,28 +87,33 @@ pub struct LogReader {
     path: PathBuf,
     offset: u64,
     pending: Vec<u8>,
+    /// An entry made no sense: nothing after it can be read.
+    damaged: bool,
     chunk: Vec<u8>,
     /// Entries of a kind, or with fields, that this version does not know.
     pub unknown_entries: u64,
 }
 
 impl LogReader {
-    pub fn open(path: &Path) -> Result<LogReader, Error> {
+    /// `None` while its writer has just made it and not yet written its first bytes.
+    pub fn open(path: &Path) -> Result<Option<LogReader>, Error> {
         let file = mapping::open_read_write(path)?;
         let mut magic = [0; 8];
         match rustix::io::pread(&file, &mut magic, 0) {
             Ok(8) if &magic == MAGIC => {}
+            Ok(short) if short < 8 => return Ok(None),
             Ok(_) => return Err(Error::malformed(path, "it does not begin with AMPDEFS1")),
             Err(e) => return Err(Error::io("read", path, e)),
         }
-        Ok(LogReader {
+        Ok(Some(LogReader {
             file,
             path: path.to_owned(),
             offset: 8,
             pending: Vec::new(),
+            damaged: false,
             chunk: vec![0; READ_BYTES],
             unknown_entries: 0,
-        })
+        }))
     }
 
     pub fn path(&self) -> &Path {
@@ -117,7 +122,7 @@ impl LogReader {
 
     /// Hands over every definition that has been written since the last call.
     pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
-        loop {
+        while !self.damaged {
             let count = rustix::io::pread(&self.file, &mut self.chunk, self.offset)
                 .map_err(|e| Error::io("read", &self.path, e))?;
             if count == 0 {
@@ -127,6 +132,7 @@ impl LogReader {
             self.pending.extend_from_slice(&self.chunk[..count]);
             self.take_entries(&mut each)?;
         }
+        Ok(())
     }
 
     fn take_entries(&mut self, each: &mut impl FnMut(Definition)) -> Result<(), Error> {
@@ -134,6 +140,7 @@ impl LogReader {
         while let Some(head) = self.pending.get(at..at + 4) {
             let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
             if length > LONGEST_ENTRY_BYTES {
+                self.damaged = true;
                 return Err(Error::malformed(&self.path, format!("an entry of {length} bytes")));
             }
             let Some(body) = self.pending.get(at + 4..at + 4 + length) else { break };

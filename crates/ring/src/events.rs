@@ -7,13 +7,17 @@ use crate::ring::RingProducer;
 ///
 /// An enter is admitted only if, after it, room remains for its leave and for the leave of every open frame; so a
 /// leave always finds room. An enter that is not admitted is *suppressed* together with everything below it: its
-/// leave writes nothing either, and its time and energy go to the enclosing frame. Suppressed calls are counted.
+/// leave writes nothing either, and its time and energy go to the enclosing frame. A call that has ended unseen is
+/// counted. Once there is ample room again, the next enter brings the suppressed frames that are still open back,
+/// as entered then: one bad moment does not hide a function that runs for hours.
 pub struct EventWriter {
     ring: RingProducer,
     /// Frames whose enter is in the ring and whose leave is not.
     open: u64,
-    /// Depth below a suppressed enter; 0 when nothing is being suppressed.
-    suppressed_depth: u64,
+    /// Frames that are open and not in the ring; 0 when nothing is being suppressed.
+    suppressed_depth: usize,
+    /// The regions of the outermost of them.
+    suppressed: [u32; REMEMBERED],
     suppressed_calls: u64,
     dropped_records: u64,
     reported_calls: u64,
@@ -21,6 +25,8 @@ pub struct EventWriter {
 
 /// Slots kept free besides the leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
 const RESERVE: u64 = 3;
+/// Deeper suppressed frames are brought back when the stack has come down to this.
+const REMEMBERED: usize = 64;
 
 impl EventWriter {
     pub fn new(ring: RingProducer) -> EventWriter {
@@ -28,6 +34,7 @@ impl EventWriter {
             ring,
             open: 0,
             suppressed_depth: 0,
+            suppressed: [0; REMEMBERED],
             suppressed_calls: 0,
             dropped_records: 0,
             reported_calls: 0,
@@ -40,7 +47,7 @@ impl EventWriter {
             self.open += 1;
             self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
         } else {
-            self.suppress();
+            self.suppress(timestamp, region);
         }
     }
 
@@ -55,16 +62,29 @@ impl EventWriter {
     }
 
     #[cold]
-    fn suppress(&mut self) {
+    fn suppress(&mut self, timestamp: u64, region: u32) {
+        if let Some(place) = self.suppressed.get_mut(self.suppressed_depth) {
+            *place = region;
+        }
         self.suppressed_depth += 1;
-        self.suppressed_calls += 1;
-        self.ring.set_suppressed_calls(self.suppressed_calls);
+        let frames = self.suppressed_depth as u64;
+        // Half of the ring, or it would be full again at once.
+        let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
+        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample {
+            for at in 0..self.suppressed_depth {
+                self.ring.push_with_room(Record::new(Kind::Enter, timestamp, self.suppressed[at]));
+            }
+            self.open += frames;
+            self.suppressed_depth = 0;
+        }
     }
 
     #[cold]
     fn unwind(&mut self) {
         if self.suppressed_depth > 0 {
             self.suppressed_depth -= 1;
+            self.suppressed_calls += 1;
+            self.ring.set_suppressed_calls(self.suppressed_calls);
         } else {
             // A leave without an enter, from a host that began to measure inside a region: nothing to close.
             self.dropped_records += 1;
@@ -90,6 +110,8 @@ impl EventWriter {
     }
 
     fn end(&mut self, kind: Kind, timestamp: u64) {
+        self.suppressed_calls += self.suppressed_depth as u64;
+        self.ring.set_suppressed_calls(self.suppressed_calls);
         if self.suppressed_calls > self.reported_calls && self.ring.has_room(2) {
             let more = self.suppressed_calls - self.reported_calls;
             self.ring.push_with_room(Record::new(Kind::Suppressed, more, 0));

@@ -5,6 +5,8 @@
 //! - the producer fills a slot, then stores `write` with release; the consumer loads it with acquire, then reads the slot;
 //! - the consumer has read a slot, then stores `read` with release; the producer loads it with acquire, then refills it.
 
+use std::cell::Cell;
+
 /// A 64-bit position that two processes share.
 pub trait Position {
     /// Pairs with [`Position::store_release`] of the other side.
@@ -25,49 +27,53 @@ impl Position for std::sync::atomic::AtomicU64 {
     }
 }
 
-/// The producer's side: its own position, and a copy of the consumer's.
+/// The producer's side: its own position, and a copy of the consumer's. Cells, because ringbuf moves positions through
+/// shared references; a cursor is of one thread at a time.
 #[derive(Debug, Clone)]
 pub struct ProducerCursor {
     capacity: u64,
-    write: u64,
-    read_seen: u64,
+    write: Cell<u64>,
+    read_seen: Cell<u64>,
 }
 
 impl ProducerCursor {
-    /// `write` and `read` as found: zero in a new ring.
-    pub fn new(capacity: u64, write: u64, read: u64) -> ProducerCursor {
-        ProducerCursor { capacity, write, read_seen: read }
+    /// Of a new ring, whose positions are zero.
+    pub fn new(capacity: u64) -> ProducerCursor {
+        ProducerCursor { capacity, write: Cell::new(0), read_seen: Cell::new(0) }
     }
 
     #[inline(always)]
     pub fn write(&self) -> u64 {
-        self.write
+        self.write.get()
     }
 
     /// Whether at least `slots` are free: first by the copy ("possibly full"), then by the truth ("really full").
     #[inline(always)]
-    pub fn has_room<P: Position>(&mut self, read: &P, slots: u64) -> bool {
-        if self.write - self.read_seen + slots <= self.capacity {
-            return true;
-        }
-        self.has_room_after_all(read, slots)
+    pub fn has_room<P: Position>(&self, read: &P, slots: u64) -> bool {
+        self.free_by_copy() >= slots || self.free(read) >= slots
     }
 
+    #[inline(always)]
+    fn free_by_copy(&self) -> u64 {
+        self.capacity - (self.write.get() - self.read_seen.get())
+    }
+
+    /// Free slots, by the truth.
     #[cold]
-    fn has_room_after_all<P: Position>(&mut self, read: &P, slots: u64) -> bool {
+    pub fn free<P: Position>(&self, read: &P) -> u64 {
         let seen = read.load_acquire(); // pairs with the consumer's release in ConsumerCursor::release
         // A consumer can only go forward, and no further than we have written: anything else is damage.
-        if seen >= self.read_seen && seen <= self.write {
-            self.read_seen = seen;
+        if seen >= self.read_seen.get() && seen <= self.write.get() {
+            self.read_seen.set(seen);
         }
-        self.write - self.read_seen + slots <= self.capacity
+        self.free_by_copy()
     }
 
     /// Publishes `slots` that have been filled.
     #[inline(always)]
-    pub fn publish<P: Position>(&mut self, write: &P, slots: u64) {
-        self.write += slots;
-        write.store_release(self.write); // pairs with the consumer's acquire in ConsumerCursor::available
+    pub fn publish<P: Position>(&self, write: &P, slots: u64) {
+        self.write.set(self.write.get() + slots);
+        write.store_release(self.write.get()); // pairs with the consumer's acquire in ConsumerCursor::available
     }
 }
 
@@ -75,8 +81,8 @@ impl ProducerCursor {
 #[derive(Debug, Clone)]
 pub struct ConsumerCursor {
     capacity: u64,
-    read: u64,
-    write_seen: u64,
+    read: Cell<u64>,
+    write_seen: Cell<u64>,
 }
 
 /// The producer's position is impossible: it went back, or is further ahead than the ring is long.
@@ -88,31 +94,32 @@ pub struct ImpossiblePosition {
 
 impl ConsumerCursor {
     pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
-        ConsumerCursor { capacity, read, write_seen: read }
+        ConsumerCursor { capacity, read: Cell::new(read), write_seen: Cell::new(read) }
     }
 
     #[inline]
     pub fn read(&self) -> u64 {
-        self.read
+        self.read.get()
     }
 
     /// How many records wait. The producer's position is not trusted.
     #[inline]
-    pub fn available<P: Position>(&mut self, write: &P) -> Result<u64, ImpossiblePosition> {
+    pub fn available<P: Position>(&self, write: &P) -> Result<u64, ImpossiblePosition> {
         let seen = write.load_acquire(); // pairs with the producer's release in ProducerCursor::publish
-        if seen < self.write_seen || seen - self.read > self.capacity {
-            return Err(ImpossiblePosition { read: self.read, write: seen });
+        let read = self.read.get();
+        if seen < self.write_seen.get() || seen - read > self.capacity {
+            return Err(ImpossiblePosition { read, write: seen });
         }
-        self.write_seen = seen;
-        Ok(seen - self.read)
+        self.write_seen.set(seen);
+        Ok(seen - read)
     }
 
-    /// Hands `slots` back that have been read. `slots` must not exceed what `available` said.
+    /// Hands `slots` back that have been read: no more than `available` said.
     #[inline]
-    pub fn release<P: Position>(&mut self, read: &P, slots: u64) {
-        debug_assert!(slots <= self.write_seen - self.read);
-        self.read += slots;
-        read.store_release(self.read); // pairs with the producer's acquire in ProducerCursor::has_room
+    pub fn release<P: Position>(&self, read: &P, slots: u64) {
+        let slots = slots.min(self.write_seen.get() - self.read.get());
+        self.read.set(self.read.get() + slots);
+        read.store_release(self.read.get()); // pairs with the producer's acquire in ProducerCursor::free
     }
 }
 
@@ -123,7 +130,7 @@ mod tests {
 
     #[test]
     fn an_impossible_write_position_is_refused() {
-        let mut consumer = ConsumerCursor::new(8, 100);
+        let consumer = ConsumerCursor::new(8, 100);
         assert_eq!(consumer.available(&AtomicU64::new(104)), Ok(4));
         assert_eq!(
             consumer.available(&AtomicU64::new(103)),
@@ -141,11 +148,13 @@ mod tests {
 
     #[test]
     fn an_impossible_read_position_means_full_and_nothing_worse() {
-        let mut producer = ProducerCursor::new(4, 10, 6);
+        let producer = ProducerCursor::new(4);
+        producer.publish(&AtomicU64::new(0), 4);
         for hostile in [0, 5, 11, u64::MAX] {
             assert!(!producer.has_room(&AtomicU64::new(hostile), 1), "{hostile}");
         }
-        assert!(producer.has_room(&AtomicU64::new(7), 1));
-        assert!(!producer.has_room(&AtomicU64::new(7), 2));
+        assert!(producer.has_room(&AtomicU64::new(1), 1));
+        assert!(!producer.has_room(&AtomicU64::new(1), 2));
+        assert!(!producer.has_room(&AtomicU64::new(0), 2), "a consumer does not go back");
     }
 }

@@ -78,7 +78,8 @@ impl Shared {
     /// The slots between two of ringbuf's indices, as (address, length) pairs.
     fn runs(&self, start: usize, end: usize) -> [(*mut MaybeUninit<Record>, usize); 2] {
         let capacity = self.capacity as usize;
-        let length = (end.wrapping_sub(start)) & (2 * capacity - 1);
+        // The other side's index may be anything: never more than there is.
+        let length = (end.wrapping_sub(start) & (2 * capacity - 1)).min(capacity);
         let first = start & (capacity - 1);
         let head = length.min(capacity - first);
         [(self.slot(first as u64).cast(), head), (self.slot(0).cast(), length - head)]
@@ -114,7 +115,7 @@ impl RingProducer {
         shared.header().holds.producer.store(pid, Ordering::Relaxed);
         // Published last; pairs with the acquire in RingConsumer::open.
         shared.header().identity.state.store(STATE_OPEN, Ordering::Release);
-        Ok(RingProducer { shared, cursor: ProducerCursor::new(capacity, 0, 0), path: path.to_owned() })
+        Ok(RingProducer { shared, cursor: ProducerCursor::new(capacity), path: path.to_owned() })
     }
 
     pub fn path(&self) -> &Path {
@@ -130,7 +131,12 @@ impl RingProducer {
         self.cursor.has_room(&self.shared.header().consumer.read, slots)
     }
 
-    /// Writes and publishes one record. The caller has asked `has_room`: without room this does nothing but count.
+    /// Free slots as of now.
+    pub fn free(&mut self) -> u64 {
+        self.cursor.free(&self.shared.header().consumer.read)
+    }
+
+    /// Writes and publishes one record. The caller has asked `has_room`; without room the oldest record is overwritten.
     #[inline(always)]
     pub fn push_with_room(&mut self, record: Record) {
         self.shared.store(self.cursor.write(), record);
@@ -218,6 +224,11 @@ impl RingConsumer {
     /// Records consumed since the start.
     pub fn position(&self) -> u64 {
         self.cursor.read()
+    }
+
+    /// Records that wait.
+    pub fn available(&mut self) -> Result<u64, ImpossiblePosition> {
+        self.cursor.available(&self.shared.header().producer.write)
     }
 
     /// Copies up to `most` waiting records to the end of `into`, without handing their slots back:
@@ -316,16 +327,10 @@ macro_rules! ringbuf_face {
                 }
             }
             unsafe fn set_read_index(&self, value: usize) {
-                let read = &self.shared.header().consumer.read;
-                let now = read.load(Ordering::Relaxed);
-                let step = (value as u64).wrapping_sub(now) & (2 * self.shared.capacity - 1);
-                read.store(now + step, Ordering::Release);
+                self.move_read(value);
             }
             unsafe fn set_write_index(&self, value: usize) {
-                let write = &self.shared.header().producer.write;
-                let now = write.load(Ordering::Relaxed);
-                let step = (value as u64).wrapping_sub(now) & (2 * self.shared.capacity - 1);
-                write.store(now + step, Ordering::Release);
+                self.move_write(value);
             }
             unsafe fn hold_read(&self, flag: bool) -> bool {
                 let me = if flag { std::process::id() } else { 0 };
@@ -341,6 +346,31 @@ macro_rules! ringbuf_face {
 
 ringbuf_face!(RingProducer);
 ringbuf_face!(RingConsumer);
+
+/// Slots from a position to ringbuf's index after it.
+fn step(position: u64, index: usize, capacity: u64) -> u64 {
+    (index as u64).wrapping_sub(position) & (2 * capacity - 1)
+}
+
+impl RingProducer {
+    fn move_write(&self, index: usize) {
+        let slots = step(self.cursor.write(), index, self.shared.capacity);
+        self.cursor.publish(&self.shared.header().producer.write, slots);
+    }
+
+    /// The consumer's position is the consumer's.
+    fn move_read(&self, _index: usize) {}
+}
+
+impl RingConsumer {
+    fn move_read(&self, index: usize) {
+        let slots = step(self.cursor.read(), index, self.shared.capacity);
+        self.cursor.release(&self.shared.header().consumer.read, slots);
+    }
+
+    /// The producer's position is the producer's.
+    fn move_write(&self, _index: usize) {}
+}
 
 impl Producer for RingProducer {
     fn try_push(&mut self, record: Record) -> Result<(), Record> {

@@ -38,7 +38,7 @@ fn slots_are_handed_over_in_both_directions() {
         });
         let shared = ring.clone();
         let producer = loom::thread::spawn(move || {
-            let mut cursor = ProducerCursor::new(CAPACITY, 0, 0);
+            let cursor = ProducerCursor::new(CAPACITY);
             for i in 0..RECORDS {
                 while !cursor.has_room(&shared.read, 1) {
                     loom::thread::yield_now();
@@ -49,7 +49,7 @@ fn slots_are_handed_over_in_both_directions() {
                 cursor.publish(&shared.write, 1);
             }
         });
-        let mut cursor = ConsumerCursor::new(CAPACITY, 0);
+        let cursor = ConsumerCursor::new(CAPACITY, 0);
         let mut next = 0;
         while next < RECORDS {
             let available = cursor.available(&ring.write).expect("an honest producer");

@@ -184,7 +184,7 @@ proptest! {
         }
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..cut.min(whole.len())]).unwrap();
-        let mut reader = LogReader::open(&path).unwrap();
+        let mut reader = LogReader::open(&path).unwrap().unwrap();
         let mut ranks = VecDeque::new();
         reader.read_new(|d| ranks.push_back(d)).unwrap();
         let complete = (cut.min(whole.len()) - 8) / 13;
@@ -194,6 +194,33 @@ proptest! {
         let expected: VecDeque<_> = (0..count).map(|rank| Definition::Rank { rank, size: count }).collect();
         prop_assert_eq!(ranks, expected);
     }
+}
+
+/// A function that was entered in a bad moment is seen again once there is room.
+#[test]
+fn what_was_suppressed_comes_back() {
+    let (_dir, producer, mut consumer) = ring(4096);
+    let mut writer = EventWriter::new(producer);
+    for clock in 0..3000 {
+        writer.enter(clock, 1);
+        writer.leave(clock, 1);
+    }
+    writer.enter(10_000, 2);
+    let mut seen = Vec::new();
+    let copied = consumer.copy_out(&mut seen, usize::MAX).unwrap();
+    consumer.release(copied);
+    assert!(!seen.iter().any(|r| r.argument() == 2), "it found no room");
+    writer.enter(20_000, 3);
+    writer.leave(30_000, 3);
+    writer.program_end(40_000);
+    seen.clear();
+    consumer.copy_out(&mut seen, usize::MAX).unwrap();
+    let first: Vec<_> = seen.iter().take(3).map(|r| (r.kind(), r.word0, r.argument())).collect();
+    let enter = |region| (Some(Kind::Enter), 20_000, region);
+    assert_eq!(first[..2], [enter(2), enter(3)]);
+    assert_eq!(first[2], (Some(Kind::Leave), 30_000, 3));
+    // The calls of region 1 that found no room have ended and are counted; those of 2 and 3 are in the stream.
+    assert_eq!(writer.suppressed_calls(), 3000 - (4096 - 4) / 2);
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! The event path as Score-P sees it: the built library, called through its function pointers, with a live collector;
+//! against callbacks that count.
+
+use crate::{Figure, alternate};
+use scorep_abi::{
+    AnyHandle, Callbacks, EventFunction, GetInfo, Location, RegionEvent, event, handle_type, mode,
+};
+use std::ffi::{c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Small enough for the collector to follow on the other core.
+const CALLS: u64 = 100_000;
+/// Between rounds the collector catches up.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
+
+static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+pub fn figures() -> Vec<Figure> {
+    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let out = tempfile::tempdir().expect("a directory");
+    // SAFETY: no other thread runs yet.
+    unsafe {
+        std::env::set_var("AMPERE_SHM", shm.path());
+        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
+    }
+    let library = library();
+    // SAFETY: our own library; its initialisers are Rust's.
+    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
+    let host = Host::start(&library);
+    let ours = || {
+        std::thread::sleep(PAUSE);
+        let begun = std::time::Instant::now();
+        host.calls();
+        begun.elapsed()
+    };
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for _ in 0..25 {
+        a.push(ours().as_nanos() as f64 / (2 * CALLS) as f64);
+        let (counted, _) = alternate(2 * CALLS, count_calls, || {});
+        b.push(counted);
+    }
+    let (enter_leave, counting) = (crate::median(a), crate::median(b));
+    host.end();
+    let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
+    let suppressed = summary["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
+    vec![
+        Figure {
+            what: "plugin: an enter or leave through the .so, live collector",
+            value: enter_leave,
+            unit: "ns",
+            yardstick: "a callback that increments a counter",
+            yardstick_value: counting,
+        },
+        Figure {
+            what: "plugin: calls suppressed in that run",
+            value: suppressed,
+            unit: "calls",
+            yardstick: "to reach",
+            yardstick_value: 0.0,
+        },
+    ]
+}
+
+/// The plugin beside this program.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    program.parent().unwrap_or(Path::new(".")).join("libscorep_substrate_ampere.so")
+}
+
+unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+fn count_calls() {
+    let function: RegionEvent = std::hint::black_box(counting);
+    for i in 0..CALLS {
+        // SAFETY: the function takes anything.
+        unsafe {
+            function(std::ptr::null_mut(), i, 1, std::ptr::null_mut());
+            function(std::ptr::null_mut(), i, 1, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Just enough of a Score-P.
+struct Host {
+    info: scorep_abi::SubstratePluginInfo,
+    enter: RegionEvent,
+    leave: RegionEvent,
+}
+
+extern "C" fn number(_: *const Location) -> u32 {
+    0
+}
+extern "C" fn cpu_thread(_: *const Location) -> c_int {
+    0
+}
+extern "C" fn location_name(_: *const Location) -> *const c_char {
+    c"Master thread".as_ptr()
+}
+extern "C" fn set_data(_: *const Location, _: usize, data: *mut c_void) {
+    DATA.store(data, Ordering::Relaxed);
+}
+extern "C" fn get_data(_: *const Location, _: usize) -> *mut c_void {
+    DATA.load(Ordering::Relaxed)
+}
+extern "C" fn region_name(_: AnyHandle) -> *const c_char {
+    c"empty".as_ptr()
+}
+extern "C" fn zero(_: AnyHandle) -> u32 {
+    0
+}
+extern "C" fn zero_int(_: AnyHandle) -> c_int {
+    0
+}
+extern "C" fn rank() -> c_int {
+    0
+}
+extern "C" fn size() -> c_int {
+    1
+}
+
+static CALLBACKS: Callbacks = Callbacks {
+    ipc_get_rank: Some(rank),
+    ipc_get_size: Some(size),
+    location_get_type: Some(cpu_thread),
+    location_get_name: Some(location_name),
+    location_get_id: Some(number),
+    location_set_data: Some(set_data),
+    location_get_data: Some(get_data),
+    region_handle_get_name: Some(region_name),
+    region_handle_get_canonical_name: Some(region_name),
+    region_handle_get_file_name: Some(region_name),
+    region_handle_get_begin_line: Some(zero),
+    region_handle_get_end_line: Some(zero),
+    region_handle_get_type: Some(zero_int),
+    region_handle_get_paradigm_type: Some(zero_int),
+    ..Callbacks::EMPTY
+};
+
+impl Host {
+    fn start(library: &libloading::Library) -> Host {
+        // SAFETY: the plugin's entry point has this type; the calls are made in Score-P's order.
+        unsafe {
+            let get_info: libloading::Symbol<GetInfo> =
+                library.get(b"SCOREP_SubstratePlugin_ampere_get_info").expect("the plugin's entry point");
+            let info = get_info();
+            info.init.expect("init")();
+            info.set_callbacks.expect("set_callbacks")(&CALLBACKS, size_of::<Callbacks>());
+            let mut table: *const EventFunction = std::ptr::null();
+            let length =
+                info.get_event_functions.expect("get_event_functions")(mode::RECORDING_ENABLED, &mut table);
+            assert!(length as usize > event::EXIT_REGION, "the plugin is inert");
+            let entry = |at: usize| {
+                let function = (*table.add(at)).expect("an event function");
+                std::mem::transmute::<unsafe extern "C" fn(), RegionEvent>(function)
+            };
+            let host = Host { info, enter: entry(event::ENTER_REGION), leave: entry(event::EXIT_REGION) };
+            info.new_definition_handle.expect("definitions")(1, handle_type::REGION);
+            info.assign_id.expect("assign_id")(0);
+            info.create_location.expect("create_location")(std::ptr::null(), std::ptr::null());
+            info.init_mpp.expect("init_mpp")();
+            host
+        }
+    }
+
+    fn calls(&self) {
+        let (enter, leave) = std::hint::black_box((self.enter, self.leave));
+        for _ in 0..CALLS {
+            let now = ampere_ring::clock::ticks();
+            // SAFETY: the plugin's own functions, called as Score-P does.
+            unsafe {
+                enter(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
+                leave(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
+            }
+        }
+    }
+
+    fn end(&self) {
+        // SAFETY: as Score-P does.
+        unsafe { self.info.finalize.expect("finalize")() };
+    }
+}

@@ -1,0 +1,72 @@
+//! `make bench`: one table, each figure beside its yardstick, medians of runs that alternate with the yardstick's.
+//! The same as JSON in `target/bench.json`.
+
+mod engine;
+mod events;
+mod offline;
+mod ring;
+
+use std::time::Instant;
+
+/// One line of the table.
+pub struct Figure {
+    pub what: &'static str,
+    pub value: f64,
+    pub unit: &'static str,
+    pub yardstick: &'static str,
+    pub yardstick_value: f64,
+}
+
+fn main() {
+    type Bench = fn() -> Vec<Figure>;
+    let benches: [(&str, Bench); 4] = [
+        ("ring", ring::figures),
+        ("event path", events::figures),
+        ("engine", engine::figures),
+        ("offline", offline::figures),
+    ];
+    let mut figures = Vec::new();
+    println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
+    for (name, bench) in benches {
+        eprintln!("... {name}");
+        for figure in bench() {
+            println!(
+                "{:<58} {:>10.2} {:<9} {:>10.2}  {}",
+                figure.what, figure.value, figure.unit, figure.yardstick_value, figure.yardstick
+            );
+            figures.push(figure);
+        }
+    }
+    let json: Vec<serde_json::Value> = figures
+        .iter()
+        .map(|f| {
+            serde_json::json!({"figure": f.what, "value": f.value, "unit": f.unit,
+                               "yardstick": f.yardstick, "yardstick_value": f.yardstick_value})
+        })
+        .collect();
+    let path = std::path::Path::new("target/bench.json");
+    if let Err(error) = std::fs::write(path, serde_json::to_string_pretty(&json).unwrap_or_default() + "\n") {
+        eprintln!("cannot write {}: {error}", path.display());
+    }
+}
+
+/// Medians of two things timed in turn, in nanoseconds per step.
+pub fn alternate(steps: u64, mut ours: impl FnMut(), mut theirs: impl FnMut()) -> (f64, f64) {
+    const ROUNDS: usize = 7;
+    let time = |work: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        work();
+        begun.elapsed().as_nanos() as f64 / steps as f64
+    };
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        a.push(time(&mut ours));
+        b.push(time(&mut theirs));
+    }
+    (median(a), median(b))
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

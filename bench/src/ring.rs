@@ -1,0 +1,69 @@
+//! Records through a ring with a consumer on another core, ours in shared memory and ringbuf's own on the heap.
+
+use crate::{Figure, alternate};
+use ampere_ring::{Kind, Record, RingConsumer, RingProducer};
+use ringbuf::SharedRb;
+use ringbuf::storage::Heap;
+use ringbuf::traits::{Consumer, Producer, Split};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const RECORDS: u64 = 20_000_000;
+const CAPACITY: u64 = 1 << 16;
+
+pub fn figures() -> Vec<Figure> {
+    let (ours, theirs) = alternate(RECORDS, through_ours, through_ringbuf);
+    vec![Figure {
+        what: "ring: a record pushed, consumer on the other core",
+        value: ours,
+        unit: "ns",
+        yardstick: "ringbuf's SharedRb, same records",
+        yardstick_value: theirs,
+    }]
+}
+
+fn through_ours() {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let path = directory.path().join("b.ring");
+    let mut producer = RingProducer::create(&path, CAPACITY, 0).expect("a ring");
+    let mut consumer = RingConsumer::open(&path).expect("the same ring");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut batch = Vec::with_capacity(CAPACITY as usize);
+            while !stop.load(Ordering::Relaxed) {
+                batch.clear();
+                let count = consumer.copy_out(&mut batch, usize::MAX).expect("an honest producer");
+                consumer.release(count);
+                std::hint::black_box(&batch);
+            }
+        });
+        for i in 0..RECORDS {
+            while producer.try_push(Record::new(Kind::Enter, i, 7)).is_err() {
+                std::hint::spin_loop();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+fn through_ringbuf() {
+    let ring = SharedRb::<Heap<Record>>::new(CAPACITY as usize);
+    let (mut producer, mut consumer) = ring.split();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            let mut batch = vec![Record::default(); CAPACITY as usize];
+            while !stop.load(Ordering::Relaxed) {
+                let count = consumer.pop_slice(&mut batch);
+                std::hint::black_box(&batch[..count]);
+            }
+        });
+        for i in 0..RECORDS {
+            while producer.try_push(Record::new(Kind::Enter, i, 7)).is_err() {
+                std::hint::spin_loop();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
