@@ -71,7 +71,7 @@ fn library() -> PathBuf {
 }
 
 unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {
-    COUNT.fetch_add(1, Ordering::Relaxed);
+    COUNT.store(COUNT.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 fn count_calls() {

@@ -8,7 +8,9 @@ use ringbuf::traits::{Consumer, Producer, Split};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const RECORDS: u64 = 20_000_000;
-const CAPACITY: u64 = 1 << 16;
+const CAPACITY: u64 = 1 << 19;
+/// The consumer looks now and then, as the collector does: it does not fight for every cache line.
+const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
 pub fn figures() -> Vec<Figure> {
     let (ours, theirs) = alternate(RECORDS, through_ours, through_ringbuf);
@@ -35,6 +37,7 @@ fn through_ours() {
                 let count = consumer.copy_out(&mut batch, usize::MAX).expect("an honest producer");
                 consumer.release(count);
                 std::hint::black_box(&batch);
+                std::thread::sleep(POLL);
             }
         });
         for i in 0..RECORDS {
@@ -57,6 +60,7 @@ fn through_ringbuf() {
             while !stop.load(Ordering::Relaxed) {
                 let count = consumer.pop_slice(&mut batch);
                 std::hint::black_box(&batch[..count]);
+                std::thread::sleep(POLL);
             }
         });
         for i in 0..RECORDS {
