@@ -76,6 +76,50 @@ pub struct RankFigures {
     pub current_region: String,
 }
 
+impl DeviceFigures {
+    /// Metrics that the settings give the same name are one device: two series with the same labels would make a
+    /// scrape invalid.
+    fn add(&mut self, more: &DeviceFigures) {
+        if self.energy == "measured" {
+            self.energy.clone_from(&more.energy); // a sum is as good as the worst of it
+        }
+        self.joules += more.joules;
+        self.watts += more.watts;
+        self.lost_joules += more.lost_joules;
+        self.idle_joules_ranks += more.idle_joules_ranks;
+        self.idle_joules_kernels += more.idle_joules_kernels;
+        self.pending_joules_kernels += more.pending_joules_kernels;
+        self.conservation_error_joules += more.conservation_error_joules;
+        self.samples += more.samples;
+        self.counter_resets += more.counter_resets;
+    }
+}
+
+impl Snapshot {
+    /// Before anything is known but where we are.
+    pub fn of_this_node() -> Snapshot {
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Snapshot { node, ..Snapshot::default() }
+    }
+
+    /// One row for each rank label. Two processes have the same when a script starts mpirun twice.
+    pub fn distinct_ranks(&self) -> Vec<RankFigures> {
+        let mut ranks: BTreeMap<&str, RankFigures> = BTreeMap::new();
+        for more in &self.ranks {
+            let sum = ranks.entry(&more.rank).or_default();
+            sum.rank.clone_from(&more.rank);
+            sum.events += more.events;
+            sum.coalesced_calls += more.coalesced_calls;
+            sum.suppressed_calls += more.suppressed_calls;
+            sum.late_events += more.late_events;
+            sum.dropped_records += more.dropped_records;
+            sum.ring_fill_ratio = sum.ring_fill_ratio.max(more.ring_fill_ratio);
+            sum.current_region.clone_from(&more.current_region);
+        }
+        ranks.into_values().collect()
+    }
+}
+
 /// Where what finds no room goes.
 pub const OTHER: &str = "other";
 
@@ -116,10 +160,11 @@ impl Limits {
 /// The attributor's part of a snapshot.
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
+    let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
     for device in &attributor.devices {
         let ranks = attributor.engine.totals(device.ranks);
         let kernels = attributor.engine.totals(device.kernels);
-        snapshot.devices.push(DeviceFigures {
+        let figures = DeviceFigures {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
             energy: device.info.quality.as_str().to_owned(),
@@ -132,10 +177,22 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
             samples: ranks.samples,
             counter_resets: ranks.counter_resets,
-        });
-        region_energy(attributor, device, limits, &mut snapshot);
-        kernel_energy(attributor, device, limits, &mut snapshot);
+        };
+        match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
+            Some(known) => known.add(&figures),
+            None => snapshot.devices.push(figures),
+        }
+        region_energy(attributor, device, limits, &mut regions);
+        kernel_energy(attributor, device, limits, &mut kernel_sums);
     }
+    snapshot.region_energy = regions
+        .into_iter()
+        .map(|((rank, device, region), joules)| RegionEnergy { rank, device, region, joules })
+        .collect();
+    snapshot.kernel_energy = kernel_sums
+        .into_iter()
+        .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
+        .collect();
     region_time(attributor, limits, &mut snapshot);
     snapshot
 }
@@ -144,58 +201,42 @@ fn region_energy(
     attributor: &Attributor,
     device: &crate::attributor::Device,
     limits: &mut Limits,
-    snapshot: &mut Snapshot,
+    named: &mut BTreeMap<(String, String, String), f64>,
 ) {
     let mut sums = BTreeMap::new();
     attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
         *sums.entry((location, region)).or_insert(0.0) += joules;
     });
-    let mut named: BTreeMap<(String, String), f64> = BTreeMap::new();
     for ((location, region), joules) in sums {
         let rank = rank_label(attributor, location.0);
         let region = attributor.regions.name(region);
         let region = if limits.regions.admits(&rank, &device.info.name, region) { region } else { OTHER };
-        *named.entry((rank, region.to_owned())).or_insert(0.0) += joules;
+        *named.entry((rank, device.info.name.clone(), region.to_owned())).or_insert(0.0) += joules;
     }
-    let device = &device.info.name;
-    snapshot.region_energy.extend(named.into_iter().map(|((rank, region), joules)| RegionEnergy {
-        rank,
-        device: device.clone(),
-        region,
-        joules,
-    }));
 }
 
 fn kernel_energy(
     attributor: &Attributor,
     device: &crate::attributor::Device,
     limits: &mut Limits,
-    snapshot: &mut Snapshot,
+    named: &mut BTreeMap<(String, String), f64>,
 ) {
     let mut sums = BTreeMap::new();
     attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, joules| {
         *sums.entry(region).or_insert(0.0) += joules;
     });
-    let mut named: BTreeMap<String, f64> = BTreeMap::new();
     for (region, joules) in sums {
         let kernel = attributor.regions.name(region);
         let kernel = if limits.kernels.admits("", &device.info.name, kernel) { kernel } else { OTHER };
-        *named.entry(kernel.to_owned()).or_insert(0.0) += joules;
+        *named.entry((device.info.name.clone(), kernel.to_owned())).or_insert(0.0) += joules;
     }
-    let device = &device.info.name;
-    snapshot.kernel_energy.extend(named.into_iter().map(|(kernel, joules)| KernelEnergy {
-        device: device.clone(),
-        kernel,
-        joules,
-    }));
 }
 
 fn region_time(attributor: &Attributor, limits: &mut Limits, snapshot: &mut Snapshot) {
     let mut named: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
-    for (index, location) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
+    for (index, _) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
         let rank = rank_label(attributor, index as u32);
         let location_index = ampere_attribution::LocationIndex(index as u32);
-        let _ = location;
         attributor.engine.each_callpath(location_index, |region, calls, ticks| {
             let region = attributor.regions.name(region);
             let region = if limits.times.admits(&rank, "", region) { region } else { OTHER };
@@ -221,6 +262,7 @@ pub fn rank_label(attributor: &Attributor, location: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_model::Quality;
 
     #[test]
     fn a_series_keeps_its_name_and_so_does_other() {
@@ -230,5 +272,57 @@ mod tests {
         assert!(!limit.admits("0", "d", "c"));
         assert!(limit.admits("0", "d", "a"));
         assert!(!limit.admits("0", "d", "c"));
+    }
+
+    #[test]
+    fn devices_of_the_same_name_are_one() {
+        let config =
+            crate::config::Config::parse("[[device]]\nname = \"GPU\"\nmetric = 'gpu.*'", "").unwrap();
+        let mut attributor = Attributor::new(config, 1_000_000_000);
+        for (metric, quality) in [("gpu0", Quality::Measured), ("gpu1", Quality::Estimated)] {
+            attributor.add_device(crate::attributor::FoundDevice {
+                node: "n".to_owned(),
+                metric: metric.to_owned(),
+                source: "test".to_owned(),
+                quality,
+                joules_per_unit: Some(1.0),
+            });
+        }
+        let location = attributor.add_location(crate::attributor::LocationInfo {
+            node: "n".to_owned(),
+            group: "MPI Rank 0".to_owned(),
+            name: "Master thread".to_owned(),
+            kind: ampere_model::LocationKind::CpuThread,
+            rank: Some(0),
+            main: true,
+        });
+        let region = attributor.regions.add_unknown(1);
+        attributor.engine.enter(location, 0, region);
+        for device in 0..2 {
+            let view = attributor.devices[device].ranks;
+            for (time, value) in [(0, 0), (10, 7)] {
+                let (time, increase) = attributor.devices[device].read_u64(time, value);
+                attributor.engine.sample(view, time, increase);
+            }
+        }
+        let snapshot = of_attributor(&attributor, &mut Limits::new(10));
+        assert_eq!(snapshot.devices.len(), 1);
+        assert_eq!((snapshot.devices[0].joules, snapshot.devices[0].energy.as_str()), (14.0, "estimated"));
+        let rows: Vec<f64> = snapshot.region_energy.iter().map(|row| row.joules).collect();
+        assert_eq!(rows, [14.0]);
+    }
+
+    #[test]
+    fn ranks_of_the_same_label_are_one() {
+        let rank = |events, ring_fill_ratio| RankFigures {
+            rank: "0".to_owned(),
+            events,
+            ring_fill_ratio,
+            ..RankFigures::default()
+        };
+        let snapshot = Snapshot { ranks: vec![rank(3, 0.5), rank(4, 0.25)], ..Snapshot::default() };
+        let ranks = snapshot.distinct_ranks();
+        assert_eq!(ranks.len(), 1);
+        assert_eq!((ranks[0].events, ranks[0].ring_fill_ratio), (7, 0.5));
     }
 }
