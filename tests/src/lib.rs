@@ -1,8 +1,10 @@
 //! Tests of whole processes and of the built libraries: what several of them need.
 
+pub mod dashboard;
 pub mod http;
 pub mod openmetrics;
 pub mod process;
+pub mod prometheus;
 
 use std::path::{Path, PathBuf};
 

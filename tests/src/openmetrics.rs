@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn labels_are_unescaped() {
-        let samples = parse("# TYPE a counter\na_total{b=\"x\\\"\\\\\\n}\",c=\"\"} 1e3\na_total{} 2\n# EOF\n").unwrap();
+        let samples =
+            parse("# TYPE a counter\na_total{b=\"x\\\"\\\\\\n}\",c=\"\"} 1e3\na_total{} 2\n# EOF\n").unwrap();
         assert_eq!(samples[0].label("b"), "x\"\\\n}");
         assert_eq!((samples[0].label("c"), samples[0].value, samples[1].value), ("", 1000.0, 2.0));
     }
