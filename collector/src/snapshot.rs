@@ -1,6 +1,8 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
 use crate::attributor::{Attributor, ViewKind};
+use ampere_attribution::LocationIndex;
+use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
@@ -129,17 +131,54 @@ pub const OTHER: &str = "other";
 pub struct SeriesLimit {
     most: usize,
     named: HashSet<(String, String, String)>,
+    /// What was decided, by device and location: many thousand decisions are looked up for each snapshot.
+    decided: Vec<Vec<Decisions>>,
+}
+
+/// Of one location on one device.
+#[derive(Clone, Debug, Default)]
+struct Decisions {
+    /// The label they were made for: it changes when a process gets its rank.
+    label: String,
+    by_region: Vec<Option<bool>>,
 }
 
 impl SeriesLimit {
     pub fn new(most: usize) -> SeriesLimit {
-        SeriesLimit { most, named: HashSet::new() }
+        SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
     }
 
     fn admits(&mut self, a: &str, b: &str, c: &str) -> bool {
         let key = (a.to_owned(), b.to_owned(), c.to_owned());
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
+
+    /// The same, remembered by numbers. `label` is the location's, `name` the region's.
+    fn admits_region(
+        &mut self,
+        device: (usize, &str),
+        location: (usize, &str),
+        region: (usize, &str),
+    ) -> bool {
+        let decisions = at(at(&mut self.decided, device.0), location.0);
+        if decisions.label != location.1 {
+            *decisions = Decisions { label: location.1.to_owned(), by_region: Vec::new() };
+        }
+        if let Some(decided) = *at(&mut decisions.by_region, region.0) {
+            return decided;
+        }
+        let decided = self.admits(location.1, device.1, region.1);
+        self.decided[device.0][location.0].by_region[region.0] = Some(decided);
+        decided
+    }
+}
+
+/// An element of a vector that grows as needed.
+fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
+    if all.len() <= index {
+        all.resize(index + 1, T::default());
+    }
+    &mut all[index]
 }
 
 /// Limits of each family of metrics.
@@ -161,7 +200,9 @@ impl Limits {
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
-    for device in &attributor.devices {
+    let locations = 0..attributor.locations.len() as u32;
+    let labels: Vec<String> = locations.map(|location| rank_label(attributor, location)).collect();
+    for (number, device) in attributor.devices.iter().enumerate() {
         let ranks = attributor.engine.totals(device.ranks);
         let kernels = attributor.engine.totals(device.kernels);
         let figures = DeviceFigures {
@@ -182,7 +223,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             Some(known) => known.add(&figures),
             None => snapshot.devices.push(figures),
         }
-        region_energy(attributor, device, limits, &mut regions);
+        region_energy(attributor, number, &labels, limits, &mut regions);
         kernel_energy(attributor, device, limits, &mut kernel_sums);
     }
     snapshot.region_energy = regions
@@ -193,25 +234,42 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .into_iter()
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
-    region_time(attributor, limits, &mut snapshot);
+    region_time(attributor, &labels, limits, &mut snapshot);
     snapshot
 }
 
 fn region_energy(
     attributor: &Attributor,
-    device: &crate::attributor::Device,
+    number: usize,
+    labels: &[String],
     limits: &mut Limits,
     named: &mut BTreeMap<(String, String, String), f64>,
 ) {
-    let mut sums = BTreeMap::new();
+    let device = &attributor.devices[number];
+    // By location and region, densely: there may be a hundred thousand, and only the named ones need their names.
+    let mut sums: Vec<Vec<Option<f64>>> = vec![Vec::new(); labels.len()];
     attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
-        *sums.entry((location, region)).or_insert(0.0) += joules;
+        *at(&mut sums[location.0 as usize], region.0 as usize).get_or_insert(0.0) += joules;
     });
-    for ((location, region), joules) in sums {
-        let rank = rank_label(attributor, location.0);
-        let region = attributor.regions.name(region);
-        let region = if limits.regions.admits(&rank, &device.info.name, region) { region } else { OTHER };
-        *named.entry((rank, device.info.name.clone(), region.to_owned())).or_insert(0.0) += joules;
+    let device = device.info.name.as_str();
+    for (location, sums) in sums.iter().enumerate() {
+        let label = &labels[location];
+        let mut add = |region: &str, joules| {
+            *named.entry((label.clone(), device.to_owned(), region.to_owned())).or_insert(0.0) += joules;
+        };
+        let mut other = None;
+        for (region, joules) in sums.iter().enumerate() {
+            let Some(joules) = joules else { continue };
+            let name = attributor.regions.name(RegionRef(region as u32));
+            if limits.regions.admits_region((number, device), (location, label), (region, name)) {
+                add(name, joules);
+            } else {
+                *other.get_or_insert(0.0) += joules;
+            }
+        }
+        if let Some(joules) = other {
+            add(OTHER, &joules);
+        }
     }
 }
 
@@ -232,22 +290,30 @@ fn kernel_energy(
     }
 }
 
-fn region_time(attributor: &Attributor, limits: &mut Limits, snapshot: &mut Snapshot) {
-    let mut named: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
-    for (index, _) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
-        let rank = rank_label(attributor, index as u32);
-        let location_index = ampere_attribution::LocationIndex(index as u32);
-        attributor.engine.each_callpath(location_index, |region, calls, ticks| {
-            let region = attributor.regions.name(region);
-            let region = if limits.times.admits(&rank, "", region) { region } else { OTHER };
-            let sum = named.entry((rank.clone(), region.to_owned())).or_insert((0, 0));
-            sum.0 += calls;
-            sum.1 += ticks;
+fn region_time(attributor: &Attributor, labels: &[String], limits: &mut Limits, snapshot: &mut Snapshot) {
+    let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (number, _) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
+        let label = labels[number].as_str();
+        let mut other = (0, 0);
+        let mut add = |region, calls, ticks| {
+            let sum = named.entry((label, region)).or_insert((0, 0));
+            *sum = (sum.0 + calls, sum.1 + ticks);
+        };
+        attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
+            let name = attributor.regions.name(region);
+            if limits.times.admits_region((0, ""), (number, label), (region.0 as usize, name)) {
+                add(name, calls, ticks);
+            } else {
+                other = (other.0 + calls, other.1 + ticks);
+            }
         });
+        if other != (0, 0) {
+            add(OTHER, other.0, other.1);
+        }
     }
     snapshot.region_time.extend(named.into_iter().map(|((rank, region), (calls, ticks))| RegionTime {
-        rank,
-        region,
+        rank: rank.to_owned(),
+        region: region.to_owned(),
         calls,
         seconds: ticks as f64 / attributor.ticks_per_second as f64,
     }));
@@ -260,69 +326,5 @@ pub fn rank_label(attributor: &Attributor, location: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ampere_model::Quality;
-
-    #[test]
-    fn a_series_keeps_its_name_and_so_does_other() {
-        let mut limit = SeriesLimit::new(2);
-        assert!(limit.admits("0", "d", "a"));
-        assert!(limit.admits("0", "d", "b"));
-        assert!(!limit.admits("0", "d", "c"));
-        assert!(limit.admits("0", "d", "a"));
-        assert!(!limit.admits("0", "d", "c"));
-    }
-
-    #[test]
-    fn devices_of_the_same_name_are_one() {
-        let config =
-            crate::config::Config::parse("[[device]]\nname = \"GPU\"\nmetric = 'gpu.*'", "").unwrap();
-        let mut attributor = Attributor::new(config, 1_000_000_000);
-        for (metric, quality) in [("gpu0", Quality::Measured), ("gpu1", Quality::Estimated)] {
-            attributor.add_device(crate::attributor::FoundDevice {
-                node: "n".to_owned(),
-                metric: metric.to_owned(),
-                source: "test".to_owned(),
-                quality,
-                joules_per_unit: Some(1.0),
-            });
-        }
-        let location = attributor.add_location(crate::attributor::LocationInfo {
-            node: "n".to_owned(),
-            group: "MPI Rank 0".to_owned(),
-            name: "Master thread".to_owned(),
-            kind: ampere_model::LocationKind::CpuThread,
-            rank: Some(0),
-            main: true,
-        });
-        let region = attributor.regions.add_unknown(1);
-        attributor.engine.enter(location, 0, region);
-        for device in 0..2 {
-            let view = attributor.devices[device].ranks;
-            for (time, value) in [(0, 0), (10, 7)] {
-                let (time, increase) = attributor.devices[device].read_u64(time, value);
-                attributor.engine.sample(view, time, increase);
-            }
-        }
-        let snapshot = of_attributor(&attributor, &mut Limits::new(10));
-        assert_eq!(snapshot.devices.len(), 1);
-        assert_eq!((snapshot.devices[0].joules, snapshot.devices[0].energy.as_str()), (14.0, "estimated"));
-        let rows: Vec<f64> = snapshot.region_energy.iter().map(|row| row.joules).collect();
-        assert_eq!(rows, [14.0]);
-    }
-
-    #[test]
-    fn ranks_of_the_same_label_are_one() {
-        let rank = |events, ring_fill_ratio| RankFigures {
-            rank: "0".to_owned(),
-            events,
-            ring_fill_ratio,
-            ..RankFigures::default()
-        };
-        let snapshot = Snapshot { ranks: vec![rank(3, 0.5), rank(4, 0.25)], ..Snapshot::default() };
-        let ranks = snapshot.distinct_ranks();
-        assert_eq!(ranks.len(), 1);
-        assert_eq!((ranks[0].events, ranks[0].ring_fill_ratio), (7, 0.5));
-    }
-}
+#[path = "snapshot_tests.rs"]
+mod tests;
