@@ -1,24 +1,36 @@
 //! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A line of the body, for its first allocation.
+const TYPICAL_SERIES_BYTES: usize = 128;
+
 /// The latest snapshot: written by the collector's loop, read by whoever asks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Latest(Arc<Mutex<Arc<Snapshot>>>);
+
+impl Default for Latest {
+    /// Every series has a node, also those that are there before the first process is.
+    fn default() -> Latest {
+        Latest(Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))))
+    }
+}
 
 impl Latest {
     pub fn set(&self, snapshot: Snapshot) {
+        if snapshot.node.is_empty() {
+            return; // a run without any event: it knows no more than what is here
+        }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
@@ -30,14 +42,18 @@ impl Latest {
 /// Encodes a snapshot.
 pub fn encode(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(snapshot)));
-    let mut body = String::new();
+    let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
+    let mut body = String::with_capacity(TYPICAL_SERIES_BYTES * series + (16 << 10));
+    registry.register_collector(Box::new(Scrape { ranks: snapshot.distinct_ranks(), snapshot }));
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
 
 #[derive(Debug)]
-struct Scrape(Arc<Snapshot>);
+struct Scrape {
+    snapshot: Arc<Snapshot>,
+    ranks: Vec<RankFigures>,
+}
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 /// Name, help and series of a family without a unit.
@@ -88,18 +104,18 @@ impl Collector for Scrape {
 
 impl Scrape {
     fn node(&self) -> (&'static str, &str) {
-        ("node", &self.0.node)
+        ("node", &self.snapshot.node)
     }
 
-    fn per_device(&self, value: impl Fn(&crate::snapshot::DeviceFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
-        let labelled = |device| (vec![self.node(), ("device", device)], ());
-        self.0.devices.iter().map(|device| (labelled(device.device.as_str()).0, value(device))).collect()
+    fn per_device(&self, value: impl Fn(&DeviceFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
+        let devices = self.snapshot.devices.iter();
+        devices.map(|d| (vec![self.node(), ("device", d.device.as_str())], value(d))).collect()
     }
 
     fn devices(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         // How far the figures can be trusted is on the series itself: energy="estimated" is no measurement.
-        let with_quality = |value: fn(&crate::snapshot::DeviceFigures) -> f64| {
-            let devices = self.0.devices.iter();
+        let with_quality = |value: fn(&DeviceFigures) -> f64| {
+            let devices = self.snapshot.devices.iter();
             devices
                 .map(|d| {
                     (
@@ -123,7 +139,7 @@ impl Scrape {
             series: with_quality(|d| d.watts),
         }
         .gauge(encoder)?;
-        let sources = self.0.devices.iter().map(|d| {
+        let sources = self.snapshot.devices.iter().map(|d| {
             let source = ("source", d.source.as_str());
             (vec![self.node(), ("device", d.device.as_str()), source, ("energy", d.energy.as_str())], 1.0)
         });
@@ -142,7 +158,7 @@ impl Scrape {
             help: "Exclusive energy of a region on a rank (ranks view)",
             unit: Some(Unit::Joules),
             series: self
-                .0
+                .snapshot
                 .region_energy
                 .iter()
                 .map(|row| {
@@ -162,7 +178,7 @@ impl Scrape {
             help: "Exclusive energy of a GPU kernel (kernels view)",
             unit: Some(Unit::Joules),
             series: self
-                .0
+                .snapshot
                 .kernel_energy
                 .iter()
                 .map(|row| {
@@ -173,7 +189,7 @@ impl Scrape {
                 .collect(),
         }
         .counter(encoder)?;
-        let idle = self.0.devices.iter().flat_map(|d| {
+        let idle = self.snapshot.devices.iter().flat_map(|d| {
             [("ranks", d.idle_joules_ranks), ("kernels", d.idle_joules_kernels)].map(|(view, joules)| {
                 (vec![self.node(), ("device", d.device.as_str()), ("view", view)], joules)
             })
@@ -202,7 +218,7 @@ impl Scrape {
     }
 
     fn time(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let rows = || self.0.region_time.iter();
+        let rows = || self.snapshot.region_time.iter();
         Family {
             name: "ampere_region_calls",
             help: "Calls of a region on a rank's main location",
@@ -230,32 +246,40 @@ impl Scrape {
         .counter(encoder)
     }
 
-    fn per_rank(&self, value: impl Fn(&crate::snapshot::RankFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
-        self.0.ranks.iter().map(|r| (vec![self.node(), ("rank", r.rank.as_str())], value(r))).collect()
+    fn per_rank(&self, value: impl Fn(&RankFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
+        self.ranks.iter().map(|r| (vec![self.node(), ("rank", r.rank.as_str())], value(r))).collect()
     }
 
     fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let counters: [Plain; 6] = [
-            ("ampere_events", "Enter and leave events", self.per_rank(|r| r.events as f64)),
-            ("ampere_coalesced_calls", "Calls folded, exactly", self.per_rank(|r| r.coalesced_calls as f64)),
+            (
+                "ampere_events",
+                "Enter and leave events taken from the rings",
+                self.per_rank(|r| r.events as f64),
+            ),
+            (
+                "ampere_coalesced_calls",
+                "Calls that were recorded together with others, without loss",
+                self.per_rank(|r| r.coalesced_calls as f64),
+            ),
             (
                 "ampere_suppressed_calls",
-                "Calls left out on purpose",
+                "Calls left out, enter and leave, because a ring was too full",
                 self.per_rank(|r| r.suppressed_calls as f64),
             ),
             (
                 "ampere_dropped_records",
-                "Records that found no room",
+                "Records for which a ring had no room",
                 self.per_rank(|r| r.dropped_records as f64),
             ),
             (
                 "ampere_late_events",
-                "Events that came after their time",
+                "Events that came when their time was already attributed; the whole node's, on its first process",
                 self.per_rank(|r| r.late_events as f64),
             ),
             (
                 "ampere_counter_resets",
-                "Counters that went back",
+                "Times that a device's counter went back",
                 self.per_device(|d| d.counter_resets as f64),
             ),
         ];
@@ -266,7 +290,7 @@ impl Scrape {
             name: "ampere_collector_cpu",
             help: "CPU time of the collector",
             unit: Some(Unit::Seconds),
-            series: vec![(vec![self.node()], self.0.collector_cpu_seconds)],
+            series: vec![(vec![self.node()], self.snapshot.collector_cpu_seconds)],
         }
         .counter(encoder)?;
         let gauges: [Plain; 4] = [
@@ -278,23 +302,33 @@ impl Scrape {
             (
                 "ampere_lag_seconds",
                 "How far attribution is behind the application",
-                vec![(vec![self.node()], self.0.lag_seconds)],
+                vec![(vec![self.node()], self.snapshot.lag_seconds)],
             ),
             (
                 "ampere_conservation_error_joules",
-                "|device - attributed - idle - lost|",
+                "Difference between a device's energy and what is attributed, idle and lost; rounding only",
                 self.per_device(|d| d.conservation_error_joules),
             ),
             (
                 "ampere_collector_resident_bytes",
                 "Resident memory of the collector",
-                vec![(vec![self.node()], self.0.collector_rss_bytes as f64)],
+                vec![(vec![self.node()], self.snapshot.collector_rss_bytes as f64)],
             ),
         ];
         for (name, help, series) in gauges {
             Family { name, help, unit: None, series }.gauge(encoder)?;
         }
-        let family = encoder.encode_descriptor("ampere_build", "This program", None, MetricType::Info)?;
-        Info::new(vec![("version", env!("CARGO_PKG_VERSION")), self.node()]).encode(family)
+        // A gauge, and not OpenMetrics' info, which the tools for the older text format refuse.
+        Family {
+            name: "ampere_build_info",
+            help: "The version of ampere that measures",
+            unit: None,
+            series: vec![(vec![self.node(), ("version", env!("CARGO_PKG_VERSION"))], 1.0)],
+        }
+        .gauge(encoder)
     }
 }
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

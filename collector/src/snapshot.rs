@@ -1,6 +1,8 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
 use crate::attributor::{Attributor, ViewKind};
+use ampere_attribution::LocationIndex;
+use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
@@ -76,6 +78,50 @@ pub struct RankFigures {
     pub current_region: String,
 }
 
+impl DeviceFigures {
+    /// Metrics that the settings give the same name are one device: two series with the same labels would make a
+    /// scrape invalid.
+    fn add(&mut self, more: &DeviceFigures) {
+        if self.energy == "measured" {
+            self.energy.clone_from(&more.energy); // a sum is as good as the worst of it
+        }
+        self.joules += more.joules;
+        self.watts += more.watts;
+        self.lost_joules += more.lost_joules;
+        self.idle_joules_ranks += more.idle_joules_ranks;
+        self.idle_joules_kernels += more.idle_joules_kernels;
+        self.pending_joules_kernels += more.pending_joules_kernels;
+        self.conservation_error_joules += more.conservation_error_joules;
+        self.samples += more.samples;
+        self.counter_resets += more.counter_resets;
+    }
+}
+
+impl Snapshot {
+    /// Before anything is known but where we are.
+    pub fn of_this_node() -> Snapshot {
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Snapshot { node, ..Snapshot::default() }
+    }
+
+    /// One row for each rank label. Two processes have the same when a script starts mpirun twice.
+    pub fn distinct_ranks(&self) -> Vec<RankFigures> {
+        let mut ranks: BTreeMap<&str, RankFigures> = BTreeMap::new();
+        for more in &self.ranks {
+            let sum = ranks.entry(&more.rank).or_default();
+            sum.rank.clone_from(&more.rank);
+            sum.events += more.events;
+            sum.coalesced_calls += more.coalesced_calls;
+            sum.suppressed_calls += more.suppressed_calls;
+            sum.late_events += more.late_events;
+            sum.dropped_records += more.dropped_records;
+            sum.ring_fill_ratio = sum.ring_fill_ratio.max(more.ring_fill_ratio);
+            sum.current_region.clone_from(&more.current_region);
+        }
+        ranks.into_values().collect()
+    }
+}
+
 /// Where what finds no room goes.
 pub const OTHER: &str = "other";
 
@@ -85,17 +131,54 @@ pub const OTHER: &str = "other";
 pub struct SeriesLimit {
     most: usize,
     named: HashSet<(String, String, String)>,
+    /// What was decided, by device and location: many thousand decisions are looked up for each snapshot.
+    decided: Vec<Vec<Decisions>>,
+}
+
+/// Of one location on one device.
+#[derive(Clone, Debug, Default)]
+struct Decisions {
+    /// The label they were made for: it changes when a process gets its rank.
+    label: String,
+    by_region: Vec<Option<bool>>,
 }
 
 impl SeriesLimit {
     pub fn new(most: usize) -> SeriesLimit {
-        SeriesLimit { most, named: HashSet::new() }
+        SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
     }
 
     fn admits(&mut self, a: &str, b: &str, c: &str) -> bool {
         let key = (a.to_owned(), b.to_owned(), c.to_owned());
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
+
+    /// The same, remembered by numbers. `label` is the location's, `name` the region's.
+    fn admits_region(
+        &mut self,
+        device: (usize, &str),
+        location: (usize, &str),
+        region: (usize, &str),
+    ) -> bool {
+        let decisions = at(at(&mut self.decided, device.0), location.0);
+        if decisions.label != location.1 {
+            *decisions = Decisions { label: location.1.to_owned(), by_region: Vec::new() };
+        }
+        if let Some(decided) = *at(&mut decisions.by_region, region.0) {
+            return decided;
+        }
+        let decided = self.admits(location.1, device.1, region.1);
+        self.decided[device.0][location.0].by_region[region.0] = Some(decided);
+        decided
+    }
+}
+
+/// An element of a vector that grows as needed.
+fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
+    if all.len() <= index {
+        all.resize(index + 1, T::default());
+    }
+    &mut all[index]
 }
 
 /// Limits of each family of metrics.
@@ -116,10 +199,13 @@ impl Limits {
 /// The attributor's part of a snapshot.
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    for device in &attributor.devices {
+    let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
+    let locations = 0..attributor.locations.len() as u32;
+    let labels: Vec<String> = locations.map(|location| rank_label(attributor, location)).collect();
+    for (number, device) in attributor.devices.iter().enumerate() {
         let ranks = attributor.engine.totals(device.ranks);
         let kernels = attributor.engine.totals(device.kernels);
-        snapshot.devices.push(DeviceFigures {
+        let figures = DeviceFigures {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
             energy: device.info.quality.as_str().to_owned(),
@@ -132,81 +218,102 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
             samples: ranks.samples,
             counter_resets: ranks.counter_resets,
-        });
-        region_energy(attributor, device, limits, &mut snapshot);
-        kernel_energy(attributor, device, limits, &mut snapshot);
+        };
+        match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
+            Some(known) => known.add(&figures),
+            None => snapshot.devices.push(figures),
+        }
+        region_energy(attributor, number, &labels, limits, &mut regions);
+        kernel_energy(attributor, device, limits, &mut kernel_sums);
     }
-    region_time(attributor, limits, &mut snapshot);
+    snapshot.region_energy = regions
+        .into_iter()
+        .map(|((rank, device, region), joules)| RegionEnergy { rank, device, region, joules })
+        .collect();
+    snapshot.kernel_energy = kernel_sums
+        .into_iter()
+        .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
+        .collect();
+    region_time(attributor, &labels, limits, &mut snapshot);
     snapshot
 }
 
 fn region_energy(
     attributor: &Attributor,
-    device: &crate::attributor::Device,
+    number: usize,
+    labels: &[String],
     limits: &mut Limits,
-    snapshot: &mut Snapshot,
+    named: &mut BTreeMap<(String, String, String), f64>,
 ) {
-    let mut sums = BTreeMap::new();
+    let device = &attributor.devices[number];
+    // By location and region, densely: there may be a hundred thousand, and only the named ones need their names.
+    let mut sums: Vec<Vec<Option<f64>>> = vec![Vec::new(); labels.len()];
     attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
-        *sums.entry((location, region)).or_insert(0.0) += joules;
+        *at(&mut sums[location.0 as usize], region.0 as usize).get_or_insert(0.0) += joules;
     });
-    let mut named: BTreeMap<(String, String), f64> = BTreeMap::new();
-    for ((location, region), joules) in sums {
-        let rank = rank_label(attributor, location.0);
-        let region = attributor.regions.name(region);
-        let region = if limits.regions.admits(&rank, &device.info.name, region) { region } else { OTHER };
-        *named.entry((rank, region.to_owned())).or_insert(0.0) += joules;
+    let device = device.info.name.as_str();
+    for (location, sums) in sums.iter().enumerate() {
+        let label = &labels[location];
+        let mut add = |region: &str, joules| {
+            *named.entry((label.clone(), device.to_owned(), region.to_owned())).or_insert(0.0) += joules;
+        };
+        let mut other = None;
+        for (region, joules) in sums.iter().enumerate() {
+            let Some(joules) = joules else { continue };
+            let name = attributor.regions.name(RegionRef(region as u32));
+            if limits.regions.admits_region((number, device), (location, label), (region, name)) {
+                add(name, joules);
+            } else {
+                *other.get_or_insert(0.0) += joules;
+            }
+        }
+        if let Some(joules) = other {
+            add(OTHER, &joules);
+        }
     }
-    let device = &device.info.name;
-    snapshot.region_energy.extend(named.into_iter().map(|((rank, region), joules)| RegionEnergy {
-        rank,
-        device: device.clone(),
-        region,
-        joules,
-    }));
 }
 
 fn kernel_energy(
     attributor: &Attributor,
     device: &crate::attributor::Device,
     limits: &mut Limits,
-    snapshot: &mut Snapshot,
+    named: &mut BTreeMap<(String, String), f64>,
 ) {
     let mut sums = BTreeMap::new();
     attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, joules| {
         *sums.entry(region).or_insert(0.0) += joules;
     });
-    let mut named: BTreeMap<String, f64> = BTreeMap::new();
     for (region, joules) in sums {
         let kernel = attributor.regions.name(region);
         let kernel = if limits.kernels.admits("", &device.info.name, kernel) { kernel } else { OTHER };
-        *named.entry(kernel.to_owned()).or_insert(0.0) += joules;
+        *named.entry((device.info.name.clone(), kernel.to_owned())).or_insert(0.0) += joules;
     }
-    let device = &device.info.name;
-    snapshot.kernel_energy.extend(named.into_iter().map(|(kernel, joules)| KernelEnergy {
-        device: device.clone(),
-        kernel,
-        joules,
-    }));
 }
 
-fn region_time(attributor: &Attributor, limits: &mut Limits, snapshot: &mut Snapshot) {
-    let mut named: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
-    for (index, location) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
-        let rank = rank_label(attributor, index as u32);
-        let location_index = ampere_attribution::LocationIndex(index as u32);
-        let _ = location;
-        attributor.engine.each_callpath(location_index, |region, calls, ticks| {
-            let region = attributor.regions.name(region);
-            let region = if limits.times.admits(&rank, "", region) { region } else { OTHER };
-            let sum = named.entry((rank.clone(), region.to_owned())).or_insert((0, 0));
-            sum.0 += calls;
-            sum.1 += ticks;
+fn region_time(attributor: &Attributor, labels: &[String], limits: &mut Limits, snapshot: &mut Snapshot) {
+    let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (number, _) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
+        let label = labels[number].as_str();
+        let mut other = (0, 0);
+        let mut add = |region, calls, ticks| {
+            let sum = named.entry((label, region)).or_insert((0, 0));
+            *sum = (sum.0 + calls, sum.1 + ticks);
+        };
+        attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
+            let name = attributor.regions.name(region);
+            if limits.times.admits_region((0, ""), (number, label), (region.0 as usize, name)) {
+                add(name, calls, ticks);
+            } else {
+                other = (other.0 + calls, other.1 + ticks);
+            }
         });
+        if other != (0, 0) {
+            add(OTHER, other.0, other.1);
+        }
     }
     snapshot.region_time.extend(named.into_iter().map(|((rank, region), (calls, ticks))| RegionTime {
-        rank,
-        region,
+        rank: rank.to_owned(),
+        region: region.to_owned(),
         calls,
         seconds: ticks as f64 / attributor.ticks_per_second as f64,
     }));
@@ -219,16 +326,5 @@ pub fn rank_label(attributor: &Attributor, location: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_keeps_its_name_and_so_does_other() {
-        let mut limit = SeriesLimit::new(2);
-        assert!(limit.admits("0", "d", "a"));
-        assert!(limit.admits("0", "d", "b"));
-        assert!(!limit.admits("0", "d", "c"));
-        assert!(limit.admits("0", "d", "a"));
-        assert!(!limit.admits("0", "d", "c"));
-    }
-}
+#[path = "snapshot_tests.rs"]
+mod tests;

@@ -1,0 +1,55 @@
+//! As much of an HTTP client as the tests need.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub content_type: String,
+    pub body: String,
+}
+
+/// GET. HTTP/1.0, so that a body never comes in chunks and ends with the connection.
+pub fn get(address: SocketAddr, path: &str) -> std::io::Result<Response> {
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n\r\n")?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text)?;
+    parse(&String::from_utf8_lossy(&text)).ok_or_else(|| std::io::Error::other("this is not HTTP"))
+}
+
+fn parse(text: &str) -> Option<Response> {
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let kind = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-type").then(|| value.trim().to_owned())
+    });
+    Some(Response { status, content_type: kind.unwrap_or_default(), body: body.to_owned() })
+}
+
+/// For a query's parameter.
+pub fn percent_encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        let _ = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                write!(encoded, "{}", byte as char)
+            }
+            _ => write!(encoded, "%{byte:02X}"),
+        };
+        encoded
+    })
+}
+
+/// A loopback address that nobody listens on just now.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    listener.local_addr().expect("its address")
+}

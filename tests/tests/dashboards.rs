@@ -1,0 +1,70 @@
+//! What Grafana expects of a dashboard that it imports.
+
+use ampere_tests::dashboard::{all, items, panels, queries, substituted, variables};
+use std::collections::HashSet;
+
+#[test]
+fn grafana_can_import_it() {
+    assert!(!all().is_empty());
+    for (file, dashboard) in all() {
+        assert!(dashboard["schemaVersion"].as_u64() >= Some(36), "{file}: older than Grafana 10");
+        assert!(dashboard["id"].is_null(), "{file}: an id would overwrite another dashboard");
+        for field in ["title", "uid"] {
+            assert!(dashboard[field].as_str().is_some_and(|text| !text.is_empty()), "{file}: no {field}");
+        }
+        let sources = items(&dashboard["templating"]["list"]).filter(|v| v["type"] == "datasource");
+        assert_eq!(sources.map(|v| &v["name"]).collect::<Vec<_>>(), ["datasource"], "{file}");
+        let names: Vec<_> = variables(&dashboard).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["node", "device", "rank"], "{file}");
+    }
+}
+
+#[test]
+fn panels_have_a_place_a_unit_and_the_chosen_source() {
+    for (file, dashboard) in all() {
+        let (mut ids, mut taken) = (HashSet::new(), HashSet::new());
+        for panel in panels(&dashboard) {
+            let title = panel["title"].as_str().unwrap_or_default();
+            assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{file}: {title}: its id is taken");
+            let place = |side: &str| panel["gridPos"][side].as_u64().expect("a place");
+            let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
+            assert!(x + w <= 24, "{file}: {title}: wider than the grid");
+            for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(taken.insert(cell), "{file}: {title}: over another panel");
+            }
+            if panel["type"] == "row" {
+                continue;
+            }
+            let unit = panel["fieldConfig"]["defaults"]["unit"].as_str();
+            assert!(unit.is_some(), "{file}: {title}: no unit");
+            let references: HashSet<_> = items(&panel["targets"]).map(|target| &target["refId"]).collect();
+            assert_eq!(references.len(), items(&panel["targets"]).count(), "{file}: {title}");
+            for source in items(&panel["targets"]).chain([panel]).map(|part| &part["datasource"]["uid"]) {
+                assert_eq!(source, "${datasource}", "{file}: {title}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_variable_is_known_here() {
+    for (file, dashboard) in all() {
+        for query in queries(&dashboard) {
+            let text = substituted(&query.expression);
+            assert!(!text.contains('$'), "{file}: {}: {text}", query.of);
+        }
+    }
+}
+
+/// Figures that are no measurement must not look like one.
+#[test]
+fn estimates_are_marked() {
+    for (file, dashboard) in all() {
+        let text = dashboard.to_string();
+        assert!(text.contains("ESTIMATED, not measured"), "{file}");
+        assert!(text.contains("SIMULATED, not measured"), "{file}");
+        let marked =
+            queries(&dashboard).iter().any(|query| query.expression.starts_with("count by (energy)"));
+        assert!(marked, "{file}");
+    }
+}

@@ -1,0 +1,288 @@
+//! An MPI run, scraped while it runs by a real Prometheus and by the test itself.
+
+use ampere_tests::dashboard::{self, Query};
+use ampere_tests::openmetrics::{self, Labels, Sample};
+use ampere_tests::process::{Mpi, Running, program, wait_for};
+use ampere_tests::prometheus::Prometheus;
+use ampere_tests::{artifact, http};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const RANKS: u32 = 4;
+const RUN_SECONDS: u32 = 15;
+/// Of a device's energy: what the rounding of some hundred additions may make.
+const TOLERANCE: f64 = 1e-9;
+/// Less than the run has functions times ranks, so that some go to "other".
+const MOST_SERIES: usize = 40;
+/// By then the rates over five seconds have something to go by, and the run goes on for a while yet.
+const QUERIES_AFTER: Duration = Duration::from_secs(8);
+
+/// Names and labels that are promised; `node` is promised on all.
+const PROMISED: [(&str, &[&str]); 16] = [
+    ("ampere_device_energy_joules_total", &["device"]),
+    ("ampere_device_power_watts", &["device"]),
+    ("ampere_region_energy_joules_total", &["rank", "device", "region"]),
+    ("ampere_kernel_energy_joules_total", &["device", "kernel"]),
+    ("ampere_idle_energy_joules_total", &["device", "view"]),
+    ("ampere_lost_energy_joules_total", &["device"]),
+    ("ampere_region_calls_total", &["rank", "region"]),
+    ("ampere_region_time_seconds_total", &["rank", "region"]),
+    ("ampere_events_total", &["rank"]),
+    ("ampere_coalesced_calls_total", &["rank"]),
+    ("ampere_suppressed_calls_total", &["rank"]),
+    ("ampere_late_events_total", &["rank"]),
+    ("ampere_ring_fill_ratio", &["rank"]),
+    ("ampere_lag_seconds", &[]),
+    ("ampere_conservation_error_joules", &["device"]),
+    ("ampere_build_info", &["version"]),
+];
+/// Only where GPU streams are traced.
+const KERNELS: &str = "ampere_kernel_energy_joules_total";
+
+#[test]
+fn prometheus_and_the_dashboard_follow_a_run() {
+    let (Some(mpi), Some(server)) = (Mpi::find(), program("prometheus")) else {
+        println!("skipped: there is no mpirun with mpicc, or no prometheus");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let mut run = start_run(&mpi, directory);
+    let (target, node) = wait_for("collector.json", Duration::from_secs(20), || collector(directory));
+    let begun = Instant::now();
+    let start = seconds_now();
+    let prometheus = Prometheus::start(&server, target, directory);
+
+    let mut scrapes: Vec<Vec<Sample>> = Vec::new();
+    let mut queried = false;
+    while let Some(body) = scrape(target, &mut run) {
+        let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
+        energy_is_conserved(&samples);
+        if let Some(before) = scrapes.last() {
+            counters_only_rise(before, &samples);
+        }
+        if !queried && begun.elapsed() > QUERIES_AFTER {
+            queried = true;
+            promtool_accepts(&body);
+            what_is_promised_is_there(&samples, &node);
+            prometheus_has_scraped(&prometheus);
+            dashboards_show_something(&prometheus, &body);
+        }
+        scrapes.push(samples);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(queried && scrapes.len() > 8, "the run was over after {} scrapes", scrapes.len());
+    let status = run.wait(Duration::from_secs(30));
+    assert!(status.is_some_and(|status| status.success()), "the run: {status:?}");
+    devices_have_spent(&scrapes);
+    stored_energy_is_conserved(&prometheus, start, seconds_now());
+}
+
+fn start_run(mpi: &Mpi, directory: &Path) -> Running {
+    let stencil = mpi.stencil(directory);
+    let config = directory.join("ampere.toml");
+    std::fs::write(&config, format!("[metrics]\nmost_series = {MOST_SERIES}\n"))
+        .expect("settings can be written");
+    let log = std::fs::File::create(directory.join("run.log")).expect("a log can be written");
+    Running::start(
+        Command::new(artifact("ampere"))
+            .args(["run", "--listen", "127.0.0.1:0", "-o"])
+            .arg(directory.join("out"))
+            .arg("--config")
+            .arg(config)
+            .arg("--")
+            .args(mpi.launch(RANKS))
+            .arg(stencil)
+            .arg(RUN_SECONDS.to_string())
+            .envs(Mpi::ENVIRONMENT)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log),
+    )
+}
+
+/// Where the collector says that it is, and its node.
+fn collector(directory: &Path) -> Option<(SocketAddr, String)> {
+    let text = std::fs::read(directory.join("out/collector.json")).ok()?;
+    let json: serde_json::Value = serde_json::from_slice(&text).expect("collector.json is JSON");
+    let url = json["url"].as_str().expect("a url");
+    let address = url.strip_prefix("http://").and_then(|rest| rest.parse().ok());
+    Some((address.expect("an address"), json["node"].as_str().expect("a node").to_owned()))
+}
+
+fn seconds_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64()
+}
+
+/// `None` once the collector is gone, which it may be only when the run is over.
+fn scrape(target: SocketAddr, run: &mut Running) -> Option<String> {
+    match http::get(target, "/metrics") {
+        Ok(reply) => {
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            assert_eq!(reply.content_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+            Some(reply.body)
+        }
+        Err(error) => {
+            let over = run.wait(Duration::from_secs(10)).is_some();
+            assert!(over, "no scrape while the run goes on: {error}");
+            None
+        }
+    }
+}
+
+fn of<'a>(samples: &'a [Sample], name: &'a str) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().filter(move |sample| sample.name == name)
+}
+
+/// Functions, idle and lost are all of a device's energy, in every single scrape.
+fn energy_is_conserved(samples: &[Sample]) {
+    for device in of(samples, "ampere_device_energy_joules_total") {
+        let name = device.label("device");
+        let sum = |metric: &str| {
+            let ours = of(samples, metric).filter(|s| s.label("device") == name);
+            ours.filter(|s| s.label("view") != "kernels").map(|s| s.value).sum::<f64>()
+        };
+        let accounted = sum("ampere_region_energy_joules_total")
+            + sum("ampere_idle_energy_joules_total")
+            + sum("ampere_lost_energy_joules_total");
+        let error = (device.value - accounted).abs();
+        let enough = error <= TOLERANCE * device.value;
+        assert!(enough, "{name}: {} J, but {accounted} J accounted for", device.value);
+    }
+}
+
+fn counters_only_rise(before: &[Sample], after: &[Sample]) {
+    let key = |sample: &Sample| (sample.name.clone(), sample.labels.clone());
+    let after: HashMap<(String, Labels), f64> = after.iter().map(|s| (key(s), s.value)).collect();
+    for sample in before.iter().filter(|sample| sample.name.ends_with("_total")) {
+        // Before MPI_Init a process has no rank: its series ends when it gets one.
+        if sample.label("rank").starts_with("Process") {
+            continue;
+        }
+        let now = after.get(&key(sample));
+        assert!(now.is_some_and(|now| *now >= sample.value), "{sample:?} became {now:?}");
+    }
+}
+
+fn devices_have_spent(scrapes: &[Vec<Sample>]) {
+    let mut readings: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for sample in scrapes.iter().flat_map(|samples| of(samples, "ampere_device_energy_joules_total")) {
+        readings.entry(sample.label("device").to_owned()).or_default().push(sample.value);
+    }
+    // Not every device does something in every second, but the one that the ranks run on does.
+    let rises = |values: &Vec<f64>| values.windows(2).filter(|pair| pair[1] > pair[0]).count();
+    let most = readings.values().map(rises).max().unwrap_or(0);
+    assert!(most + 4 >= scrapes.len(), "energy rose {most} times in {} scrapes: {readings:?}", scrapes.len());
+}
+
+/// promtool's parser is the older text format's, in which the help of an OpenMetrics counter has another name: that,
+/// and names that it would rather have otherwise, is all that it may say.
+fn promtool_accepts(body: &str) {
+    let Some(promtool) = program("promtool") else {
+        println!("skipped: there is no promtool");
+        return;
+    };
+    let mut command = Command::new(promtool);
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("promtool starts");
+    child.stdin.take().expect("a pipe").write_all(body.as_bytes()).expect("promtool reads");
+    let output = child.wait_with_output().expect("promtool ends");
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let stylistic = |line: &str| {
+        line.ends_with("_total no help text")
+            || line.ends_with("metric name should not include type 'counter'")
+    };
+    assert!(said.lines().all(stylistic), "promtool: {said}");
+}
+
+fn what_is_promised_is_there(samples: &[Sample], node: &str) {
+    for sample in samples {
+        assert_eq!(sample.label("node"), node, "{sample:?}");
+    }
+    for (name, labels) in PROMISED {
+        assert!(name == KERNELS || of(samples, name).next().is_some(), "no {name}");
+        for sample in of(samples, name) {
+            let missing = labels.iter().find(|label| sample.label(label).is_empty());
+            assert!(missing.is_none(), "{sample:?} has no {missing:?}");
+        }
+    }
+    let energy: Vec<&Sample> = of(samples, "ampere_region_energy_joules_total").collect();
+    let ranks: BTreeSet<&str> = energy.iter().map(|sample| sample.label("rank")).collect();
+    assert!((0..RANKS).all(|rank| ranks.contains(rank.to_string().as_str())), "{ranks:?}");
+    let other = energy.iter().filter(|sample| sample.label("region") == "other").count();
+    assert!(
+        other > 0 && energy.len() - other <= MOST_SERIES,
+        "{} series, of them {other} other",
+        energy.len()
+    );
+    let mut calls = of(samples, "ampere_region_calls_total");
+    assert!(calls.any(|s| s.label("region") == "relax" && s.value > 0.0), "no call of relax");
+}
+
+fn prometheus_has_scraped(prometheus: &Prometheus) {
+    let value = |expression: &str| {
+        let found = prometheus.query(expression).unwrap_or_else(|why| panic!("{expression}: {why}"));
+        assert_eq!(found.len(), 1, "{expression}: {found:?}");
+        found[0].points[0].1
+    };
+    assert_eq!(value("up{job=\"ampere\"}"), 1.0, "{:?}", prometheus.api("targets"));
+    assert_eq!(value("min_over_time(up{job=\"ampere\"}[5s])"), 1.0);
+    assert!(value("scrape_samples_scraped{job=\"ampere\"}") > 0.0);
+    for (name, _) in PROMISED.iter().filter(|(name, _)| name.ends_with("_total") && *name != KERNELS) {
+        assert_eq!(value(&format!("max(resets({name}[10s]))")), 0.0, "{name} went back");
+    }
+    let energy = "ampere_device_energy_joules";
+    let known = prometheus.api(&format!("metadata?metric={energy}")).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(known[energy][0]["type"], "counter", "{known}");
+    assert_eq!(known[energy][0]["unit"], "joules", "{known}");
+}
+
+fn dashboards_show_something(prometheus: &Prometheus, body: &str) {
+    let kernels = body.contains(KERNELS);
+    let mut checked = 0;
+    for (file, dashboard) in dashboard::all() {
+        for (name, selector, label) in dashboard::variables(&dashboard) {
+            let matching = http::percent_encoded(&dashboard::substituted(&selector));
+            let values = prometheus.api(&format!("label/{label}/values?match[]={matching}"));
+            let some = values.as_ref().is_ok_and(|values| dashboard::items(values).next().is_some());
+            assert!(some, "{file}: ${name}: {values:?}");
+        }
+        for Query { of, expression } in dashboard::queries(&dashboard) {
+            let found = prometheus.query(&dashboard::substituted(&expression));
+            let found = found.unwrap_or_else(|why| panic!("{file}: {of}: {expression}: {why}"));
+            let may_be_empty = !kernels && expression.contains(KERNELS);
+            assert!(may_be_empty || !found.is_empty(), "{file}: {of}: nothing for {expression}");
+            checked += 1;
+        }
+    }
+    println!("Prometheus accepts the dashboards' {checked} expressions");
+}
+
+/// The same sum, by Prometheus over everything that it has stored.
+fn stored_energy_is_conserved(prometheus: &Prometheus, start: f64, end: f64) {
+    let sum = |selector: &str| format!("sum by (node, device) ({selector})");
+    let device = sum("ampere_device_energy_joules_total");
+    let accounted = [
+        "ampere_region_energy_joules_total",
+        "ampere_idle_energy_joules_total{view=\"ranks\"}",
+        "ampere_lost_energy_joules_total",
+    ]
+    .map(sum)
+    .join(" + ");
+    let expression = format!("abs({device} - ({accounted})) / {device}");
+    let errors = prometheus.query_range(&expression, start, end).unwrap_or_else(|why| panic!("{why}"));
+    assert!(!errors.is_empty(), "nothing is stored for {expression}");
+    for series in errors {
+        // 0/0 while a device has spent nothing.
+        let known: Vec<_> = series.points.iter().filter(|(_, error)| !error.is_nan()).collect();
+        assert!(known.len() > 20, "{}: only {} points", series.labels, known.len());
+        let worst = known.iter().map(|(_, error)| *error).fold(0.0, f64::max);
+        println!("{}: energy is conserved to {worst:.1e} at {} points", series.labels, known.len());
+        assert!(worst <= TOLERANCE, "{}: {worst} at {:?}", series.labels, series.points);
+    }
+}
