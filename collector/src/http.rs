@@ -119,7 +119,8 @@ async fn answer(
         "/snapshot.json" => json(serde_json::to_string(&*latest.get())),
         "/summary.json" => {
             let (ask, told) = oneshot::channel();
-            let asked = summaries.send(ask).is_ok();
+            // Never waits: where the loop is busy with many of these, one more is refused.
+            let asked = summaries.try_send(ask).is_ok();
             match tokio::time::timeout(SUMMARY_LIMIT, told).await {
                 Ok(Ok(summary)) if asked => json(serde_json::to_string_pretty(&summary)),
                 _ => reply(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "the run is ending\n".to_owned()),

@@ -368,11 +368,13 @@ impl LiveRun {
         let mut batch = std::mem::take(&mut self.batch);
         for at in 0..self.processes.len() {
             for location in 0..self.processes[at].locations.len() {
-                let live = &self.processes[at].locations[location];
+                let live = &mut self.processes[at].locations[location];
                 if live.damaged || live.closed {
                     continue;
                 }
-                round.pressed |= live.ring.fill_ratio() > 0.25;
+                let fill = live.ring.fill_ratio();
+                live.fullest = live.fullest.max(fill);
+                round.pressed |= fill > 0.25;
                 round.records += self.drain_location(at, location, &mut batch);
             }
         }
@@ -604,9 +606,12 @@ impl LiveRun {
                 // The lanes count lateness for the whole node; it is shown once.
                 late_events: if at == 0 { late } else { 0 },
                 dropped_records: process.locations.iter().map(|l| l.ring.dropped_records()).sum(),
-                ring_fill_ratio: process.locations.iter().map(|l| l.ring.fill_ratio()).fold(0.0, f64::max),
+                ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),
                 current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
             });
+        }
+        for location in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            location.fullest = 0.0;
         }
         snapshot.ranks.sort_by_key(|figures| (figures.rank.len(), figures.rank.clone())); // "10" after "9"
         snapshot

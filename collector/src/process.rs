@@ -48,6 +48,8 @@ pub struct LiveLocation {
     pub damaged: bool,
     /// Its process is over and so is it.
     pub closed: bool,
+    /// How full the ring has been since the last snapshot, between 0 and 1.
+    pub fullest: f64,
 }
 
 impl LiveLocation {
@@ -154,6 +156,7 @@ impl Process {
             events: 0,
             damaged: false,
             closed: false,
+            fullest: 0.0,
         });
     }
 

@@ -158,6 +158,10 @@ fn write_location(
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
     let path = spool.join(format!("{}.{}.records", process.info.pid, location.definition.id.0));
+    if !path.exists() {
+        // It could not be made, which was noted then: the other locations' events are still worth having.
+        return Ok(writer.close()?);
+    }
     spool::read(&path, |record| {
         let mut result = Ok(());
         stream.take(record, &mut |event| {

@@ -5,6 +5,7 @@ pub mod http;
 pub mod openmetrics;
 pub mod process;
 pub mod prometheus;
+pub mod runs;
 
 use std::path::{Path, PathBuf};
 

@@ -1,15 +1,12 @@
 //! Whole runs, as users make them, on the embedded host.
 
-#[allow(dead_code)] // each test file uses its part
-mod support;
-
+use ampere_tests::runs::{
+    Place, attribute, compile, is_root, json, list, number, on_path, relative, shared, stencil, succeed, text,
+};
+use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
-use support::{
-    Place, artifact, attribute, compile, is_root, json, list, number, on_path, relative, shared, stencil,
-    succeed, text,
-};
 
 /// Every figure of a summary, by name.
 fn figures(summary: &Value) -> BTreeMap<String, f64> {

@@ -1,12 +1,10 @@
 //! Under a real Score-P, where there is one on the PATH.
 
-#[allow(dead_code)] // each test file uses its part
-mod support;
-
+use ampere_tests::runs::{Place, compile, json, list, number, on_path, succeed, text};
+use ampere_tests::{artifact, skip_unless};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use support::{Place, artifact, compile, json, list, number, on_path, succeed, text};
 
 const RING: &str = r#"
 #include <mpi.h>

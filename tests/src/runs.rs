@@ -1,32 +1,18 @@
-//! What tests of whole runs share: where things are, and how a run is made.
+//! Whole runs: a place for one, how it is made, and what came of it.
 
+use crate::{artifact, process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A file of the release build: tests of whole processes run what users run.
-pub fn artifact(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    // target/<profile>/deps/<test>
-    let target = test.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
-    let path = target.join("release").join(name);
-    assert!(path.exists(), "{} is missing: run `cargo build --release --workspace` first", path.display());
-    path
-}
-
-pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_owned()
-}
-
 /// A file that lies beside the repository, if it does.
 pub fn shared(path: &str) -> Option<PathBuf> {
-    let beside = repository().join("../shared").join(path);
+    let beside = crate::root().join("../shared").join(path);
     beside.exists().then_some(beside)
 }
 
 pub fn on_path(program: &str) -> bool {
-    let directories = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&directories).any(|directory| directory.join(program).is_file())
+    process::program(program).is_some()
 }
 
 pub fn is_root() -> bool {
@@ -47,6 +33,12 @@ macro_rules! skip_unless {
 /// An output directory and a shared memory of its own.
 pub struct Place {
     pub directory: tempfile::TempDir,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::new()
+    }
 }
 
 impl Place {
@@ -132,9 +124,9 @@ pub fn attribute(trace: &Path, more: &[&str]) -> Value {
 
 /// The MPI example, built.
 pub fn stencil() -> String {
-    let program = repository().join("examples/mpi/stencil");
+    let program = crate::root().join("examples/mpi/stencil");
     if !program.exists() {
-        succeed(Command::new("make").arg("-C").arg(repository().join("examples/mpi")));
+        succeed(Command::new("make").arg("-C").arg(crate::root().join("examples/mpi")));
     }
     program.to_string_lossy().into_owned()
 }
