@@ -10,7 +10,7 @@
 use crate::clock::SessionClock;
 use ampere_counters::Source;
 use ampere_model::{Definition, Device, Quality};
-use ampere_ring::{EventWriter, LogWriter, RingProducer};
+use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,8 +56,7 @@ impl Sampler {
             log.append(&Definition::Device(device.clone()));
         }
         let _ = std::fs::remove_file(directory.join(RING_NAME));
-        let ring =
-            RingProducer::create(&directory.join(RING_NAME), RING_RECORDS, 0).map_err(|e| e.to_string())?;
+        let ring = make_ring(&directory.join(RING_NAME))?;
         let stop = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(SamplerFigures::default());
         let mut work = Work {
@@ -80,6 +79,18 @@ impl Sampler {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+/// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
+fn make_ring(path: &Path) -> Result<RingProducer, String> {
+    let mut records = RING_RECORDS;
+    loop {
+        match RingProducer::create(path, records, 0) {
+            Ok(ring) => return Ok(ring),
+            Err(Error::NoSpace { .. }) if records > SMALLEST_RING_RECORDS => records /= 2,
+            Err(error) => return Err(error.to_string()),
         }
     }
 }
