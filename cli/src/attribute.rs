@@ -1,9 +1,9 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
+use crate::words::{given, path_parser};
 use ampere_collector::attributor::ViewKind;
 use ampere_collector::config::{Config, parse_policy};
 use ampere_collector::{live, offline, text};
-use crate::words::{given, path_parser};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -159,7 +159,9 @@ fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
         return Ok(http::DEFAULT_ADDRESS);
     };
     wanted.parse().map_err(|_| {
-        format!("{wanted:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977")
+        format!(
+            "{wanted:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977"
+        )
     })
 }
 
@@ -202,7 +204,8 @@ fn collect_into(
             INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
             // The command is over; a process of it that is still there has a little longer.
             INPUT_CLOSED if closed.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT => {
-                run.notes.push("processes of the command still run: they were measured up to its end".to_owned());
+                run.notes
+                    .push("processes of the command still run: they were measured up to its end".to_owned());
                 break false;
             }
             GO_ON if !arguments.until_input_closes && over => break true,

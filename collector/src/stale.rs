@@ -23,7 +23,8 @@ pub fn remove_stale_sessions(base: &Path) {
 }
 
 fn is_stale(directory: &Path) -> bool {
-    let age = std::fs::symlink_metadata(directory).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+    let age =
+        std::fs::symlink_metadata(directory).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
     if age.is_none_or(|age| age < STALE_AFTER) {
         return false;
     }

@@ -27,9 +27,14 @@ pub fn become_inert_quietly() {
 /// One line on standard error, from the first process of the node only.
 pub fn say(line: &str) {
     if is_first_on_node() {
-        // One write, so that lines of several processes do not mix. Failing to print is not a failure.
-        let _ = std::io::stderr().write_all(format!("ampere: {line}\n").as_bytes());
+        say_as_the_only_one(line);
     }
+}
+
+/// The same from whichever process it is that no other one of the node is like.
+pub fn say_as_the_only_one(line: &str) {
+    // One write, so that lines of several processes do not mix. Failing to print is not a failure.
+    let _ = std::io::stderr().write_all(format!("ampere: {line}\n").as_bytes());
 }
 
 fn is_first_on_node() -> bool {

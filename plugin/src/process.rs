@@ -1,7 +1,7 @@
 //! This process in its session: its definitions log, its rings, its beginning and its end.
 
 use crate::events::{self, LocationData};
-use crate::inert::{become_inert, become_inert_quietly, is_inert, say};
+use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::session_name::{is_of_this_process, session_name};
 use crate::{start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
@@ -101,7 +101,13 @@ fn join() -> Result<State, String> {
             .collect(),
     }));
     session.join();
-    Ok(State { session, log: Mutex::new(log), callbacks: OnceLock::new(), pid, ended: AtomicBool::new(false) })
+    Ok(State {
+        session,
+        log: Mutex::new(log),
+        callbacks: OnceLock::new(),
+        pid,
+        ended: AtomicBool::new(false),
+    })
 }
 
 /// The embedded host says so itself.
@@ -288,6 +294,7 @@ pub fn end() {
     );
 }
 
+/// What comes of it is said by this process, the last one, whichever rank it is.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();
@@ -295,15 +302,18 @@ fn wait_for_collector(session: &Session, limit: Duration) {
     loop {
         match session.collector_state() {
             CollectorState::Finished => {
-                return say(&format!("energy summary in {}", output.join("summary.txt").display()));
+                return say_as_the_only_one(&format!(
+                    "energy summary in {}",
+                    output.join("summary.txt").display()
+                ));
             }
             CollectorState::Failed => {
                 let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
-                return say(&format!("the collector failed: {}", why.trim()));
+                return say_as_the_only_one(&format!("the collector failed: {}", why.trim()));
             }
             // It may have finished between the two looks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
-                return say(&format!(
+                return say_as_the_only_one(&format!(
                     "the collector ended before its time; what is left is in {} and {}",
                     session.directory().display(),
                     output.display()
@@ -312,7 +322,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             _ => {}
         }
         if begun.elapsed() > limit {
-            return say(&format!(
+            return say_as_the_only_one(&format!(
                 "the collector is still writing to {} after {} s; not waiting any longer",
                 output.display(),
                 limit.as_secs()
@@ -320,7 +330,10 @@ fn wait_for_collector(session: &Session, limit: Duration) {
         }
         if !told && begun.elapsed() > Duration::from_secs(2) {
             told = true;
-            say(&format!("waiting for the collector to finish, {} s at most", limit.as_secs()));
+            say_as_the_only_one(&format!(
+                "waiting for the collector to finish, {} s at most",
+                limit.as_secs()
+            ));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

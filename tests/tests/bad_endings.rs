@@ -58,7 +58,10 @@ fn a_command_that_a_signal_kills_ends_with_128_and_its_number() {
     for signal in [Signal::KILL, Signal::SEGV] {
         let place = Place::new();
         let running = under_way(&place, &program(&place), &[]);
-        let waits = place.processes().into_iter().find(|(_, command)| command.starts_with(place.path("waits").to_str().expect("UTF-8")));
+        let waits = place
+            .processes()
+            .into_iter()
+            .find(|(_, command)| command.starts_with(place.path("waits").to_str().expect("UTF-8")));
         let pid = rustix::process::Pid::from_raw(waits.expect("it runs").0 as i32).expect("a pid");
         rustix::process::kill_process(pid, signal).expect("a signal");
         let done = running.wait();
@@ -111,7 +114,8 @@ fn if_ampere_run_itself_is_killed_the_command_goes_on_and_its_results_are_writte
     running.signal(Signal::KILL);
     std::thread::sleep(std::time::Duration::from_millis(100));
     let name = place.path("waits");
-    let waits = place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
+    let waits =
+        place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
     let pid = rustix::process::Pid::from_raw(waits.expect("the command goes on").0 as i32).expect("a pid");
     rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
     let done = running.wait();

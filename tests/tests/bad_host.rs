@@ -86,7 +86,10 @@ fn what_is_open_at_the_end_is_closed_and_what_came_before_the_rank_is_known_has_
     let open = paths.iter().find(|path| path["path"].as_array().is_some_and(|p| p.len() == 1)).expect("main");
     let joules = |path: &serde_json::Value, kind: &str| path[kind].as_f64().expect("a number");
     let all: f64 = paths.iter().map(|path| joules(path, "exclusive_joules")).sum();
-    assert!((joules(open, "inclusive_joules") - all).abs() < 1e-6, "main was not closed at the end: {paths:?}");
+    assert!(
+        (joules(open, "inclusive_joules") - all).abs() < 1e-6,
+        "main was not closed at the end: {paths:?}"
+    );
 
     // The trace says the same.
     let trace = place.path("out/traces.otf2");

@@ -57,14 +57,14 @@ fn two_ranks_under_mpirun_speak_with_one_voice() {
     place.is_clean();
 
     // The same with nothing but the plugin, and then with a failure that both ranks meet.
-    let plain = run(place.command(&words[0]).args(&words[1..]));
-    let bare = run(place.bare("bare", words[0].as_ref()).args(&words[1..]));
+    let plain = run(place.command(&words[0]).args(&words[1..]).arg("0"));
+    let bare = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
     bare.as_without(&plain);
     bare.said_nothing();
     assert_eq!(bare.stderr.matches("energy summary in").count(), 1, "{bare:#?}");
     assert_eq!(place.summary("bare")["run"]["ranks"], 2);
     place.is_clean();
-    let again = run(place.bare("bare", words[0].as_ref()).args(&words[1..]));
+    let again = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
     again.as_without(&plain);
     again.said_once(&["holds the results of another run", "AMPERE_OUTPUT", "energy is not measured"]);
     place.nobody_left();
@@ -193,7 +193,9 @@ fn an_empty_variable_is_none() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    for variable in ["AMPERE_OUTPUT", "AMPERE_CONFIG", "AMPERE_LISTEN", "AMPERE_COLLECTOR", "AMPERE_HOST_PLUGIN"] {
+    for variable in
+        ["AMPERE_OUTPUT", "AMPERE_CONFIG", "AMPERE_LISTEN", "AMPERE_COLLECTOR", "AMPERE_HOST_PLUGIN"]
+    {
         if variable != "AMPERE_LISTEN" {
             // Empty, this one means the default port, which others may look at just now.
             let mut measured = place.ampere(["run", "--"]);
@@ -241,7 +243,10 @@ fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
         place.is_clean();
     }
     assert_eq!(files_below(&place.path("full")), [place.path("full/traces.otf2")]);
-    assert_eq!(std::fs::read_to_string(place.path("full/traces.otf2")).expect("it is there"), "an older trace");
+    assert_eq!(
+        std::fs::read_to_string(place.path("full/traces.otf2")).expect("it is there"),
+        "an older trace"
+    );
     assert_eq!(std::fs::read_to_string(place.path("file")).expect("it is there"), "a file");
 }
 
@@ -258,7 +263,11 @@ fn without_a_counter_times_and_calls_are_still_there() {
     let cases: [(&str, &str, &[(&str, &str)]); 4] = [
         ("absent", "rocm_smi: no AMD GPU", &[("AMPERE_COUNTERS", "rocm_smi")]),
         ("none", "", &[("AMPERE_COUNTERS", "none")]),
-        ("unknown", "\\\"foo\\\" is not known; there are rocm_smi and estimate", &[("AMPERE_COUNTERS", "foo")]),
+        (
+            "unknown",
+            "\\\"foo\\\" is not known; there are rocm_smi and estimate",
+            &[("AMPERE_COUNTERS", "foo")],
+        ),
         (
             "no-library",
             "/nonexistent.so",

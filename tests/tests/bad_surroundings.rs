@@ -161,7 +161,11 @@ fn without_shared_memory_the_job_goes_on() {
         done.as_without(&plain);
         done.said_once(&words);
         done.said_once(&["runs without being measured"]);
-        assert_eq!(done.stderr.matches("os error").count() % 2, done.stderr.matches("os error").count(), "said twice: {done:#?}");
+        assert_eq!(
+            done.stderr.matches("os error").count() % 2,
+            done.stderr.matches("os error").count(),
+            "said twice: {done:#?}"
+        );
         let done = run(place.bare("out", &program).env("AMPERE_SHM", &shm));
         done.as_without(&plain);
         done.said_once(&words);
@@ -277,7 +281,8 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
     done.said_nothing();
     let notes = place.summary("out")["run"]["notes"].to_string();
     assert!(notes.contains(&format!("port {port} is in use; metrics are on port ")), "{notes}");
-    let address = done.stderr.lines().find_map(|l| l.strip_prefix("ampere: live metrics at http://127.0.0.1:"));
+    let address =
+        done.stderr.lines().find_map(|l| l.strip_prefix("ampere: live metrics at http://127.0.0.1:"));
     let address = address.expect("an address").split('/').next().and_then(|port| port.parse::<u16>().ok());
     assert!(address > Some(port), "{done:#?}");
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 fn recorded() -> Option<PathBuf> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let candidates = [repository.join("../shared/traces"), PathBuf::from("/work/shared/traces")];
-    let found = candidates.iter().map(|d| d.join("mi300a-two-kernels")).find(|d| d.join("traces.otf2").is_file());
+    let found =
+        candidates.iter().map(|d| d.join("mi300a-two-kernels")).find(|d| d.join("traces.otf2").is_file());
     if found.is_none() {
         println!("skipped: no shared/traces/mi300a-two-kernels beside the repository");
     }

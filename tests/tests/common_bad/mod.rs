@@ -136,7 +136,8 @@ impl Place {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            let ours = ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "FLUX_", "PALS_", "MPI_", "FAKE_"];
+            let ours =
+                ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "FLUX_", "PALS_", "MPI_", "FAKE_"];
             if ours.iter().any(|prefix| text.starts_with(prefix)) || text == "LD_PRELOAD" {
                 command.env_remove(&name);
             }
@@ -157,7 +158,11 @@ impl Place {
     }
 
     /// `ampere run -o <output> -- <command>`.
-    pub fn ampere_run<A: AsRef<OsStr>>(&self, output: &str, measured: impl IntoIterator<Item = A>) -> Command {
+    pub fn ampere_run<A: AsRef<OsStr>>(
+        &self,
+        output: &str,
+        measured: impl IntoIterator<Item = A>,
+    ) -> Command {
         let mut command = self.ampere(["run", "-o", output, "--"]);
         command.args(measured);
         command
@@ -185,9 +190,11 @@ impl Place {
         self.compile("cc", "instrumented", WORK, &["-finstrument-functions"])
     }
 
-    /// Two ranks of a program that prints from rank 0 and returns 5.
+    /// Two ranks of a program that prints from rank 0 and returns 5, or 0 with an argument: mpirun ends the other ranks as
+    /// soon as one has returned something else.
     pub fn mpi(&self, program: &Path) -> Vec<OsString> {
-        let mut words: Vec<OsString> = ["mpirun.openmpi", "--oversubscribe", "-n", "2"].map(OsString::from).into();
+        let mut words: Vec<OsString> =
+            ["mpirun.openmpi", "--oversubscribe", "-n", "2"].map(OsString::from).into();
         words.push(program.into());
         words
     }
@@ -229,8 +236,8 @@ impl Place {
             .filter_map(|entry| {
                 let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
                 let environment = std::fs::read(entry.path().join("environ")).ok()?;
-                let is_ours = pid != std::process::id()
-                    && environment.windows(mark.len()).any(|window| window == mark);
+                let is_ours =
+                    pid != std::process::id() && environment.windows(mark.len()).any(|window| window == mark);
                 let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
                 is_ours.then(|| (pid, command.replace('\0', " ")))
             })
@@ -368,6 +375,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 200; i++) MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0) printf("sum %d\n", sum);
     MPI_Finalize();
-    return 5;
+    return argc > 1 ? 0 : 5;
 }
 "#;

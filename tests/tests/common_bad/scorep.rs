@@ -149,7 +149,8 @@ impl Plugin {
         let library = Box::leak(Box::new(library));
         // SAFETY: the symbol has this type by Score-P's interface.
         let info = unsafe {
-            let entry = library.get::<GetInfo>(b"SCOREP_SubstratePlugin_ampere_get_info\0").expect("the entry");
+            let entry =
+                library.get::<GetInfo>(b"SCOREP_SubstratePlugin_ampere_get_info\0").expect("the entry");
             entry()
         };
         Plugin { info, events: [None; event::COMM_DESTROY + 1] }
