@@ -1,5 +1,6 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
+use crate::words::{given, path_parser};
 use ampere_collector::attributor::ViewKind;
 use ampere_collector::config::{Config, parse_policy};
 use ampere_collector::{live, offline, text};
@@ -15,7 +16,7 @@ pub struct AttributeArguments {
     /// The trace's anchor file, traces.otf2
     trace: PathBuf,
     /// Settings, above all which metric is which device (see the README)
-    #[arg(long, env = "AMPERE_CONFIG")]
+    #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// How a sample interval's joules go to the frames in it
     #[arg(long, value_enum)]
@@ -46,7 +47,7 @@ enum ViewName {
 }
 
 pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
-    let mut config = Config::load(arguments.config.as_deref())?;
+    let mut config = Config::load(given(&arguments.config))?;
     match arguments.policy {
         Some(PolicyName::TimeSliced) => {
             config.policy = parse_policy("time_sliced").map_err(anyhow::Error::msg)?
@@ -75,7 +76,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     let attributed = offline::attribute(&arguments.trace, &config, view, &mut progress)?;
     bar.finish_and_clear();
     for line in &attributed.warnings {
-        eprintln!("ampere: {line}");
+        say!("ampere: {line}");
     }
     let summary = attributed.summary;
     if let Some(directory) = &arguments.output {

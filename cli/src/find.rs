@@ -1,6 +1,8 @@
 //! Where the other parts of ampere lie: beside this program (a build), or in the same installation's `lib`.
 
 use anyhow::{Context, bail};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub struct Parts {
@@ -36,15 +38,28 @@ pub fn parts() -> anyhow::Result<Parts> {
 }
 
 /// The program that a command names, as the shell would find it.
-pub fn program(command: &str) -> anyhow::Result<PathBuf> {
-    if command.contains('/') {
+pub fn program(command: &OsStr) -> anyhow::Result<PathBuf> {
+    let shown = command.to_string_lossy();
+    if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
-        if !path.is_file() {
-            bail!("cannot run {command}: there is no such file");
+        if !path.exists() {
+            bail!("cannot run {shown}: there is no such file");
+        }
+        if path.is_dir() {
+            bail!("cannot run {shown}: it is a directory");
+        }
+        if !is_executable(&path) {
+            bail!("cannot run {shown}: it is not executable (chmod +x)");
         }
         return Ok(path);
     }
     let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&directories).map(|d| d.join(command)).find(|path| path.is_file());
-    found.with_context(|| format!("cannot run {command}: it is not in PATH"))
+    let found = std::env::split_paths(&directories)
+        .map(|directory| directory.join(command))
+        .find(|path| path.is_file() && is_executable(path));
+    found.with_context(|| format!("cannot run {shown}: it is not in PATH"))
+}
+
+fn is_executable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

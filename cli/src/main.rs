@@ -1,6 +1,9 @@
 //! `ampere`: the command line.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod words;
+
 mod attribute;
 mod find;
 mod run;
@@ -33,12 +36,7 @@ fn main() -> ExitCode {
         Command::Attribute(arguments) => attribute::attribute(arguments),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("ampere: {}", one_line(&error));
+        say!("ampere: {}", words::one_line(&error));
         ExitCode::FAILURE
     })
-}
-
-/// The error with its causes, on one line.
-fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }

@@ -2,6 +2,7 @@
 
 use crate::find::{self, Parts};
 use crate::watch::Watch;
+use crate::words::{given, one_line, path_parser};
 use ampere_collector::config::Config;
 use ampere_ring::{CollectorState, Session};
 use anyhow::Context;
@@ -16,14 +17,14 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 pub struct RunArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
-    #[arg(short, long, env = "AMPERE_OUTPUT")]
+    #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
     /// Settings (see the README)
-    #[arg(long, env = "AMPERE_CONFIG")]
+    #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where /metrics is served [default: 127.0.0.1:9977, or the next free port]
-    #[arg(long, env = "AMPERE_LISTEN")]
-    listen: Option<SocketAddr>,
+    #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
+    listen: Option<Address>,
     /// Who measures: Score-P in the program, or ampere's own host preloaded into it
     #[arg(long, value_enum, default_value = "auto")]
     host: Host,
@@ -40,15 +41,23 @@ enum Host {
     Embedded,
 }
 
+/// None where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
+#[derive(Clone, Copy)]
+struct Address(Option<SocketAddr>);
+
+fn address(text: &str) -> Result<Address, std::net::AddrParseError> {
+    if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
+}
+
 /// How long the collector may take to be ready, and to write the results.
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let parts = find::parts()?;
-    find::program(&arguments.command[0].to_string_lossy())?;
+    find::program(&arguments.command[0])?;
     // A mistake in the settings is told before the job starts.
-    Config::load(arguments.config.as_deref())?;
+    Config::load(given(&arguments.config))?;
     let name = run_name();
     let collector = start_collector(&parts, &name, &arguments);
     let mut command = Command::new(&arguments.command[0]);
@@ -56,7 +65,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let (session, mut collector) = match collector {
         Ok(started) => started,
         Err(why) => {
-            eprintln!("ampere: {why:#}; the command runs without being measured");
+            say!("ampere: {}; the command runs without being measured", one_line(&why));
             let status = command.status().with_context(|| cannot_run(&arguments.command[0]))?;
             return Ok(code_of(status));
         }
@@ -68,7 +77,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Err(error) => {
             drop(collector.stdin.take());
             let _ = collector.wait();
-            let _ = std::fs::remove_dir_all(&output);
+            remove_results(&output);
             session.remove();
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
@@ -80,6 +89,16 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let finished = wait_for_results(&session, &mut collector);
     report(&session, &output, finished);
     Ok(code_of(status))
+}
+
+/// Takes back what the collector has written of a command that never ran. The directory may have been there before, with
+/// things of the user's in it: those stay.
+fn remove_results(output: &Path) {
+    for name in ["summary.json", "summary.txt", "collector.json"] {
+        let _ = std::fs::remove_file(output.join(name));
+    }
+    let _ = std::fs::remove_dir(output.join("spool"));
+    let _ = std::fs::remove_dir(output);
 }
 
 fn cannot_run(program: &OsString) -> String {
@@ -99,11 +118,11 @@ fn start_collector(parts: &Parts, name: &str, arguments: &RunArguments) -> anyho
     let mut command = Command::new(&parts.collector);
     command.arg("--until-input-closes").arg("--session").arg(session.directory());
     for (option, value) in [("--output", &arguments.output), ("--config", &arguments.config)] {
-        if let Some(path) = value {
+        if let Some(path) = given(value) {
             command.arg(option).arg(path);
         }
     }
-    if let Some(address) = arguments.listen {
+    if let Some(address) = arguments.listen.and_then(|address| address.0) {
         command.arg("--listen").arg(address.to_string());
     }
     let mut child = command
@@ -208,7 +227,7 @@ fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
         }
         if !told && begun.elapsed() > Duration::from_secs(2) {
             told = true;
-            eprintln!("ampere: writing the trace and the summary ...");
+            say!("ampere: writing the trace and the summary ...");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -219,7 +238,7 @@ fn report(session: &Session, output: &Path, finished: bool) {
     use std::io::IsTerminal;
     if !finished {
         let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
-        eprintln!(
+        say!(
             "ampere: the collector failed: {}; what is left is in {} and {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },
             output.display(),
@@ -231,17 +250,17 @@ fn report(session: &Session, output: &Path, finished: bool) {
         std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<ampere_collector::summary::Summary> = summary else { return };
     if summary.quality.events == 0 {
-        eprintln!(
+        say!(
             "ampere: nothing was measured: no process of the command called MPI, or a function compiled with \
              -finstrument-functions or by Score-P"
         );
     }
-    eprint!("\n{}", ampere_collector::text::render(&summary, std::io::stderr().is_terminal()));
+    say!("\n{}", ampere_collector::text::render(&summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");
     if trace.exists() {
-        eprintln!("\ntrace:   {}", trace.display());
+        say!("\ntrace:   {}", trace.display());
     }
-    eprintln!("summary: {}", output.join("summary.json").display());
+    say!("summary: {}", output.join("summary.json").display());
 }
 
 /// The command's own; 128 + n for signal n, as shells say it.

@@ -30,7 +30,7 @@ impl Watch {
         let stopped = stop.clone();
         let address = address(output);
         if let Some(address) = address {
-            eprintln!("ampere: live metrics at http://{address}/metrics, results in {}", output.display());
+            say!("ampere: live metrics at http://{address}/metrics, results in {}", output.display());
         }
         let thread = address.and_then(|address| {
             std::thread::Builder::new()
@@ -74,7 +74,7 @@ fn watch(address: SocketAddr, stop: &AtomicBool) {
         }
         match &mut screen {
             Some(screen) => screen.draw(&table(&snapshot)),
-            None => eprintln!("{}", line(&snapshot)),
+            None => say!("{}", line(&snapshot)),
         }
     }
 }

@@ -709,7 +709,8 @@ impl LiveRun {
         }
         let summary = self.summary(complete && traced);
         write_results(&self.options.output, &summary)?;
-        if traced {
+        // Records that did not make it into a trace stay.
+        if traced || self.attributor.is_none() {
             let _ = std::fs::remove_dir_all(&self.spool);
         }
         Ok((summary, self.session))

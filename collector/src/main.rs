@@ -6,12 +6,16 @@ use ampere_collector::metrics::Latest;
 use ampere_collector::{clock_text, http};
 use ampere_ring::{CollectorState, Session};
 use clap::Parser;
+use std::ffi::OsString;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+
+mod stale;
 
 #[derive(Parser)]
 #[command(about = "Collects, attributes and serves; started by ampere run or by the plugin", version)]
@@ -22,13 +26,15 @@ struct Arguments {
     /// Start the collector proper, wait until it is ready, and return.
     #[arg(long)]
     detach: bool,
-    /// Where the results go.
-    #[arg(short, long, env = "AMPERE_OUTPUT")]
+    /// Where the results go, else AMPERE_OUTPUT.
+    #[arg(short, long)]
     output: Option<PathBuf>,
-    #[arg(long, env = "AMPERE_CONFIG")]
+    /// Else AMPERE_CONFIG.
+    #[arg(long)]
     config: Option<PathBuf>,
-    #[arg(long, env = "AMPERE_LISTEN")]
-    listen: Option<SocketAddr>,
+    /// Else AMPERE_LISTEN.
+    #[arg(long)]
+    listen: Option<String>,
     /// Go on until standard input closes, whatever processes come and go: somebody waits for us.
     #[arg(long)]
     until_input_closes: bool,
@@ -39,8 +45,8 @@ struct Arguments {
 /// The loop sleeps at least and at most so long between two rounds.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
-/// Who is to be ready, is by then.
-const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Who is to be ready, is by then. Shorter than the plugin waits for us, so that it hears of it.
+const READY_LIMIT: Duration = Duration::from_secs(8);
 /// If no process joins for so long, there is nothing to collect.
 const NOBODY_LIMIT: Duration = Duration::from_secs(60);
 /// How long processes that outlive the command are waited for.
@@ -58,7 +64,7 @@ fn main() -> ExitCode {
     let session = match Session::open(&arguments.session) {
         Ok(session) => session,
         Err(error) => {
-            eprintln!("ampere-collector: {error}");
+            say(&error.to_string());
             return ExitCode::FAILURE;
         }
     };
@@ -66,11 +72,21 @@ fn main() -> ExitCode {
     match collect(session, arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("ampere-collector: {why}");
             fail(&directory, &why);
+            say(&why);
             ExitCode::FAILURE
         }
     }
+}
+
+/// One line in the log, which may be in a shared memory that is full: failing to write it is no failure.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "ampere-collector: {line}");
+}
+
+/// A value from the environment; an empty one is none.
+fn from_environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Leaves the reason where whoever waits for us finds it.
@@ -107,6 +123,8 @@ fn detach(arguments: &Arguments) -> ExitCode {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    // One that comes too late would collect for nobody.
+    let _ = child.kill();
     ExitCode::FAILURE
 }
 
@@ -116,12 +134,48 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     // bound the starting rank to.
     let _ = rustix::process::setsid();
     leave_the_core();
-    let config = Config::load(arguments.config.as_deref()).map_err(|e| e.to_string())?;
+    if let Some(base) = session.directory().parent() {
+        stale::remove_stale_sessions(base);
+    }
+    let config = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
+    let config = Config::load(config.as_deref()).map_err(|e| e.to_string())?;
+    let address = listen_address(arguments.listen.as_deref())?;
     let run_id = run_id(&session);
-    let output = make_output(arguments.output.as_deref(), &run_id)?;
+    let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
+    let output = make_output(wanted.as_deref(), &run_id)?;
+    let result = collect_into(&output, session, arguments, config, address, run_id);
+    let _ = std::fs::remove_file(output.join("collector.json"));
+    if result.is_err() {
+        // Only if it is empty: nothing half-written stays, and nothing that is not ours goes.
+        let _ = std::fs::remove_dir(output.join("spool"));
+        let _ = std::fs::remove_dir(&output);
+    }
+    result
+}
+
+fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
+    let wanted = wanted.map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
+    let Some(wanted) = wanted.map(|text| text.to_string_lossy().into_owned()) else {
+        return Ok(http::DEFAULT_ADDRESS);
+    };
+    wanted.parse().map_err(|_| {
+        format!(
+            "{wanted:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977"
+        )
+    })
+}
+
+fn collect_into(
+    output: &Path,
+    session: Session,
+    arguments: Arguments,
+    config: Config,
+    address: SocketAddr,
+    run_id: String,
+) -> Result<(), String> {
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
-    let server = http::serve(arguments.listen.unwrap_or(http::DEFAULT_ADDRESS), latest.clone(), summaries)?;
+    let server = http::serve(address, latest.clone(), summaries)?;
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
@@ -129,9 +183,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         watch_input(ending.clone())?;
     }
     let url = format!("http://{}", server.address);
-    announce(&output, &url)?;
-    session.set_output(&output);
-    let options = Options { output: output.clone(), config, command: arguments.command, run_id };
+    announce(output, &url)?;
+    session.set_output(output);
+    let options = Options { output: output.to_owned(), config, command: arguments.command, run_id };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(server.note);
     run.session().set_collector(std::process::id(), CollectorState::Running);

@@ -77,7 +77,9 @@ pub fn attribute(
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
     }
     if attributor.devices.is_empty() {
-        bail!("{}", no_energy(path, &trace, energy_known, config));
+        // Where events are missing, the samples may have been among them.
+        let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
+        bail!("{}{first}", no_energy(path, &trace, energy_known, config));
     }
     let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
     let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
@@ -304,6 +306,13 @@ fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) ->
     if !config.devices.is_empty() {
         return format!(
             "no [[device]] of the configuration matches a metric with samples in {}: {has}",
+            path.display()
+        );
+    }
+    if names.is_empty() {
+        return format!(
+            "{} has no energy metric, and no other: measure with ampere run, or have Score-P record an energy counter \
+             (SCOREP_METRIC_PAPI, or a metric plugin)",
             path.display()
         );
     }

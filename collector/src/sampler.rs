@@ -10,7 +10,7 @@
 use crate::clock::Timer;
 use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
-use ampere_ring::{EventWriter, LogWriter, RingProducer};
+use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
 use crossbeam_channel::Receiver;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,6 +92,18 @@ impl Sampler {
     }
 }
 
+/// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
+fn make_ring(path: &Path) -> Result<RingProducer, String> {
+    let mut records = RING_RECORDS;
+    loop {
+        match RingProducer::create(path, records, 0) {
+            Ok(ring) => return Ok(ring),
+            Err(Error::NoSpace { .. }) if records > SMALLEST_RING_RECORDS => records /= 2,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
 /// All devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
     let all = sources.iter().flat_map(|source| source.devices());
@@ -136,8 +148,7 @@ impl Work {
             log.append(&Definition::Device(device.clone()));
         }
         let _ = std::fs::remove_file(directory.join(RING_NAME));
-        let ring =
-            RingProducer::create(&directory.join(RING_NAME), RING_RECORDS, 0).map_err(|e| e.to_string())?;
+        let ring = make_ring(&directory.join(RING_NAME))?;
         let work = Work {
             sources: opened.sources,
             last: vec![None; devices.len()],

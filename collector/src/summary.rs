@@ -149,7 +149,7 @@ impl Summary {
         quality.late_events = quality.late_events.max(oddities.late);
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energy = attributor.devices.iter().map(|d| d.info.quality).max_by_key(|q| trust(*q));
-        let run = Run { energy: energy.unwrap_or(Quality::Measured).as_str().to_owned(), ..run };
+        let run = Run { energy: energy.map_or("none", |quality| quality.as_str()).to_owned(), ..run };
         Summary { schema: SCHEMA.to_owned(), run, devices, quality, overhead: Overhead::default() }
     }
 

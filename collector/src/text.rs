@@ -56,6 +56,7 @@ impl Page {
                 out,
                 "energy:  ESTIMATED from CPU time ([estimate] in ampere.toml), not measured: no counter was found"
             )?,
+            "none" => writeln!(out, "energy:  none: no counter was read")?,
             "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
             other => writeln!(out, "energy:  {other}")?,
         }

@@ -8,6 +8,11 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     if inert::is_inert() {
         return otherwise;
     }
+    guarded_also_inert(otherwise, body)
+}
+
+/// The same for what is to be done even when the plugin is inert.
+pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(_) => {

@@ -22,7 +22,7 @@ mod session_name;
 mod start;
 mod strings;
 
-use guard::guarded;
+use guard::{guarded, guarded_also_inert};
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, SubstratePluginInfo};
 use std::ffi::c_int;
 
@@ -73,7 +73,7 @@ extern "C" fn new_definition_handle(handle: AnyHandle, handle_type: c_int) {
 }
 
 extern "C" fn finalize() {
-    guarded((), process::end);
+    guarded_also_inert((), process::end);
 }
 
 /// The experiment directory is Score-P's own; the collector makes ours.

@@ -1,14 +1,15 @@
 //! This process in its session: its definitions log, its rings, its beginning and its end.
 
 use crate::events::{self, LocationData};
-use crate::inert::{become_inert, become_inert_quietly, say, say_as_the_only_one};
-use crate::session_name::session_name;
+use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
+use crate::session_name::{is_of_this_process, session_name};
 use crate::{start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{CollectorState, Error, EventWriter, LogWriter, RingProducer, Session};
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ struct State {
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
+    ended: AtomicBool,
 }
 
 static STATE: OnceLock<State> = OnceLock::new();
@@ -75,9 +77,14 @@ extern "C" fn forked() {
 }
 
 fn join() -> Result<State, String> {
-    let session =
-        Session::open_or_create(&session_name()).map_err(|e| format!("{e}; energy is not measured"))?;
-    start::ensure_collector(&session)?;
+    let name = session_name();
+    let session = Session::open_or_create(&name).map_err(|e| format!("{e}; energy is not measured"))?;
+    if let Err(why) = start::ensure_collector(&session) {
+        if is_of_this_process(&name) {
+            session.remove(); // nobody else would ever look at it
+        }
+        return Err(why);
+    }
     let pid = std::process::id();
     let path = session.directory().join(format!("{pid}.defs"));
     let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
@@ -94,7 +101,13 @@ fn join() -> Result<State, String> {
             .collect(),
     }));
     session.join();
-    Ok(State { session, log: Mutex::new(log), callbacks: OnceLock::new(), pid })
+    Ok(State {
+        session,
+        log: Mutex::new(log),
+        callbacks: OnceLock::new(),
+        pid,
+        ended: AtomicBool::new(false),
+    })
 }
 
 /// The embedded host says so itself.
@@ -230,7 +243,8 @@ fn make_ring(path: &std::path::Path, bytes: u64, id: u32) -> Result<RingProducer
     let mut records = bytes / 16;
     loop {
         match RingProducer::create(path, records, id) {
-            Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 2,
+            // A quarter, so that half of what there is stays for the other locations and for the samples.
+            Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 4,
             Ok(ring) => {
                 if ring.capacity_records() < bytes / 16 {
                     say(&format!(
@@ -259,23 +273,28 @@ pub fn rank_is_known() {
 }
 
 /// The measurement is over. The last process of the node stays until the trace is written, but not for ever.
+///
+/// Also when the plugin is inert: a process that joined says goodbye, or the others would wait for it.
 pub fn end() {
-    let Some(state) = STATE.get() else { return };
+    // Not in a forked child, which shares the state with its parent.
+    let Some(state) = STATE.get().filter(|state| state.pid == std::process::id()) else { return };
+    if state.ended.swap(true, Ordering::Relaxed) {
+        return;
+    }
     events::stop();
     let left_out = state.log().left_out();
     state.define(&Definition::Finished { left_out });
     let others = state.session.leave();
-    if others > 0 || state.session.is_waited_for() {
+    if others > 0 || state.session.is_waited_for() || is_inert() {
         return;
     }
-    let limit = std::env::var("AMPERE_FINALIZE_TIMEOUT")
-        .ok()
-        .and_then(|seconds| seconds.parse().ok())
-        .map_or(FINALIZE_LIMIT, Duration::from_secs);
-    wait_for_collector(&state.session, limit);
+    wait_for_collector(
+        &state.session,
+        start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
+    );
 }
 
-/// In the node's last process.
+/// What comes of it is said by this process, the last one, whichever rank it is.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();

@@ -29,6 +29,11 @@ pub fn session_name() -> String {
     format!("pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
+/// Whether a session of this name can have no other process in it.
+pub fn is_of_this_process(name: &str) -> bool {
+    name.starts_with(&format!("pid-{}-", std::process::id()))
+}
+
 fn sanitise(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = name.chars().take(120).map(allowed).collect();

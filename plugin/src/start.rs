@@ -8,21 +8,39 @@ use std::time::{Duration, Instant};
 
 /// How long the first process of a node waits for its collector to be ready. It takes some 10 ms.
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long the other processes wait for the first one, on top of that.
+const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
 /// Makes sure that a collector runs. The error is one line: why, and what to do.
 pub fn ensure_collector(session: &Session) -> Result<(), String> {
-    let _lock = session.lock_start().map_err(|e| e.to_string())?;
+    let limit = seconds_from("AMPERE_START_TIMEOUT").unwrap_or(START_LIMIT);
+    let _lock = session
+        .lock_start(limit.saturating_add(LOCK_MARGIN))
+        .map_err(|e| format!("{e}; energy is not measured"))?;
     if session.collector_is_alive() {
         return Ok(());
     }
     match session.collector_state() {
         CollectorState::Failed => return Err(failure(session)),
-        CollectorState::Finished => return Err("this job's collector has already finished".to_owned()),
+        CollectorState::Finished => {
+            return Err("this job's collector has already finished; energy is not measured".to_owned());
+        }
         _ => {}
     }
-    let collector = find_collector()?;
+    let started = find_collector().and_then(|collector| start(session, &collector, limit));
+    if let Err(why) = &started
+        && session.collector_state() != CollectorState::Failed
+    {
+        // The node's other processes are not to try, and wait, one after the other.
+        let _ = std::fs::write(session.directory().join("failure"), why);
+        session.set_collector(std::process::id(), CollectorState::Failed);
+    }
+    started
+}
+
+fn start(session: &Session, collector: &Path, limit: Duration) -> Result<(), String> {
     // With --detach it starts the collector proper and returns, so that the job gets no child that it did not make.
-    let status = Command::new(&collector)
+    let mut child = Command::new(collector)
         .arg("--detach")
         .arg("--session")
         .arg(session.directory())
@@ -30,32 +48,52 @@ pub fn ensure_collector(session: &Session) -> Result<(), String> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .status()
+        .spawn()
         .map_err(|e| format!("cannot start {}: {e}; energy is not measured", collector.display()))?;
     let begun = Instant::now();
-    while begun.elapsed() < START_LIMIT {
-        match session.collector_state() {
-            CollectorState::Running => return Ok(()),
-            CollectorState::Failed => return Err(failure(session)),
-            _ if !status.success() => break,
-            _ => std::thread::sleep(Duration::from_millis(1)),
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.to_string(),
+            // The application may have said that it wants to know nothing of its children: they are reaped then.
+            Err(e) => break e.to_string(),
+            Ok(None) if begun.elapsed() > limit => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break format!("it was not ready after {} s", limit.as_secs());
+            }
+            Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }
+    };
+    // It returns when the collector proper is ready, or is not going to be.
+    match session.collector_state() {
+        CollectorState::Running | CollectorState::Finished => Ok(()),
+        CollectorState::Failed => Err(failure(session)),
+        _ => Err(format!(
+            "{} did not start ({ended}); energy is not measured: look at AMPERE_COLLECTOR, or reinstall ampere",
+            collector.display()
+        )),
     }
-    Err(format!("{} did not start ({status}); energy is not measured", collector.display()))
+}
+
+/// A limit in seconds from the environment.
+pub fn seconds_from(variable: &str) -> Option<Duration> {
+    std::env::var(variable).ok().and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs)
 }
 
 /// What the collector left behind when it gave up.
 fn failure(session: &Session) -> String {
     let why = std::fs::read_to_string(session.directory().join("failure"));
-    why.map_or_else(
-        |_| "the collector failed; energy is not measured".to_owned(),
-        |why| why.trim().to_owned(),
-    )
+    let said = "energy is not measured";
+    match why.as_deref().map(str::trim) {
+        Ok(why) if why.contains(said) => why.to_owned(),
+        Ok(why) => format!("{said}: {why}"),
+        Err(_) => format!("{said}: the collector failed"),
+    }
 }
 
 /// Beside this library (a build), or in `../bin` (an installation), or where `AMPERE_COLLECTOR` says.
 fn find_collector() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("AMPERE_COLLECTOR") {
+    if let Some(path) = std::env::var_os("AMPERE_COLLECTOR").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));
     }
     let library = own_path()

@@ -24,6 +24,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"AMPSESS1");
 const ABI_VERSION: u32 = 1;
@@ -151,14 +152,24 @@ impl Session {
         &self.directory
     }
 
-    /// One process at a time decides whether to start a collector.
-    pub fn lock_start(&self) -> Result<StartLock, Error> {
+    /// One process at a time decides whether to start a collector. The others wait, but no longer than `limit`: the one
+    /// that holds the lock may have been stopped.
+    pub fn lock_start(&self, limit: Duration) -> Result<StartLock, Error> {
         let path = self.directory.join("start.lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", &path, e))?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::io("lock", &path, e))?;
-        Ok(StartLock { _file: file })
+        let begun = Instant::now();
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(StartLock { _file: file }),
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < limit => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::io("lock", &path, e)),
+            }
+        }
     }
 
     /// Says that something new can be read: a process, a definition. Pairs with [`Session::generation`].

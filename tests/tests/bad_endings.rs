@@ -1,0 +1,144 @@
+//! Signals: the command's end is the command's own, and what was measured is written.
+
+mod common_bad;
+
+use common_bad::{Place, Running, run, start, until};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+
+/// Works until it is told to end; on SIGTERM and SIGINT it ends by itself, with 9, if its argument says so.
+const WAITS: &str = r#"
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    static volatile sig_atomic_t over;
+    __attribute__((no_instrument_function)) static void end(int number) { over = number; }
+    __attribute__((noinline)) void step(void) { usleep(1000); }
+    int main(int argc, char **argv) {
+        if (argc > 1) { signal(SIGTERM, end); signal(SIGINT, end); }
+        FILE *ready = fopen("ready", "w");
+        fclose(ready);
+        while (!over) step();
+        puts("ended in order");
+        return 9;
+    }
+"#;
+
+fn program(place: &Place) -> PathBuf {
+    place.compile("cc", "waits", WAITS, &["-finstrument-functions"])
+}
+
+/// The program under `ampere run`, well under way.
+fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
+    let mut command = place.ampere_run("out", [program]);
+    let running = start(command.args(arguments));
+    until("the program runs", || place.path("ready").exists());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    running
+}
+
+/// `complete` is whether the process could end its measurement.
+#[track_caller]
+fn check_results(place: &Place, complete: bool) {
+    place.is_clean();
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], complete, "{}", summary["run"]);
+    let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
+    let step = regions.iter().find(|region| region["region"] == "step").expect("step");
+    assert!(step["calls"].as_u64() > Some(50), "{step}");
+    let again = run(place.ampere(["attribute", "--json"]).arg(place.path("out/traces.otf2")));
+    assert_eq!(again.code, 0, "{again:#?}");
+    assert!(!place.path("out/collector.json").exists());
+    assert!(!place.path("out/spool").exists());
+}
+
+#[test]
+fn a_command_that_a_signal_kills_ends_with_128_and_its_number() {
+    for signal in [Signal::KILL, Signal::SEGV] {
+        let place = Place::new();
+        let running = under_way(&place, &program(&place), &[]);
+        let waits = place
+            .processes()
+            .into_iter()
+            .find(|(_, command)| command.starts_with(place.path("waits").to_str().expect("UTF-8")));
+        let pid = rustix::process::Pid::from_raw(waits.expect("it runs").0 as i32).expect("a pid");
+        rustix::process::kill_process(pid, signal).expect("a signal");
+        let done = running.wait();
+        assert_eq!(done.code, 128 + signal.as_raw(), "{done:#?}");
+        done.said_nothing();
+        check_results(&place, false);
+        let notes = place.summary("out")["run"]["notes"].to_string();
+        assert!(notes.contains(&format!("process {}", pid.as_raw_nonzero())), "{notes}");
+    }
+}
+
+#[test]
+fn sigterm_goes_to_the_command_and_its_results_are_written() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &[]);
+    running.signal(Signal::TERM);
+    let done = running.wait();
+    assert_eq!(done.code, 128 + 15, "{done:#?}");
+    done.said_nothing();
+    check_results(&place, false);
+}
+
+#[test]
+fn a_command_that_ends_in_order_on_sigterm_has_the_last_word() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    running.signal(Signal::TERM);
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (9, "ended in order\n"), "{done:#?}");
+    check_results(&place, true);
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
+    for (arguments, code, complete) in [(&["handles"][..], 9, true), (&[], 128 + 2, false)] {
+        let place = Place::new();
+        let running = under_way(&place, &program(&place), arguments);
+        running.signal_group(Signal::INT);
+        let done = running.wait();
+        assert_eq!(done.code, code, "{done:#?}");
+        done.said_nothing();
+        check_results(&place, complete);
+    }
+}
+
+#[test]
+fn if_ampere_run_itself_is_killed_the_command_goes_on_and_its_results_are_written() {
+    let place = Place::new();
+    let running = under_way(&place, &program(&place), &["handles"]);
+    running.signal(Signal::KILL);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let name = place.path("waits");
+    let waits =
+        place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
+    let pid = rustix::process::Pid::from_raw(waits.expect("the command goes on").0 as i32).expect("a pid");
+    rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "ended in order\n"), "{done:#?}");
+    check_results(&place, true);
+}
+
+#[test]
+fn what_the_command_leaves_running_does_not_hold_it_for_ever() {
+    let place = Place::new();
+    let program = program(&place);
+    // The command is over soon; a process of it goes on, and is measured up to the command's end.
+    let script = format!(
+        "{} handles >/dev/null 2>&1 & while [ ! -e ready ]; do sleep 0.01; done; sleep 0.3; exit 3",
+        program.display()
+    );
+    let done = run(&mut place.ampere_run("out", ["bash", "-c", &script]));
+    assert_eq!(done.code, 3, "{done:#?}");
+    done.no_panic();
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], false);
+    assert!(summary["run"]["notes"].to_string().contains("still run"), "{}", summary["run"]);
+    assert!(place.collectors().is_empty());
+    let left = place.processes();
+    assert_eq!(left.len(), 1, "the process of the command's is not ours to end: {left:?}");
+}

@@ -1,0 +1,346 @@
+//! What users can get wrong: the command, its options, the configuration, the output directory, the counters. The
+//! application does what it does without ampere, or nothing was started at all; and one line says why.
+
+mod common_bad;
+
+use common_bad::{Done, PLAIN, Place, built, files_below, have, run};
+use std::path::PathBuf;
+
+/// A program with and without `ampere run`: the same to whoever looks at it.
+#[track_caller]
+fn compare(place: &Place, output: &str, words: &[std::ffi::OsString]) -> Done {
+    let plain = run(place.command(&words[0]).args(&words[1..]));
+    let measured = run(&mut place.ampere_run(output, words));
+    measured.as_without(&plain);
+    measured.no_panic();
+    measured
+}
+
+#[test]
+fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
+    let place = Place::new();
+    let plain = place.compile("cc", "plain", PLAIN, &[]);
+    compare(&place, "out", &[plain.into()]).said_once(&["nothing was measured", "-finstrument-functions"]);
+    // What was asked for is there, says so, and is all there is.
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["energy"], "none");
+    assert_eq!(summary["run"]["complete"], false);
+    let mut left = files_below(&place.path("out"));
+    left.sort();
+    assert_eq!(left, [place.path("out/summary.json"), place.path("out/summary.txt")]);
+    assert!(!place.path("out/spool").exists());
+    place.is_clean();
+}
+
+#[test]
+fn an_instrumented_program_without_mpi_is_measured() {
+    let place = Place::new();
+    let program = place.instrumented();
+    compare(&place, "out", &[program.into()]).said_nothing();
+    let summary = place.summary("out");
+    assert_eq!((&summary["run"]["ranks"], &summary["run"]["complete"]), (&1.into(), &true.into()));
+    let text = summary.to_string();
+    assert!(text.contains("\"work\"") && text.contains("\"location_group\":\"Process\""), "{summary:#}");
+    place.is_clean();
+}
+
+#[test]
+fn two_ranks_under_mpirun_speak_with_one_voice() {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = place.mpi_program();
+    let words = place.mpi(&program);
+    compare(&place, "out", &words).said_nothing();
+    assert_eq!(place.summary("out")["run"]["ranks"], 2);
+    place.is_clean();
+
+    // The same with nothing but the plugin, and then with a failure that both ranks meet.
+    let plain = run(place.command(&words[0]).args(&words[1..]).arg("0"));
+    let bare = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
+    bare.as_without(&plain);
+    bare.said_nothing();
+    assert_eq!(bare.stderr.matches("energy summary in").count(), 1, "{bare:#?}");
+    assert_eq!(place.summary("bare")["run"]["ranks"], 2);
+    place.is_clean();
+    let again = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
+    again.as_without(&plain);
+    again.said_once(&["holds the results of another run", "AMPERE_OUTPUT", "energy is not measured"]);
+    place.nobody_left();
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_named() {
+    let place = Place::new();
+    let text = place.write("text", "not a program");
+    place.script("no-interpreter", "#!/nonexistent/interpreter\n");
+    for (program, words) in [
+        ("./absent", ["cannot run ./absent", "no such file"]),
+        ("absent-from-path", ["cannot run absent-from-path", "not in PATH"]),
+        (text.to_str().expect("UTF-8"), ["cannot run", "not executable"]),
+        ("shm/..", ["cannot run", "it is a directory"]),
+        ("./no-interpreter", ["cannot run ./no-interpreter", "No such file"]),
+    ] {
+        let done = run(&mut place.ampere_run("out", [program]));
+        assert_eq!(done.code, 1, "{done:#?}");
+        done.said_once(&words);
+        assert!(done.stdout.is_empty());
+        assert!(!place.path("out").exists(), "{program}: an output directory of nothing");
+    }
+    place.is_clean();
+}
+
+#[test]
+fn a_command_that_cannot_be_run_takes_nothing_of_the_users_with_it() {
+    let place = Place::new();
+    place.script("no-interpreter", "#!/nonexistent/interpreter\n");
+    std::fs::create_dir_all(place.path("mine/traces")).expect("a directory");
+    place.write("mine/thesis.tex", "years of work");
+    place.write("mine/traces/notes", "more of it");
+    let done = run(&mut place.ampere_run("mine", ["./no-interpreter"]));
+    assert_eq!(done.code, 1, "{done:#?}");
+    assert_eq!(files_below(&place.path("mine")).len(), 2, "{:?}", files_below(&place.path("mine")));
+    place.is_clean();
+}
+
+#[test]
+fn wrong_usage_is_2_and_starts_nothing() {
+    let place = Place::new();
+    let marker = place.path("started");
+    let touch = ["touch".to_owned(), marker.display().to_string()];
+    let cases: [&[&str]; 8] = [
+        &[],
+        &["frobnicate"],
+        &["run"],
+        &["run", "--"],
+        &["run", "--host", "both", "--", &touch[0], &touch[1]],
+        &["run", "--listen", "everywhere", "--", &touch[0], &touch[1]],
+        &["attribute"],
+        &["attribute", "x.otf2", "--policy", "fair"],
+    ];
+    for case in cases {
+        let done = run(&mut place.ampere(case));
+        assert_eq!(done.code, 2, "{case:?}: {done:#?}");
+        assert!(done.stdout.is_empty(), "usage goes to standard error: {done:#?}");
+        assert!(done.stderr.contains("Usage: ") || done.stderr.contains("--help"), "{case:?}: {done:#?}");
+        assert!(!marker.exists(), "{case:?}");
+    }
+    place.is_clean();
+}
+
+#[test]
+fn a_mistake_in_the_configuration_ends_it_before_the_command() {
+    let place = Place::new();
+    let marker = place.path("started");
+    place.write("key.toml", "[attribution]\npolcy = \"busy_only\"\n");
+    place.write("value.toml", "[attribution]\npolicy = \"fair\"\n");
+    place.write("syntax.toml", "[attribution\n");
+    place.write("regex.toml", "[[device]]\nname = \"x\"\nmetric = \"(\"\n");
+    std::fs::create_dir(place.path("directory.toml")).expect("a directory");
+    let cases: [(&str, &[&str]); 6] = [
+        ("key.toml", &["key.toml:2", "unknown key \"polcy\"", "did you mean \"policy\"?"]),
+        ("value.toml", &["value.toml", "\"fair\"", "time_sliced"]),
+        ("syntax.toml", &["syntax.toml:1"]),
+        ("regex.toml", &["regex.toml", "device \"x\"", "metric"]),
+        ("directory.toml", &["directory.toml", "directory"]),
+        ("absent.toml", &["absent.toml", "No such file"]),
+    ];
+    for (file, words) in cases {
+        let mut commands = [
+            place.ampere(["run", "-o", "out", "--config", file, "--", "touch"]),
+            place.ampere(["run", "-o", "out", "--", "touch"]),
+        ];
+        commands[1].env("AMPERE_CONFIG", file);
+        for command in &mut commands {
+            let done = run(command.arg(&marker));
+            assert_eq!(done.code, 1, "{file}: {done:#?}");
+            done.said_once(words);
+            assert!(!marker.exists() && !place.path("out").exists(), "{file}");
+        }
+    }
+    let done = run(place.ampere_run("out", ["touch"]).arg(&marker).env("AMPERE_POLICY", "fair"));
+    assert_eq!(done.code, 1);
+    done.said_once(&["AMPERE_POLICY", "\"fair\"", "busy_only"]);
+    assert!(!marker.exists());
+    place.is_clean();
+}
+
+#[test]
+fn with_the_plugin_alone_a_mistake_costs_the_figures_and_not_the_job() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    place.write("key.toml", "[sampler]\nperiode = \"1ms\"\n");
+    let cases: [(&str, &str, &[&str]); 4] = [
+        ("AMPERE_CONFIG", "key.toml", &["key.toml:2", "periode", "did you mean \"period\"?"]),
+        ("AMPERE_CONFIG", "absent.toml", &["absent.toml", "No such file"]),
+        ("AMPERE_POLICY", "fair", &["AMPERE_POLICY", "\"fair\""]),
+        ("AMPERE_LISTEN", "everywhere", &["AMPERE_LISTEN", "\"everywhere\"", "127.0.0.1:9977"]),
+    ];
+    for (variable, value, words) in cases {
+        let done = run(place.bare("out", &program).env(variable, value));
+        done.as_without(&plain);
+        done.said_once(words);
+        done.said_once(&["energy is not measured"]);
+        assert!(!place.path("out").exists(), "{variable}={value} left an output directory");
+        place.is_clean();
+    }
+}
+
+#[test]
+fn an_empty_variable_is_none() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    for variable in
+        ["AMPERE_OUTPUT", "AMPERE_CONFIG", "AMPERE_LISTEN", "AMPERE_COLLECTOR", "AMPERE_HOST_PLUGIN"]
+    {
+        if variable != "AMPERE_LISTEN" {
+            // Empty, this one means the default port, which others may look at just now.
+            let mut measured = place.ampere(["run", "--"]);
+            let done = run(measured.arg(&program).env(variable, ""));
+            done.as_without(&plain);
+            done.said_nothing();
+        }
+        let done = run(place.bare("", &program).env("AMPERE_OUTPUT", "").env(variable, ""));
+        done.as_without(&plain);
+        done.said_nothing();
+    }
+    let made = std::fs::read_dir(place.path("")).expect("a directory").flatten();
+    let made = made.filter(|entry| entry.file_name().to_string_lossy().starts_with("ampere-")).count();
+    assert_eq!(made, 9, "each run has its own default directory");
+    place.is_clean();
+}
+
+#[test]
+fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    place.write("file", "a file");
+    std::fs::create_dir(place.path("full")).expect("a directory");
+    place.write("full/traces.otf2", "an older trace");
+    std::fs::create_dir(place.path("summed")).expect("a directory");
+    place.write("summed/summary.json", "{}");
+    let cases: [(&str, &[&str]); 5] = [
+        ("file", &["file", "-o"]),
+        ("file/below", &["file/below", "Not a directory", "-o"]),
+        ("/proc/x", &["/proc/x", "-o"]),
+        ("full", &["full holds the results of another run", "-o"]),
+        ("summed", &["summed holds the results of another run", "-o"]),
+    ];
+    for (output, words) in cases {
+        let done = run(&mut place.ampere_run(output, [&program]));
+        done.as_without(&plain);
+        done.said_once(words);
+        done.said_once(&["runs without being measured"]);
+        place.is_clean();
+        let done = run(place.bare(output, &program).env("AMPERE_OUTPUT", output));
+        done.as_without(&plain);
+        done.said_once(words);
+        done.said_once(&["energy is not measured"]);
+        place.is_clean();
+    }
+    assert_eq!(files_below(&place.path("full")), [place.path("full/traces.otf2")]);
+    assert_eq!(
+        std::fs::read_to_string(place.path("full/traces.otf2")).expect("it is there"),
+        "an older trace"
+    );
+    assert_eq!(std::fs::read_to_string(place.path("file")).expect("it is there"), "a file");
+}
+
+/// The stand-in for AMD's library.
+fn stand_in() -> PathBuf {
+    built().join("librocm_smi64.so")
+}
+
+#[test]
+fn without_a_counter_times_and_calls_are_still_there() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let cases: [(&str, &str, &[(&str, &str)]); 4] = [
+        ("absent", "rocm_smi: no AMD GPU", &[("AMPERE_COUNTERS", "rocm_smi")]),
+        ("none", "", &[("AMPERE_COUNTERS", "none")]),
+        (
+            "unknown",
+            "\\\"foo\\\" is not known; there are rocm_smi and estimate",
+            &[("AMPERE_COUNTERS", "foo")],
+        ),
+        (
+            "no-library",
+            "/nonexistent.so",
+            &[("AMPERE_COUNTERS", "rocm_smi"), ("AMPERE_ROCM_SMI_LIBRARY", "/nonexistent.so")],
+        ),
+    ];
+    for (output, note, variables) in cases {
+        if output == "absent" && std::path::Path::new("/sys/class/kfd/kfd/topology/nodes").exists() {
+            println!("skipped: {output}: this machine has an AMD GPU");
+            continue;
+        }
+        let done = run(place.ampere_run(output, [&program]).envs(variables.iter().copied()));
+        done.as_without(&plain);
+        done.said_nothing(); // in the notes of the summary, once
+        let summary = place.summary(output);
+        assert_eq!(summary["run"]["energy"], "none", "{output}");
+        assert_eq!(summary["run"]["complete"], true, "{output}: {}", summary["run"]);
+        assert!(summary["quality"]["events"].as_u64() >= Some(8), "{output}");
+        assert!(summary["run"]["notes"].to_string().contains(note), "{output}: {}", summary["run"]["notes"]);
+        assert!(place.path(output).join("traces.otf2").exists());
+    }
+    place.is_clean();
+}
+
+#[test]
+fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
+    let place = Place::new();
+    if !stand_in().is_file() {
+        println!("skipped: {} is not built", stand_in().display());
+        return;
+    }
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    // RSMI_STATUS_PERMISSION is 4: of the library's beginning, of one device, of all devices.
+    for (output, script, energy) in [
+        ("init", "init=4", "estimated"),
+        ("all", "watts=100,200;error=0:4,1:4", "estimated"),
+        ("one", "watts=100,200;error=1:4", "simulated"),
+        ("lost", "watts=100,200;gone=1@0.02", "simulated"),
+    ] {
+        let mut command = place.ampere_run(output, [&program]);
+        let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("FAKE_ROCM_SMI", script));
+        done.as_without(&plain);
+        done.said_nothing();
+        let summary = place.summary(output);
+        let run = &summary["run"];
+        assert_eq!(run["energy"], energy, "{script}: {run:#}");
+        let notes = run["notes"].to_string();
+        if output == "lost" {
+            assert!(notes.contains("readings of a counter failed"), "{script}: {notes}");
+        } else {
+            assert!(notes.contains("PERMISSION") || notes.contains("ermission"), "{script}: {notes}");
+        }
+    }
+    place.is_clean();
+}
+
+#[test]
+fn nobody_who_reads_standard_error_is_no_reason_to_end() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let ampere = built().join("ampere");
+    // Standard error is a pipe whose reader has gone, a full device, closed.
+    for redirection in ["2> >(exec true)", "2>/dev/full", "2>&-"] {
+        let script = format!(
+            "sleep 0.05; rm -rf out; {} run -o out -- {} {redirection}",
+            ampere.display(),
+            program.display()
+        );
+        let done = run(place.command("bash").args(["-c", &script]));
+        done.as_without(&plain);
+        assert_eq!(place.summary("out")["run"]["complete"], true, "{redirection}");
+    }
+    place.is_clean();
+}

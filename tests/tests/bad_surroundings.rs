@@ -1,0 +1,295 @@
+//! What the machine may lack: the collector, shared memory, a port.
+
+mod common_bad;
+
+use common_bad::{Place, files_below, have, host, is_root, plugin, run, start, until};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn without_a_collector_the_job_goes_on() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let text = place.write("text", "not a program");
+    let dies = place.script("dies", "#!/bin/sh\nkill -9 $$\n");
+    let cases: [(&Path, &[&str]); 5] = [
+        (Path::new("/nonexistent"), &["cannot start /nonexistent", "No such file"]),
+        (&text, &["cannot start", "ermission denied"]),
+        (Path::new("/bin/false"), &["/bin/false did not start", "exit status: 1"]),
+        (Path::new("/bin/true"), &["/bin/true did not start", "exit status: 0"]),
+        (&dies, &["did not start", "signal: 9"]),
+    ];
+    for (collector, words) in cases {
+        let done = run(place.bare("out", &program).env("AMPERE_COLLECTOR", collector));
+        done.as_without(&plain);
+        done.said_once(words);
+        done.said_once(&["energy is not measured"]);
+        assert!(done.took < Duration::from_secs(8), "{collector:?} was waited for: {:?}", done.took);
+        place.is_clean();
+    }
+    assert!(!place.path("out").exists());
+}
+
+#[test]
+fn the_plugin_alone_says_where_it_has_looked_for_the_collector() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let alone = place.path("alone.so");
+    std::fs::copy(plugin(), &alone).expect("a copy");
+    let done = run(place.bare("out", &program).env("AMPERE_HOST_PLUGIN", &alone));
+    done.as_without(&plain);
+    let here = alone.parent().and_then(Path::to_str).expect("UTF-8");
+    done.said_once(&["no ampere-collector in", here, "AMPERE_COLLECTOR", "energy is not measured"]);
+    place.is_clean();
+
+    // And the host alone, without the plugin; and with something that is none.
+    let lonely = place.path("libampere_host.so");
+    std::fs::copy(host(), &lonely).expect("a copy");
+    let done = run(place.command(&program).env("LD_PRELOAD", &lonely));
+    done.as_without(&plain);
+    done.said_once(&["libscorep_substrate_ampere.so", "AMPERE_HOST_PLUGIN"]);
+    let done = run(place.bare("out", &program).env("AMPERE_HOST_PLUGIN", "/nonexistent.so"));
+    done.as_without(&plain);
+    done.said_once(&["/nonexistent.so", "AMPERE_HOST_PLUGIN"]);
+    place.is_clean();
+}
+
+#[test]
+fn a_collector_that_hangs_is_not_waited_for_long() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let hangs = place.script("hangs", "#!/bin/sh\nexec sleep 300\n");
+    let mut command = place.bare("out", &program);
+    let done = run(command.env("AMPERE_COLLECTOR", &hangs).env("AMPERE_START_TIMEOUT", "1"));
+    done.as_without(&plain);
+    done.said_once(&["hangs did not start", "not ready after 1 s", "energy is not measured"]);
+    assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
+    place.is_clean();
+}
+
+#[test]
+fn of_many_ranks_one_waits_for_a_collector_that_hangs() {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = place.mpi_program();
+    let hangs = place.script("hangs", "#!/bin/sh\necho x >> starts\nexec sleep 300\n");
+    let mut command = place.bare("out", Path::new("mpirun.openmpi"));
+    command.args(["--oversubscribe", "-n", "4"]).arg(&program);
+    let done = run(command.env("AMPERE_COLLECTOR", &hangs).env("AMPERE_START_TIMEOUT", "1"));
+    assert_eq!((done.code, done.stdout.as_str()), (5, "sum 6\n"), "{done:#?}");
+    done.said_once(&["not ready after 1 s"]);
+    let starts = std::fs::read_to_string(place.path("starts")).expect("it was started");
+    assert_eq!(starts.lines().count(), 1, "every rank has tried");
+    place.nobody_left();
+}
+
+#[test]
+fn a_collector_that_is_killed_does_not_hold_the_job() {
+    let place = Place::new();
+    let source = r#"
+        #include <stdio.h>
+        #include <unistd.h>
+        __attribute__((noinline)) void step(void) { usleep(1000); }
+        int main(void) { while (access("go", F_OK)) step(); puts("hello"); return 7; }
+    "#;
+    let program = place.compile("cc", "waits", source, &["-finstrument-functions"]);
+    for bare in [true, false] {
+        let _ = std::fs::remove_file(place.path("go"));
+        let output = if bare { "bare" } else { "run" };
+        let running = start(&mut if bare {
+            place.bare(output, &program)
+        } else {
+            place.ampere_run(output, [&program])
+        });
+        let there = place.path(output).join("collector.json");
+        until("the collector runs", || there.exists() && !place.collectors().is_empty());
+        std::thread::sleep(Duration::from_millis(200));
+        for pid in place.collectors() {
+            let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+        }
+        place.write("go", "");
+        let done = running.wait();
+        assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
+        done.said_once(&["ended before its time", "what is left is in"]);
+        // What was published is still there, for who wants to recover it.
+        assert!(files_below(&place.path("shm")).iter().any(|f| f.extension().is_some_and(|e| e == "ring")));
+        place.nobody_left();
+    }
+}
+
+#[test]
+fn without_shared_memory_the_job_goes_on() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let user = rustix::process::geteuid().as_raw();
+    let own = format!("ampere-{user}");
+
+    let absent = place.path("absent");
+    let file = place.write("file", "a file");
+    let open = place.path("open");
+    std::fs::create_dir_all(open.join(&own)).expect("a directory");
+    std::fs::set_permissions(open.join(&own), std::fs::Permissions::from_mode(0o777)).expect("chmod");
+    let linked = place.path("linked");
+    std::fs::create_dir_all(&linked).expect("a directory");
+    std::os::unix::fs::symlink(place.path("shm"), linked.join(&own)).expect("a link");
+    let mut cases: Vec<(PathBuf, Vec<&str>)> = vec![
+        (absent, vec!["cannot create", "absent", "No such file"]),
+        (file, vec!["cannot create", "file", "Not a directory"]),
+        (open, vec!["is open to others", "AMPERE_SHM"]),
+        (linked, vec!["is not a directory", "AMPERE_SHM"]),
+    ];
+    if is_root() {
+        let foreign = place.path("foreign");
+        std::fs::create_dir_all(foreign.join(&own)).expect("a directory");
+        std::fs::set_permissions(foreign.join(&own), std::fs::Permissions::from_mode(0o700)).expect("chmod");
+        std::os::unix::fs::chown(foreign.join(&own), Some(65534), Some(65534)).expect("chown");
+        cases.push((foreign, vec!["belongs to somebody else", "AMPERE_SHM"]));
+    } else {
+        println!("skipped: a directory of somebody else's takes root to make");
+    }
+    for (shm, words) in cases {
+        let done = run(place.ampere_run("out", [&program]).env("AMPERE_SHM", &shm));
+        done.as_without(&plain);
+        done.said_once(&words);
+        done.said_once(&["runs without being measured"]);
+        assert_eq!(
+            done.stderr.matches("os error").count() % 2,
+            done.stderr.matches("os error").count(),
+            "said twice: {done:#?}"
+        );
+        let done = run(place.bare("out", &program).env("AMPERE_SHM", &shm));
+        done.as_without(&plain);
+        done.said_once(&words);
+        done.said_once(&["energy is not measured"]);
+    }
+    assert!(!place.path("out").exists());
+    place.is_clean();
+}
+
+/// A tmpfs of a few kilobytes, unmounted at the end.
+struct Tiny {
+    at: PathBuf,
+}
+
+impl Tiny {
+    fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
+        if !is_root() {
+            println!("skipped: a full shared memory takes root to make");
+            return None;
+        }
+        std::fs::create_dir(&at).expect("a directory");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("mode=0755,size={size}"), "tmpfs"])
+            .arg(&at)
+            .output();
+        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
+            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
+            return None;
+        }
+        Some(Tiny { at })
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+#[test]
+fn a_shared_memory_without_room_costs_the_figures_and_not_the_job() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("full"), "64k") else { return };
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let filled = std::fs::write(tiny.at.join("filler"), vec![1; 1 << 20]);
+    assert!(filled.is_err(), "it is full");
+    let done = run(place.ampere_run("out", [&program]).env("AMPERE_SHM", &tiny.at));
+    done.as_without(&plain);
+    done.said_once(&["no room for", "free some of that file system", "runs without being measured"]);
+    let done = run(place.bare("out", &program).env("AMPERE_SHM", &tiny.at));
+    done.as_without(&plain);
+    done.said_once(&["no room for", "free some of that file system", "energy is not measured"]);
+    assert!(!place.path("out").exists());
+    assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
+}
+
+#[test]
+fn a_shared_memory_with_little_room_is_shared_by_all() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let Some(tiny) = Tiny::mount(place.path("tiny"), "512k") else { return };
+    let done = run(place.ampere_run("out", [&program]).env("AMPERE_SHM", &tiny.at));
+    done.as_without(&plain);
+    done.said_once(&["has room for a ring of", "records only"]);
+    let summary = place.summary("out");
+    assert!(summary["devices"][0]["samples"].as_u64() > Some(1), "the samples found room: {summary:#}");
+    assert_eq!(summary["run"]["complete"], true);
+    assert!(files_below(&tiny.at).is_empty());
+
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let program = place.mpi_program();
+    let words = place.mpi(&program);
+    let done = run(place.ampere_run("ranks", &words).env("AMPERE_SHM", &tiny.at));
+    assert_eq!((done.code, done.stdout.as_str()), (5, "sum 1\n"), "{done:#?}");
+    done.said_once(&["has room for a ring of"]);
+    let summary = place.summary("ranks");
+    assert_eq!(summary["run"]["ranks"], 2, "{}", summary["run"]);
+    assert!(summary["devices"][0]["samples"].as_u64() > Some(1));
+}
+
+#[test]
+fn a_rank_that_finds_no_room_says_goodbye_all_the_same() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("tiny"), "80k") else { return };
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    // Room for the session and the log, not for a ring, whose smallest has 64 KiB and a header.
+    std::fs::write(tiny.at.join("filler"), vec![1; 40 << 10]).expect("room");
+    let mut command = place.bare("out", &program);
+    let done = run(command.env("AMPERE_SHM", &tiny.at));
+    done.as_without(&plain);
+    done.said_once(&["no room for", "energy is no longer measured"]);
+    assert!(!done.stderr.contains("energy summary in"), "{done:#?}");
+    place.nobody_left();
+    let summary = place.summary("out");
+    assert!(!summary["run"]["notes"].to_string().contains("without finishing"), "{}", summary["run"]);
+    assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
+}
+
+#[test]
+fn a_port_in_use_is_replaced_by_the_next_one() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let done = run(place.ampere_run("out", [&program]).env("AMPERE_LISTEN", format!("127.0.0.1:{port}")));
+    done.as_without(&plain);
+    done.said_nothing();
+    let notes = place.summary("out")["run"]["notes"].to_string();
+    assert!(notes.contains(&format!("port {port} is in use; metrics are on port ")), "{notes}");
+    let address =
+        done.stderr.lines().find_map(|l| l.strip_prefix("ampere: live metrics at http://127.0.0.1:"));
+    let address = address.expect("an address").split('/').next().and_then(|port| port.parse::<u16>().ok());
+    assert!(address > Some(port), "{done:#?}");
+
+    // An address that is not this machine's is no port in use.
+    let done = run(place.ampere_run("other", [&program]).env("AMPERE_LISTEN", "192.0.2.1:9977"));
+    done.as_without(&plain);
+    done.said_once(&["cannot listen on 192.0.2.1:9977", "--listen", "runs without being measured"]);
+    assert!(!place.path("other").exists());
+    place.is_clean();
+}

@@ -1,0 +1,204 @@
+//! Traces for `ampere attribute` that are cut short, incomplete, or none.
+
+mod common_bad;
+
+use common_bad::{Done, Place, run};
+use std::path::{Path, PathBuf};
+
+/// Score-P's own trace of a real run on four GPUs, where there is one.
+fn recorded() -> Option<PathBuf> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let candidates = [repository.join("../shared/traces"), PathBuf::from("/work/shared/traces")];
+    let found =
+        candidates.iter().map(|d| d.join("mi300a-two-kernels")).find(|d| d.join("traces.otf2").is_file());
+    if found.is_none() {
+        println!("skipped: no shared/traces/mi300a-two-kernels beside the repository");
+    }
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a trace").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).expect("a copy");
+        }
+    }
+}
+
+fn cut(file: &Path, keep: f64) {
+    let file = std::fs::OpenOptions::new().write(true).open(file).expect("a file");
+    let length = file.metadata().expect("a length").len();
+    file.set_len((length as f64 * keep) as u64).expect("cut");
+}
+
+/// A small trace of our own, in `own`, to be copied and damaged.
+fn own_trace(place: &Place) -> PathBuf {
+    let program = place.instrumented();
+    let done = run(&mut place.ampere_run("own", [&program]));
+    assert_eq!(done.code, 7, "{done:#?}");
+    place.path("own")
+}
+
+fn attribute(place: &Place, trace: &str, more: &[&str]) -> Done {
+    run(place.ampere(["attribute", "--json", trace]).args(more))
+}
+
+/// Refused in one line, and nothing is printed.
+#[track_caller]
+fn refused(done: &Done, words: &[&str]) {
+    assert_eq!(done.code, 1, "{done:#?}");
+    assert!(done.stdout.is_empty(), "{done:#?}");
+    done.said_once(words);
+}
+
+/// Attributed with one line about what is missing; the JSON says so too.
+#[track_caller]
+fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
+    assert_eq!(done.code, 0, "{done:#?}");
+    done.said_once(words);
+    let summary: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(summary["run"]["complete"], false);
+    assert_eq!(summary["run"]["notes"].as_array().map(Vec::len), Some(1), "{}", summary["run"]);
+    summary
+}
+
+fn joules(summary: &serde_json::Value) -> f64 {
+    let devices = summary["devices"].as_array().expect("devices");
+    devices.iter().filter_map(|device| device["total_joules"].as_f64()).sum()
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_it_is() {
+    let place = Place::new();
+    place.write("empty.otf2", "");
+    place.write("text.otf2", "This is no trace, it is a letter.\n");
+    place.write("text", "This is no trace, it is a letter.\n");
+    place.write("binary.otf2", &"\u{1}\u{0}OTF2".repeat(1000));
+    std::fs::create_dir(place.path("directory")).expect("a directory");
+    let cases: [(&str, &[&str]); 7] = [
+        ("absent.otf2", &["absent.otf2", "no such file"]),
+        ("absent/traces.otf2", &["absent/traces.otf2", "no such file"]),
+        ("empty.otf2", &["empty.otf2", "not an OTF2 anchor file", "empty"]),
+        ("text.otf2", &["text.otf2", "not an OTF2 anchor file"]),
+        ("text", &["text", "not an OTF2 anchor file"]),
+        ("binary.otf2", &["binary.otf2", "not an OTF2 anchor file"]),
+        ("directory", &["directory", "it is a directory; name the file in it"]),
+    ];
+    for (trace, words) in cases {
+        refused(&attribute(&place, trace, &["-o", "out"]), words);
+        assert!(!place.path("out").exists());
+    }
+}
+
+#[test]
+fn definitions_that_are_damaged_are_named() {
+    let place = Place::new();
+    let own = own_trace(&place);
+    copy(&own, &place.path("cut"));
+    cut(&place.path("cut/traces.def"), 0.5);
+    refused(&attribute(&place, "cut/traces.otf2", &[]), &["cut/traces.def", "cut short or damaged"]);
+    copy(&own, &place.path("gone"));
+    std::fs::remove_file(place.path("gone/traces.def")).expect("it was there");
+    refused(&attribute(&place, "gone/traces.otf2", &[]), &["gone/traces.def", "missing"]);
+    copy(&own, &place.path("anchor"));
+    cut(&place.path("anchor/traces.otf2"), 0.5);
+    refused(&attribute(&place, "anchor/traces.otf2", &[]), &["anchor/traces.otf2"]);
+}
+
+#[test]
+fn events_that_are_cut_short_are_attributed_up_to_there() {
+    let place = Place::new();
+    let own = own_trace(&place);
+    let whole = attribute(&place, "own/traces.otf2", &[]);
+    assert_eq!(whole.code, 0, "{whole:#?}");
+    let whole: serde_json::Value = serde_json::from_str(&whole.stdout).expect("JSON");
+
+    copy(&own, &place.path("cut"));
+    cut(&place.path("cut/traces/0.evt"), 0.6);
+    let done = attribute(&place, "cut/traces.otf2", &[]);
+    let summary = with_a_warning(&done, &["location 0", "up to where its events end", "cut/traces/0.evt"]);
+    assert!((joules(&summary) - joules(&whole)).abs() < 1e-9, "the samples are all there");
+    assert!(summary["quality"]["events"].as_u64() < whole["quality"]["events"].as_u64());
+    assert!(summary["quality"]["events"].as_u64() > Some(0));
+
+    copy(&own, &place.path("gone"));
+    std::fs::remove_file(place.path("gone/traces/0.evt")).expect("it was there");
+    let done = attribute(&place, "gone/traces.otf2", &[]);
+    let summary = with_a_warning(&done, &["location 0 (Process/Master thread)", "no event file", "left out"]);
+    let device = &summary["devices"][0];
+    assert_eq!(device["views"][0]["attributed_joules"], 0.0);
+    assert!((joules(&summary) - joules(&whole)).abs() < 1e-9);
+}
+
+#[test]
+fn without_the_samples_the_missing_file_is_named() {
+    let place = Place::new();
+    let own = own_trace(&place);
+    copy(&own, &place.path("gone"));
+    let samples = std::fs::read_dir(place.path("gone/traces")).expect("a trace").flatten();
+    let samples = samples.map(|e| e.path()).filter(|path| path.extension().is_some_and(|e| e == "evt"));
+    let samples = samples.filter(|path| !path.ends_with("0.evt")).collect::<Vec<_>>();
+    assert_eq!(samples.len(), 1, "{samples:?}");
+    std::fs::remove_file(&samples[0]).expect("it was there");
+    let number = samples[0].file_stem().and_then(|s| s.to_str()).expect("a number");
+    let done = attribute(&place, "gone/traces.otf2", &["-o", "out"]);
+    refused(&done, &["no samples of an energy metric", number, "no event file"]);
+    assert!(!place.path("out").exists());
+}
+
+#[test]
+fn a_trace_without_energy_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let done = run(place.ampere_run("none", [&program]).env("AMPERE_COUNTERS", "none"));
+    assert_eq!(done.code, 7, "{done:#?}");
+    refused(&attribute(&place, "none/traces.otf2", &[]), &["no energy metric", "ampere run"]);
+
+    own_trace(&place);
+    place.write("other.toml", "[[device]]\nname = \"x\"\nmetric = 'rocm.*'\n");
+    let done = attribute(&place, "own/traces.otf2", &["--config", "other.toml"]);
+    refused(&done, &["[[device]]", "matches", "it has estimate:::energy"]);
+    let done = attribute(&place, "own/traces.otf2", &["--config", "absent.toml"]);
+    refused(&done, &["absent.toml", "No such file"]);
+    place.write("file", "a file");
+    let done = attribute(&place, "own/traces.otf2", &["-o", "file/below"]);
+    refused(&done, &["cannot create file/below", "Not a directory"]);
+}
+
+#[test]
+fn of_a_recorded_trace_the_rest_is_attributed() {
+    let Some(recorded) = recorded() else { return };
+    let place = Place::new();
+    copy(&recorded, &place.path("whole"));
+    let whole = attribute(&place, "whole/traces.otf2", &[]);
+    assert_eq!(whole.code, 0, "{whole:#?}");
+    whole.said_nothing();
+    let whole: serde_json::Value = serde_json::from_str(&whole.stdout).expect("JSON");
+    assert!(joules(&whole) > 0.0);
+
+    // The largest file but one: the largest has the samples.
+    let mut files: Vec<(u64, PathBuf)> = std::fs::read_dir(place.path("whole/traces"))
+        .expect("a trace")
+        .flatten()
+        .map(|e| (e.metadata().expect("metadata").len(), e.path()))
+        .filter(|(_, path)| path.extension().is_some_and(|e| e == "evt"))
+        .collect();
+    files.sort();
+    let (_, small) = files.iter().find(|(bytes, _)| *bytes > 200).expect("a file with events");
+    let name = small.file_name().expect("a name").to_owned();
+    let number = small.file_stem().and_then(|s| s.to_str()).expect("a number").to_owned();
+
+    copy(&recorded, &place.path("cut"));
+    cut(&place.path("cut/traces").join(&name), 0.5);
+    let done = attribute(&place, "cut/traces.otf2", &[]);
+    with_a_warning(&done, &[&format!("location {number}"), "up to where its events end"]);
+
+    copy(&recorded, &place.path("gone"));
+    std::fs::remove_file(place.path("gone/traces").join(&name)).expect("it was there");
+    let done = attribute(&place, "gone/traces.otf2", &[]);
+    with_a_warning(&done, &[&format!("location {number}"), "no event file"]);
+}

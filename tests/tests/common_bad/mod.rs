@@ -1,0 +1,380 @@
+//! A place of its own for one test: directories, programs, commands with a clean environment, and a look at what was
+//! left behind.
+#![allow(dead_code)]
+
+pub mod scorep;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// No command of these tests takes a tenth of this on an idle machine.
+const COMMAND_LIMIT: Duration = Duration::from_secs(40);
+/// How long processes that nobody waits for may take to end.
+const LEFT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Where the built programs are: `target/release`, or the profile of this test where there is no release build.
+pub fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("this test has a path");
+        let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+        let release = profile.parent().expect("target").join("release");
+        let found = [release, profile.to_owned()].into_iter().find(|d| d.join("ampere").is_file());
+        found.unwrap_or_else(|| panic!("no ampere in {}: cargo build --release first", profile.display()))
+    })
+}
+
+pub fn plugin() -> PathBuf {
+    built().join("libscorep_substrate_ampere.so")
+}
+
+pub fn host() -> PathBuf {
+    built().join("libampere_host.so")
+}
+
+/// Whether these commands exist. Says so if not: the test is then skipped.
+pub fn have(commands: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let missing =
+        commands.iter().find(|command| !std::env::split_paths(&path).any(|d| d.join(command).is_file()));
+    if let Some(command) = missing {
+        println!("skipped: no {command} here");
+    }
+    missing.is_none()
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+pub struct Place {
+    dir: TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Done {
+    /// As a shell says it: 128 + n for signal n.
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+    pub took: Duration,
+}
+
+impl Done {
+    /// Lines of ampere's on standard error, but for the two that every measured run has.
+    pub fn said(&self) -> Vec<&str> {
+        let usual = |line: &str| {
+            line.starts_with("ampere: live metrics at ")
+                || line.starts_with("ampere: energy summary in ")
+                || (line.starts_with("ampere: ") && line.contains(" on ") && line.contains(" rank"))
+        };
+        self.stderr.lines().filter(|line| line.starts_with("ampere") && !usual(line)).collect()
+    }
+
+    /// Exactly one line, with these words in it.
+    #[track_caller]
+    pub fn said_once(&self, words: &[&str]) {
+        let said = self.said();
+        assert_eq!(said.len(), 1, "one line expected: {self:#?}");
+        for word in words {
+            assert!(said[0].contains(word), "{word:?} is not in {:?}", said[0]);
+        }
+        self.no_panic();
+    }
+
+    #[track_caller]
+    pub fn said_nothing(&self) {
+        assert!(self.said().is_empty(), "{self:#?}");
+        self.no_panic();
+    }
+
+    #[track_caller]
+    pub fn no_panic(&self) {
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+    }
+
+    /// The application did the same as without ampere.
+    #[track_caller]
+    pub fn as_without(&self, plain: &Done) {
+        assert_eq!((self.code, &self.stdout), (plain.code, &plain.stdout), "{self:#?}");
+    }
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let dir = tempfile::Builder::new().prefix("ampere-bad-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("shm")).expect("a directory");
+        Place { dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.write(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        path
+    }
+
+    /// A program in this place, with nothing of the environment that ampere, Score-P or a launcher would look at.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            let ours =
+                ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "FLUX_", "PALS_", "MPI_", "FAKE_"];
+            if ours.iter().any(|prefix| text.starts_with(prefix)) || text == "LD_PRELOAD" {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .current_dir(self.dir.path())
+            .env("AMPERE_SHM", self.path("shm"))
+            .env("AMPERE_LISTEN", "127.0.0.1:0")
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    pub fn ampere<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.command(built().join("ampere"));
+        command.args(arguments);
+        command
+    }
+
+    /// `ampere run -o <output> -- <command>`.
+    pub fn ampere_run<A: AsRef<OsStr>>(
+        &self,
+        output: &str,
+        measured: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = self.ampere(["run", "-o", output, "--"]);
+        command.args(measured);
+        command
+    }
+
+    /// Without `ampere run`: the embedded host preloaded, and the rest is the plugin's.
+    pub fn bare(&self, output: &str, program: &Path) -> Command {
+        let mut command = self.command(program);
+        command.env("LD_PRELOAD", host()).env("AMPERE_OUTPUT", self.path(output));
+        command
+    }
+
+    /// Compiles C. The name says what it is; the options make it instrumented or not.
+    pub fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
+        let file = self.write(&format!("{name}.c"), source);
+        let program = self.path(name);
+        let done = Command::new(compiler).arg("-O1").arg(file).args(options).arg("-o").arg(&program).output();
+        let done = done.expect("a C compiler");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    }
+
+    /// A program that works a moment, prints and returns 7; instrumented.
+    pub fn instrumented(&self) -> PathBuf {
+        self.compile("cc", "instrumented", WORK, &["-finstrument-functions"])
+    }
+
+    /// Two ranks of a program that prints from rank 0 and returns 5, or 0 with an argument: mpirun ends the other ranks as
+    /// soon as one has returned something else.
+    pub fn mpi(&self, program: &Path) -> Vec<OsString> {
+        let mut words: Vec<OsString> =
+            ["mpirun.openmpi", "--oversubscribe", "-n", "2"].map(OsString::from).into();
+        words.push(program.into());
+        words
+    }
+
+    pub fn mpi_program(&self) -> PathBuf {
+        self.compile("mpicc.openmpi", "mpi", MPI, &[])
+    }
+
+    /// The summary that a run left.
+    #[track_caller]
+    pub fn summary(&self, output: &str) -> serde_json::Value {
+        let path = self.path(output).join("summary.json");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Nothing of ours runs any more, and nothing is left in shared memory.
+    #[track_caller]
+    pub fn is_clean(&self) {
+        self.nobody_left();
+        let left = files_below(&self.path("shm"));
+        assert!(left.is_empty(), "left in shared memory: {left:?}");
+    }
+
+    #[track_caller]
+    pub fn nobody_left(&self) {
+        let begun = Instant::now();
+        while !self.processes().is_empty() {
+            assert!(begun.elapsed() < LEFT_LIMIT, "still running: {:?}", self.processes());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Processes of this place, found by their environment.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let mark = self.dir.path().as_os_str().as_encoded_bytes().to_vec();
+        let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+        entries
+            .filter_map(|entry| {
+                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+                let environment = std::fs::read(entry.path().join("environ")).ok()?;
+                let is_ours =
+                    pid != std::process::id() && environment.windows(mark.len()).any(|window| window == mark);
+                let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+                is_ours.then(|| (pid, command.replace('\0', " ")))
+            })
+            .collect()
+    }
+
+    /// The collectors of this place.
+    pub fn collectors(&self) -> Vec<u32> {
+        let is_collector = |(pid, command): (u32, String)| {
+            (command.contains("ampere-collector") && !command.contains("--detach")).then_some(pid)
+        };
+        self.processes().into_iter().filter_map(is_collector).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // After a failed test. By pid, and only what has this place in its environment.
+        for (pid, _) in self.processes() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    entries
+        .flatten()
+        .flat_map(|entry| {
+            let path = entry.path();
+            if path.is_dir() && !path.is_symlink() { files_below(&path) } else { vec![path] }
+        })
+        .collect()
+}
+
+/// A command that runs, in a process group of its own.
+pub struct Running {
+    child: Child,
+    readers: Vec<std::thread::JoinHandle<String>>,
+    begun: Instant,
+}
+
+pub fn start(command: &mut Command) -> Running {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let pipes: [Box<dyn Read + Send>; 2] =
+        [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+    let readers = pipes.map(|mut pipe| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    });
+    Running { child, readers: readers.into(), begun: Instant::now() }
+}
+
+impl Running {
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("a signal");
+    }
+
+    /// As a terminal does it.
+    pub fn signal_group(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process_group(self.pid(), signal).expect("a signal");
+    }
+
+    #[track_caller]
+    pub fn wait(mut self) -> Done {
+        let status: ExitStatus = loop {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                break status;
+            }
+            if self.begun.elapsed() > COMMAND_LIMIT {
+                let _ = rustix::process::kill_process_group(self.pid(), rustix::process::Signal::KILL);
+                let _ = self.child.wait();
+                panic!("a command did not end within {COMMAND_LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let took = self.begun.elapsed();
+        use std::os::unix::process::ExitStatusExt;
+        let code = status.code().or_else(|| status.signal().map(|n| 128 + n)).unwrap_or(-1);
+        let mut texts = self.readers.drain(..).map(|reader| reader.join().expect("a reader"));
+        let (stdout, stderr) = (texts.next().expect("stdout"), texts.next().expect("stderr"));
+        Done { code, stdout, stderr, took }
+    }
+}
+
+#[track_caller]
+pub fn run(command: &mut Command) -> Done {
+    start(command).wait()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < COMMAND_LIMIT, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Not instrumented, no MPI.
+pub const PLAIN: &str = r#"
+#include <stdio.h>
+int main(void) { puts("hello"); return 7; }
+"#;
+
+const WORK: &str = r#"
+#include <stdio.h>
+__attribute__((noinline)) void work(void) { for (volatile int i = 0; i < 5000000; i++); }
+int main(void) { for (int i = 0; i < 3; i++) work(); puts("hello"); return 7; }
+"#;
+
+const MPI: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    int rank, sum = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < 200; i++) MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("sum %d\n", sum);
+    MPI_Finalize();
+    return argc > 1 ? 0 : 5;
+}
+"#;

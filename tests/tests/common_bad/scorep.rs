@@ -1,0 +1,290 @@
+//! A Score-P for tests: loads the real plugin and calls it through its C interface. For a child process, see
+//! `bad_host.rs`: what goes wrong must not take the test with it.
+
+use scorep_abi::{
+    Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
+    SubstratePluginInfo, event, handle_type, location_type, mode,
+};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// What Score-P's `struct SCOREP_Location` is here. Never freed.
+pub struct FakeLocation {
+    id: u32,
+    kind: c_int,
+    name: CString,
+    data: AtomicPtr<c_void>,
+}
+
+impl FakeLocation {
+    pub fn new(id: u32, kind: c_int) -> &'static FakeLocation {
+        let name = CString::new(format!("location {id}")).expect("no zero byte");
+        Box::leak(Box::new(FakeLocation { id, kind, name, data: AtomicPtr::new(null_mut()) }))
+    }
+
+    /// Whether the plugin has hung something on it.
+    pub fn has_data(&self) -> bool {
+        !self.data.load(Ordering::Relaxed).is_null()
+    }
+
+    fn raw(&'static self) -> *mut Location {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+static MPP_IS_KNOWN: AtomicBool = AtomicBool::new(false);
+static RANK: AtomicU32 = AtomicU32::new(0);
+static SIZE: AtomicU32 = AtomicU32::new(1);
+
+/// What Score-P does where a plugin asks too early.
+fn abort_unless_mpp_is_known(what: &str) {
+    if !MPP_IS_KNOWN.load(Ordering::Relaxed) {
+        eprintln!("[Score-P] {what} was called before the MPP was initialized: aborting");
+        std::process::abort();
+    }
+}
+
+unsafe extern "C" fn rank() -> c_int {
+    abort_unless_mpp_is_known("SCOREP_Ipc_GetRank");
+    RANK.load(Ordering::Relaxed) as c_int
+}
+
+unsafe extern "C" fn size() -> c_int {
+    abort_unless_mpp_is_known("SCOREP_Ipc_GetSize");
+    SIZE.load(Ordering::Relaxed) as c_int
+}
+
+/// Never to be called, known or not: one call too early and the job is gone.
+unsafe extern "C" fn global_id(_location: *const Location) -> u64 {
+    eprintln!("[Score-P] SCOREP_Location_GetGlobalId was called: aborting");
+    std::process::abort();
+}
+
+fn of(location: *const Location) -> &'static FakeLocation {
+    // SAFETY: the only locations that the plugin is given are leaked FakeLocations.
+    unsafe { &*location.cast() }
+}
+
+unsafe extern "C" fn location_id(location: *const Location) -> u32 {
+    of(location).id
+}
+
+unsafe extern "C" fn location_type(location: *const Location) -> c_int {
+    of(location).kind
+}
+
+unsafe extern "C" fn location_name(location: *const Location) -> *const c_char {
+    of(location).name.as_ptr()
+}
+
+unsafe extern "C" fn set_data(location: *const Location, _plugin: usize, data: *mut c_void) {
+    of(location).data.store(data, Ordering::Release);
+}
+
+unsafe extern "C" fn get_data(location: *const Location, _plugin: usize) -> *mut c_void {
+    of(location).data.load(Ordering::Acquire)
+}
+
+unsafe extern "C" fn region_name(handle: u32) -> *const c_char {
+    CString::new(format!("region_{handle}")).expect("no zero byte").into_raw()
+}
+
+unsafe extern "C" fn no_name(_handle: u32) -> *const c_char {
+    null()
+}
+
+unsafe extern "C" fn no_line(_handle: u32) -> u32 {
+    0
+}
+
+unsafe extern "C" fn no_type(_handle: u32) -> c_int {
+    1
+}
+
+/// All that the plugin needs, and what it must not call.
+pub fn callbacks() -> Callbacks {
+    Callbacks {
+        ipc_get_rank: Some(rank),
+        ipc_get_size: Some(size),
+        location_get_id: Some(location_id),
+        location_get_type: Some(location_type),
+        location_get_name: Some(location_name),
+        location_get_global_id: Some(global_id),
+        location_set_data: Some(set_data),
+        location_get_data: Some(get_data),
+        region_handle_get_name: Some(region_name),
+        region_handle_get_canonical_name: Some(no_name),
+        region_handle_get_file_name: Some(no_name),
+        region_handle_get_begin_line: Some(no_line),
+        region_handle_get_end_line: Some(no_line),
+        region_handle_get_type: Some(no_type),
+        region_handle_get_paradigm_type: Some(no_type),
+        ..Callbacks::EMPTY
+    }
+}
+
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Works for some milliseconds, so that a few samples fall into it.
+pub fn work() {
+    let begun = now();
+    while now() < begun + 5_000_000 {}
+}
+
+/// The plugin, as Score-P sees it. May be used by several threads.
+pub struct Plugin {
+    info: SubstratePluginInfo,
+    events: [EventFunction; event::COMM_DESTROY + 1],
+}
+
+impl Plugin {
+    /// Loads it; nothing is called yet.
+    pub fn load() -> Plugin {
+        // SAFETY: the plugin under test; its constructors are Rust's own. It is never closed.
+        let library = unsafe { libloading::Library::new(super::plugin()).expect("the plugin") };
+        let library = Box::leak(Box::new(library));
+        // SAFETY: the symbol has this type by Score-P's interface.
+        let info = unsafe {
+            let entry =
+                library.get::<GetInfo>(b"SCOREP_SubstratePlugin_ampere_get_info\0").expect("the entry");
+            entry()
+        };
+        Plugin { info, events: [None; event::COMM_DESTROY + 1] }
+    }
+
+    pub fn init(&self) -> c_int {
+        // SAFETY: the plugin's own function, as are all that follow.
+        unsafe { self.info.init.expect("init")() }
+    }
+
+    pub fn set_callbacks(&self, callbacks: Callbacks, size: usize) {
+        // More room than a table needs, zeroed: a later Score-P hands over a longer one.
+        let room: &'static mut [u64] = Box::leak(vec![0u64; 256].into_boxed_slice());
+        let table = room.as_mut_ptr().cast::<Callbacks>();
+        assert!(size <= 2048 && std::mem::size_of::<Callbacks>() <= 2048);
+        // SAFETY: the room is large enough, aligned, and lives for ever.
+        unsafe {
+            table.write(callbacks);
+            self.info.set_callbacks.expect("set_callbacks")(table, size);
+        }
+    }
+
+    pub fn set_no_callbacks(&self) {
+        // SAFETY: as above. NULL is what is tested.
+        unsafe { self.info.set_callbacks.expect("set_callbacks")(null(), 0) };
+    }
+
+    /// Takes the event functions of both modes, and keeps those for recording.
+    pub fn get_event_functions(&mut self) {
+        for recording in [mode::RECORDING_DISABLED, mode::RECORDING_ENABLED] {
+            let mut functions = null();
+            // SAFETY: as above; the plugin sets the array and returns its length.
+            let count = unsafe { self.info.get_event_functions.expect("events")(recording, &mut functions) };
+            self.events = [None; event::COMM_DESTROY + 1];
+            for at in 0..(count as usize).min(self.events.len()) {
+                // SAFETY: inside of the array.
+                self.events[at] = unsafe { *functions.add(at) };
+            }
+        }
+    }
+
+    pub fn assign_id(&self) {
+        // SAFETY: as above.
+        unsafe { self.info.assign_id.expect("assign_id")(0) };
+    }
+
+    pub fn init_mpp(&self, rank: u32, size: u32) {
+        RANK.store(rank, Ordering::Relaxed);
+        SIZE.store(size, Ordering::Relaxed);
+        MPP_IS_KNOWN.store(true, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { self.info.init_mpp.expect("init_mpp")() };
+    }
+
+    pub fn define_region(&self, handle: u32) {
+        // SAFETY: as above.
+        unsafe { self.info.new_definition_handle.expect("definitions")(handle, handle_type::REGION) };
+    }
+
+    pub fn create_location(&self, location: &'static FakeLocation) {
+        // SAFETY: as above.
+        unsafe { self.info.create_location.expect("create_location")(location.raw(), null()) };
+    }
+
+    pub fn enter(&self, location: &'static FakeLocation, region: u32) {
+        self.region(event::ENTER_REGION, location, region);
+    }
+
+    pub fn leave(&self, location: &'static FakeLocation, region: u32) {
+        self.region(event::EXIT_REGION, location, region);
+    }
+
+    fn region(&self, number: usize, location: &'static FakeLocation, region: u32) {
+        if let Some(function) = self.events[number] {
+            // SAFETY: the entry has this type by Score-P's interface; metricValues is NULL without metrics.
+            unsafe {
+                let function: RegionEvent = std::mem::transmute(function);
+                function(location.raw(), now(), region, null_mut());
+            }
+        }
+    }
+
+    pub fn program_begin(&self, location: &'static FakeLocation) {
+        if let Some(function) = self.events[event::PROGRAM_BEGIN] {
+            // SAFETY: as above.
+            unsafe {
+                let function: ProgramBeginEvent = std::mem::transmute(function);
+                function(location.raw(), now(), 0, 0, null(), 0, u64::from(std::process::id()), 0);
+            }
+        }
+    }
+
+    pub fn program_end(&self, location: &'static FakeLocation) {
+        if let Some(function) = self.events[event::PROGRAM_END] {
+            // SAFETY: as above. INT64_MIN is Score-P's word for an unknown status.
+            unsafe {
+                let function: ProgramEndEvent = std::mem::transmute(function);
+                function(location.raw(), now(), i64::MIN, 0);
+            }
+        }
+    }
+
+    pub fn finalize(&self) {
+        // SAFETY: as above.
+        unsafe { self.info.finalize.expect("finalize")() };
+    }
+
+    /// Everything up to the first event, in Score-P's order, with regions 1 to 3 and the main location.
+    pub fn begin() -> (Plugin, &'static FakeLocation) {
+        let mut plugin = Plugin::load();
+        assert_eq!(plugin.init(), 0);
+        plugin.set_callbacks(callbacks(), std::mem::size_of::<Callbacks>());
+        plugin.get_event_functions();
+        (1..=3).for_each(|handle| plugin.define_region(handle));
+        plugin.assign_id();
+        let main = FakeLocation::new(0, location_type::CPU_THREAD);
+        plugin.create_location(main);
+        plugin.program_begin(main);
+        (plugin, main)
+    }
+
+    /// Region 2 inside region 1, so often, with some work in it the first time.
+    pub fn calls(&self, location: &'static FakeLocation, calls: usize) {
+        for call in 0..calls {
+            self.enter(location, 2);
+            if call == 0 {
+                work();
+            }
+            self.leave(location, 2);
+        }
+    }
+
+    pub fn end(&self, main: &'static FakeLocation) {
+        self.program_end(main);
+        self.finalize();
+    }
+}
