@@ -260,7 +260,8 @@ fn without_a_counter_times_and_calls_are_still_there() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    let cases: [(&str, &str, &[(&str, &str)]); 4] = [
+    type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+    let cases: [Case; 4] = [
         ("absent", "rocm_smi: no AMD GPU", &[("AMPERE_COUNTERS", "rocm_smi")]),
         ("none", "", &[("AMPERE_COUNTERS", "none")]),
         (
