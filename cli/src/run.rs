@@ -97,7 +97,11 @@ fn remove_results(output: &Path) {
     for name in ["summary.json", "summary.txt", "collector.json"] {
         let _ = std::fs::remove_file(output.join(name));
     }
-    let _ = std::fs::remove_dir(output.join("spool"));
+    // Directories go only if they are empty.
+    let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
+    for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
+        let _ = std::fs::remove_dir(spool.path());
+    }
     let _ = std::fs::remove_dir(output);
 }
 

@@ -20,6 +20,7 @@ pub mod live;
 pub mod metrics;
 pub mod offline;
 pub mod order;
+pub mod output;
 mod overhead;
 mod process;
 pub mod regions;

@@ -38,6 +38,8 @@ const RANKS: usize = 0;
 
 pub struct Options {
     pub output: PathBuf,
+    /// Where records lie until the trace is written: there already, and empty.
+    pub spool: PathBuf,
     pub config: Config,
     pub command: Vec<String>,
     pub run_id: String,
@@ -95,8 +97,7 @@ pub struct Round {
 
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
-        let spool = options.output.join("spool");
-        std::fs::create_dir_all(&spool).map_err(|e| format!("cannot create {}: {e}", spool.display()))?;
+        let spool = options.spool.clone();
         Ok(LiveRun {
             session,
             limits: Limits::new(options.config.most_series),

@@ -1,9 +1,10 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
 use ampere_collector::config::Config;
+use ampere_collector::http;
 use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
-use ampere_collector::{clock_text, http};
+use ampere_collector::output::{self, Output};
 use ampere_ring::{CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
@@ -142,13 +143,11 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let address = listen_address(arguments.listen.as_deref())?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
-    let output = make_output(wanted.as_deref(), &run_id)?;
+    let output = output::claim(wanted.as_deref(), &run_id, &node())?;
     let result = collect_into(&output, session, arguments, config, address, run_id);
-    let _ = std::fs::remove_file(output.join("collector.json"));
+    output.end_announcement();
     if result.is_err() {
-        // Only if it is empty: nothing half-written stays, and nothing that is not ours goes.
-        let _ = std::fs::remove_dir(output.join("spool"));
-        let _ = std::fs::remove_dir(&output);
+        output.give_up();
     }
     result
 }
@@ -166,7 +165,7 @@ fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
 }
 
 fn collect_into(
-    output: &Path,
+    output: &Output,
     session: Session,
     arguments: Arguments,
     config: Config,
@@ -183,9 +182,15 @@ fn collect_into(
         watch_input(ending.clone())?;
     }
     let url = format!("http://{}", server.address);
-    announce(output, &url)?;
-    session.set_output(output);
-    let options = Options { output: output.to_owned(), config, command: arguments.command, run_id };
+    output.announce(&url, &node())?;
+    session.set_output(&output.directory);
+    let options = Options {
+        output: output.directory.clone(),
+        spool: output.spool.clone(),
+        config,
+        command: arguments.command,
+        run_id,
+    };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(server.note);
     run.session().set_collector(std::process::id(), CollectorState::Running);
@@ -230,11 +235,15 @@ fn collect_into(
         }
     };
     let (_, session) = run.finish(complete)?;
-    let _ = std::fs::remove_file(output.join("collector.json"));
+    output.end_announcement();
     // First the files, then the word: who waits for it finds everything done. It has the page open.
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
     Ok(())
+}
+
+fn node() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn leave_the_core() {
@@ -247,33 +256,6 @@ fn leave_the_core() {
 fn run_id(session: &Session) -> String {
     let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_default().trim_start_matches("s-").to_owned()
-}
-
-/// The output directory: made, or found empty of results.
-fn make_output(wanted: Option<&Path>, run_id: &str) -> Result<PathBuf, String> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
-    });
-    let default = format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff);
-    let directory = wanted.map_or_else(|| PathBuf::from(default), Path::to_owned);
-    let advice = "choose another output directory with -o or AMPERE_OUTPUT";
-    let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {advice}", directory.display());
-    if directory.join("traces.otf2").exists() || directory.join("summary.json").exists() {
-        return Err(format!("{} holds the results of another run; {advice}", directory.display()));
-    }
-    std::fs::create_dir_all(&directory).map_err(|e| refuse("create", e.to_string()))?;
-    let probe = directory.join(".ampere-probe");
-    std::fs::write(&probe, b"").map_err(|e| refuse("write to", e.to_string()))?;
-    let _ = std::fs::remove_file(&probe);
-    std::fs::canonicalize(&directory).map_err(|e| refuse("find", e.to_string()))
-}
-
-/// `collector.json`: where we can be found while the job runs.
-fn announce(output: &Path, url: &str) -> Result<(), String> {
-    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
-    write_whole(&output.join("collector.json"), &format!("{text}\n"))
 }
 
 fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {
