@@ -324,6 +324,8 @@ fn fork() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         plugin.calls(main, 1000);
+        // Long enough that the collector would find them before the parent writes over them.
+        std::thread::sleep(std::time::Duration::from_millis(300));
         plugin.define_region(9);
         let location = FakeLocation::new(1, location_type::CPU_THREAD);
         plugin.create_location(location);
@@ -350,6 +352,7 @@ fn the_events_of_a_forked_child_are_not_its_parents() {
     assert_eq!(done.stderr.matches("energy summary in").count(), 1, "{done:#?}");
     let summary = place.summary("out");
     assert_eq!((calls(&summary, "region_1"), calls(&summary, "region_2")), (1, 4), "{summary:#}");
+    assert_eq!(summary["quality"]["events"], 10, "{}", summary["quality"]);
     assert_eq!(summary["run"]["complete"], true);
     place.is_clean();
 }
