@@ -72,6 +72,11 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let output = session.output().unwrap_or_default();
     prepare(&mut command, &parts, &name, arguments.host);
+    // For collectors on other nodes, which the plugin starts there.
+    command.env("AMPERE_OUTPUT", &output);
+    if let Some(path) = arguments.config.as_ref().and_then(|path| std::fs::canonicalize(path).ok()) {
+        command.env("AMPERE_CONFIG", path);
+    }
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {

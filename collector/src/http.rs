@@ -64,6 +64,11 @@ fn bind(wanted: SocketAddr) -> Result<(std::net::TcpListener, Option<String>), S
                 return Ok((listener, Some(note)));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
+            // An address of another node, say, where one setting is for all of them: figures matter more than where.
+            Err(e) if wanted != DEFAULT_ADDRESS => {
+                let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
+                return bind(DEFAULT_ADDRESS).map(|(listener, _)| (listener, Some(note)));
+            }
             Err(e) => {
                 return Err(format!("cannot listen on {wanted}: {e}; choose another address with --listen"));
             }

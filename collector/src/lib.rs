@@ -18,6 +18,7 @@ pub mod config;
 pub mod http;
 pub mod live;
 pub mod metrics;
+mod numbers;
 pub mod offline;
 pub mod order;
 pub mod output;

@@ -51,7 +51,8 @@ struct Samples {
     ring: RingConsumer,
     stream: Stream,
     spool: Option<Spool>,
-    queue: QueueIndex,
+    /// Per device, its place in the ranks' lane: delays differ, and within a queue times must not go back.
+    queues: Vec<QueueIndex>,
     /// Per device that may have GPU streams: its lane and place for the kernels view.
     kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
@@ -354,7 +355,7 @@ impl LiveRun {
             ring,
             stream: Stream::default(),
             spool: spool.ok(),
-            queue: self.lanes[RANKS].add_queue(),
+            queues: attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect(),
             kernel_queues,
             devices,
             span: None,
@@ -453,9 +454,13 @@ impl LiveRun {
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
                 let (time, increase) = devices[device].read_u64(time, nanojoules);
-                lanes[RANKS].push(samples.queue, time, What::Sample(devices[device].ranks, increase));
+                lanes[RANKS].push(
+                    samples.queues[device],
+                    time,
+                    What::Sample(devices[device].ranks, increase),
+                );
                 // Where there can be no stream there is nobody to wait for.
-                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queue));
+                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queues[device]));
                 lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
             });
         }
@@ -740,7 +745,7 @@ fn join_kernel_lanes(
 fn push(
     event: Event,
     index: Option<ampere_attribution::LocationIndex>,
-    regions: &std::collections::HashMap<u32, ampere_model::RegionRef>,
+    regions: &crate::numbers::NumberMap<u32, ampere_model::RegionRef>,
     queues: &[(usize, QueueIndex)],
     lanes: &mut [Lane],
     events: &mut u64,

@@ -135,6 +135,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     // bound the starting rank to.
     let _ = rustix::process::setsid();
     leave_the_core();
+    allow_many_files();
     if let Some(base) = session.directory().parent() {
         stale::remove_stale_sessions(base);
     }
@@ -244,6 +245,14 @@ fn collect_into(
 
 fn node() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A ring, a log or a spool file each: with many ranks and threads more than the usual 1,024.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Failing leaves what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn leave_the_core() {

@@ -3,6 +3,8 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
+use crate::numbers::NumberMap;
+use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
@@ -15,15 +17,43 @@ use std::path::Path;
 /// What a trace's locations and metrics are to the attributor.
 struct Feed<'a> {
     attributor: &'a mut Attributor,
-    locations: HashMap<LocationRef, (LocationIndex, String)>,
-    regions: HashMap<otf2::RegionRef, RegionRef>,
-    /// Per metric class, the members that are energy counters: (position, name, joules per unit).
-    members: HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>>,
+    locations: NumberMap<LocationRef, Place>,
+    regions: NumberMap<otf2::RegionRef, RegionRef>,
+    /// Per metric class, the members that are energy counters.
+    members: HashMap<otf2::MetricClassRef, Vec<Member>>,
     devices: BTreeMap<(String, String), Option<usize>>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
+    /// Samples that are shifted by a sensor's delay have to be put in order again.
+    delayed: Option<Delayed>,
     progress: &'a mut dyn FnMut(u64),
 }
+
+#[derive(Clone, Copy)]
+struct Place {
+    index: LocationIndex,
+    /// Time of its last enter or leave.
+    last: u64,
+    queue: Option<QueueIndex>,
+}
+
+#[derive(Clone)]
+struct Member {
+    position: usize,
+    name: String,
+    joules_per_unit: Option<f64>,
+    quality: Quality,
+}
+
+struct Delayed {
+    lane: Lane,
+    /// Per device: delays differ, and within a queue times must not go back.
+    samples: Vec<QueueIndex>,
+    waited: u64,
+}
+
+/// How many events are collected before they are put in order.
+const DELAYED_BATCH: u64 = 4096;
 
 pub struct Attributed {
     pub summary: Summary,
@@ -43,7 +73,12 @@ pub fn attribute(
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     let found = find_metrics(definitions);
-    let locations = add_locations(definitions, trace.missing(), &mut attributor);
+    let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
+    let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
+        let mut lane = Lane::default();
+        locations.values_mut().for_each(|place| place.queue = Some(lane.add_queue()));
+        Delayed { samples: Vec::new(), lane, waited: 0 }
+    });
     let regions = definitions
         .regions
         .iter()
@@ -57,7 +92,6 @@ pub fn attribute(
         .iter()
         .map(|(reference, _)| (reference, node_of(definitions, reference)))
         .collect();
-    let host = host_of(&trace);
     let members = classes(definitions, &found, config);
     let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
     let mut step = |done| progress(done, expected);
@@ -69,9 +103,11 @@ pub fn attribute(
         devices: BTreeMap::new(),
         quality: QualityFigures::default(),
         node_of_location: nodes,
+        delayed,
         progress: &mut step,
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
+    feed.put_in_order(u64::MAX);
     let quality = feed.quality;
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
@@ -91,7 +127,7 @@ pub fn attribute(
             clock_text::rfc3339(start.saturating_add((seconds * 1e9) as u64))
         }),
         complete: warnings.is_empty(),
-        host,
+        host: "trace".to_owned(),
         nodes,
         ranks,
         energy: String::new(),
@@ -105,25 +141,45 @@ pub fn attribute(
 
 impl EventHandler for Feed<'_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
-        self.count();
-        if let Some((index, _)) = self.locations.get(&location) {
-            let region = match self.regions.get(&region) {
-                Some(region) => *region,
-                None => {
-                    let unknown = self.attributor.regions.add_unknown(region.0);
-                    self.regions.insert(region, unknown);
-                    unknown
+        self.count(time);
+        if let Some(place) = self.locations.get_mut(&location) {
+            place.last = time;
+            let attributor = &mut *self.attributor;
+            let region =
+                *self.regions.entry(region).or_insert_with(|| attributor.regions.add_unknown(region.0));
+            match (&mut self.delayed, place.queue) {
+                (Some(delayed), Some(queue)) => {
+                    delayed.lane.push(queue, time, What::Enter(place.index, region))
                 }
-            };
-            self.attributor.engine.enter(*index, time, region);
+                _ => attributor.engine.enter(place.index, time, region),
+            }
         }
         ControlFlow::Continue(())
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
-        self.count();
-        if let Some((index, _)) = self.locations.get(&location) {
-            self.attributor.engine.leave(*index, time);
+        self.count(time);
+        if let Some(place) = self.locations.get_mut(&location) {
+            place.last = time;
+            match (&mut self.delayed, place.queue) {
+                (Some(delayed), Some(queue)) => delayed.lane.push(queue, time, What::Leave(place.index)),
+                _ => self.attributor.engine.leave(place.index, time),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What was never left ends with the location's last event: nothing is known of it after that.
+    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+        if let Some(place) = self.locations.get(&location) {
+            match (&mut self.delayed, place.queue) {
+                (Some(delayed), Some(queue)) => {
+                    delayed.lane.push(queue, place.last, What::Close(place.index))
+                }
+                _ => {
+                    self.attributor.engine.close(place.index, place.last);
+                }
+            }
         }
         ControlFlow::Continue(())
     }
@@ -136,7 +192,7 @@ impl EventHandler for Feed<'_> {
         values: &[MetricValue],
     ) -> ControlFlow<()> {
         let Some(members) = self.members.get(&metric.class) else { return ControlFlow::Continue(()) };
-        for (position, name, joules_per_unit) in members {
+        for Member { position, name, joules_per_unit, quality } in members {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
             let attributor = &mut *self.attributor;
@@ -145,12 +201,12 @@ impl EventHandler for Feed<'_> {
                     node: node.clone(),
                     metric: name.clone(),
                     source: "trace".to_owned(),
-                    quality: quality_of(name),
+                    quality: *quality,
                     joules_per_unit: *joules_per_unit,
                 })
             });
-            let Some(device) = device else { continue };
-            let device = &mut attributor.devices[device];
+            let Some(number) = device else { continue };
+            let device = &mut attributor.devices[number];
             let (time, increase) = match value {
                 MetricValue::U64(value) => device.read_u64(time, *value),
                 MetricValue::I64(value) => device.read_i64(time, *value),
@@ -158,7 +214,15 @@ impl EventHandler for Feed<'_> {
             };
             let views = [device.ranks, device.kernels];
             for view in views {
-                attributor.engine.sample(view, time, increase);
+                match &mut self.delayed {
+                    Some(delayed) => {
+                        while delayed.samples.len() <= number {
+                            delayed.samples.push(delayed.lane.add_queue());
+                        }
+                        delayed.lane.push(delayed.samples[number], time, What::Sample(view, increase));
+                    }
+                    None => attributor.engine.sample(view, time, increase),
+                }
             }
         }
         ControlFlow::Continue(())
@@ -166,10 +230,27 @@ impl EventHandler for Feed<'_> {
 }
 
 impl Feed<'_> {
-    fn count(&mut self) {
+    fn count(&mut self, time: u64) {
         self.quality.events += 1;
+        if let Some(delayed) = &mut self.delayed {
+            delayed.waited += 1;
+            if delayed.waited >= DELAYED_BATCH {
+                self.put_in_order(time);
+            }
+        }
         if self.quality.events.is_multiple_of(1 << 20) {
             (self.progress)(self.quality.events);
+        }
+    }
+
+    /// Hands over what no sample can come before any more, when the trace has been read up to `time`.
+    fn put_in_order(&mut self, time: u64) {
+        if let Some(delayed) = &mut self.delayed {
+            delayed.waited = 0;
+            let longest = self.attributor.longest_delay_ticks();
+            // At the end there is nothing to wait for.
+            let until = if time == u64::MAX { time } else { time.saturating_sub(longest) };
+            delayed.lane.advance(until, self.attributor);
         }
     }
 }
@@ -206,8 +287,8 @@ fn add_locations(
     definitions: &otf2::Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
-) -> HashMap<LocationRef, (LocationIndex, String)> {
-    let mut all = HashMap::new();
+) -> NumberMap<LocationRef, Place> {
+    let mut all = NumberMap::default();
     let mut mains = std::collections::HashSet::new();
     for (reference, location) in definitions.locations.iter() {
         let kind = match location.kind {
@@ -224,14 +305,14 @@ fn add_locations(
         let node = node_of(definitions, reference);
         let group = group.map_or_else(String::new, |g| g.name.clone());
         let index = attributor.add_location(LocationInfo {
-            node: node.clone(),
+            node,
             rank: group.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok()),
             group,
             name: location.name.clone(),
             kind,
             main,
         });
-        all.insert(reference, (index, node));
+        all.insert(reference, Place { index, last: 0, queue: None });
     }
     all
 }
@@ -258,7 +339,7 @@ fn classes(
     definitions: &otf2::Definitions,
     found: &BTreeMap<String, Option<f64>>,
     config: &Config,
-) -> HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>> {
+) -> HashMap<otf2::MetricClassRef, Vec<Member>> {
     let mut classes = HashMap::new();
     for (reference, class) in definitions.metric_classes.iter() {
         let members: Vec<_> = class
@@ -266,11 +347,16 @@ fn classes(
             .iter()
             .enumerate()
             .filter_map(|(position, member)| {
-                let name = &definitions.metric_members.get(*member)?.name;
+                let member = definitions.metric_members.get(*member)?;
+                let name = &member.name;
                 let joules = found.get(name).copied().flatten();
                 let configured = config.devices.iter().any(|setting| setting.metric.is_match(name));
-                (configured || (config.devices.is_empty() && joules.is_some()))
-                    .then(|| (position, name.clone(), joules))
+                (configured || (config.devices.is_empty() && joules.is_some())).then(|| Member {
+                    position,
+                    name: name.clone(),
+                    joules_per_unit: joules,
+                    quality: quality_of(member),
+                })
             })
             .collect();
         if !members.is_empty() {
@@ -280,8 +366,11 @@ fn classes(
     classes
 }
 
-fn quality_of(metric: &str) -> Quality {
-    if metric.starts_with("estimate:::") { Quality::Estimated } else { Quality::Measured }
+/// Our own traces say in the description of a metric how far it can be trusted.
+fn quality_of(member: &otf2::MetricMember) -> Quality {
+    let says = |quality: Quality| member.description.ends_with(&format!(": energy, {}", quality.as_str()));
+    let less = [Quality::Estimated, Quality::Simulated].into_iter().find(|quality| says(*quality));
+    less.unwrap_or(Quality::Measured)
 }
 
 fn missing_line(trace: &Trace, location: LocationRef) -> String {
@@ -318,10 +407,6 @@ fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) ->
     }
     let why = if energy_known { "no samples of an energy metric" } else { "no energy metric" };
     format!("{} has {why}: {has}; name the right one with a [[device]] in --config", path.display())
-}
-
-fn host_of(_trace: &Trace) -> String {
-    "trace".to_owned()
 }
 
 fn trace_id(path: &Path) -> String {

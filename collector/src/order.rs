@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 pub enum What {
     Enter(LocationIndex, RegionRef),
     Leave(LocationIndex),
+    /// Leaves every open frame.
+    Close(LocationIndex),
     Sample(ViewIndex, Increase),
 }
 
@@ -66,6 +68,9 @@ impl Lane {
                 match what {
                     What::Enter(location, region) => into.engine.enter(location, time, region),
                     What::Leave(location) => into.engine.leave(location, time),
+                    What::Close(location) => {
+                        into.engine.close(location, time);
+                    }
                     What::Sample(view, increase) => into.engine.sample(view, time, increase),
                 }
             }

@@ -1,12 +1,12 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
+use crate::numbers::NumberMap;
 use crate::order::QueueIndex;
 use crate::spool::Spool;
 use crate::stream::Stream;
 use ampere_attribution::LocationIndex;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::{LogReader, Record, RingConsumer};
-use std::collections::HashMap;
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Process {
     pub state: State,
     /// Regions that the attributor has not been told of.
     pub new_regions: Vec<Region>,
-    pub regions: HashMap<u32, RegionRef>,
+    pub regions: NumberMap<u32, RegionRef>,
     pub locations: Vec<LiveLocation>,
     /// When its measurement ended, by its own word.
     pub program_end: Option<Timestamp>,
@@ -97,7 +97,7 @@ impl Process {
             rank: None,
             state: State::Running,
             new_regions: Vec::new(),
-            regions: HashMap::new(),
+            regions: NumberMap::default(),
             locations: Vec::new(),
             program_end: None,
             left_out_definitions: 0,

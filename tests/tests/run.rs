@@ -351,6 +351,30 @@ fn every_timer_gives_the_same_seconds() {
     }
 }
 
+/// A sensor's delay shifts the samples among the events, and does so in the same way from a trace.
+#[test]
+fn a_delay_is_the_same_live_and_offline() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let config = place.directory.path().join("ampere.toml");
+    let text = "[[device]]\nname = \"slow\"\nmetric = 'estimate:::energy'\ndelay = \"20ms\"\n";
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let mut command = place.command(artifact("ampere"));
+    command.args(["run", "--config", config, "-o"]).arg(place.output());
+    command.args(["--", "mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
+    succeed(&mut command);
+    let (live, offline) = (place.summary(), attribute(&place.trace(), &["--config", config]));
+    assert_eq!(live["devices"][0]["name"], "slow");
+    assert_eq!((&live["quality"]["late_events"], &offline["quality"]["late_events"]), (&0.into(), &0.into()));
+    let (live, offline) = (figures(&live), figures(&offline));
+    for (name, value) in &live {
+        assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
+    }
+    let without = figures(&attribute(&place.trace(), &[]));
+    assert_ne!(without["node ranks idle_joules"], live["slow ranks idle_joules"], "the delay has an effect");
+}
+
 #[test]
 fn the_exit_status_is_the_commands_own() {
     let place = Place::new();

@@ -135,6 +135,10 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
             Some(key) => heap[0] = key,
             None => {
                 heap.swap_remove(0);
+                if handler.end(location).is_break() {
+                    merged.stopped = true;
+                    return merged;
+                }
             }
         }
         sift_down(&mut heap, 0);

@@ -39,6 +39,12 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
+    /// A location's events are over, those that could be read: this follows the last one at once, before any later event
+    /// of another location. Frames that are still open on it were never left.
+    fn end(&mut self, _location: LocationRef) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     /// Whether to call [`other`](EventHandler::other). Asked once, before the first event.
     fn wants_other(&self) -> bool {
         false
