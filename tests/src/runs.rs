@@ -64,6 +64,8 @@ impl Place {
             command.env_remove(name);
         }
         command
+            // cargo puts its build's libraries there, among them a stand-in for librocm_smi64.
+            .env_remove("LD_LIBRARY_PATH")
             .env("AMPERE_SHM", self.directory.path())
             .env("AMPERE_LISTEN", "127.0.0.1:19977")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
