@@ -224,6 +224,17 @@ fn what_was_suppressed_comes_back() {
 }
 
 #[test]
+fn what_is_suppressed_when_the_program_ends_is_counted() {
+    let (_dir, producer, _consumer) = ring(4096);
+    let mut writer = EventWriter::new(producer);
+    (0..4096).for_each(|clock| writer.enter(clock, 1));
+    let admitted = writer.open_frames();
+    assert_eq!(writer.suppressed_calls(), 0, "none has ended yet");
+    writer.program_end(5000);
+    assert_eq!(writer.suppressed_calls(), 4096 - admitted);
+}
+
+#[test]
 fn a_session_directory_of_somebody_else_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let uid = rustix::process::geteuid().as_raw();
