@@ -1,5 +1,5 @@
 //! `make bench`: one table, each figure beside its yardstick, medians of runs that alternate with the yardstick's.
-//! The same as JSON in `target/bench.json`.
+//! The same as JSON in `target/bench.json`. With an argument, only the benchmark of that name.
 
 mod engine;
 mod events;
@@ -27,7 +27,11 @@ fn main() {
     ];
     let mut figures = Vec::new();
     println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
+    let only = std::env::args().nth(1);
     for (name, bench) in benches {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         eprintln!("... {name}");
         for figure in bench() {
             println!(

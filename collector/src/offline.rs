@@ -18,7 +18,8 @@ use std::path::Path;
 struct Feed<'a> {
     attributor: &'a mut Attributor,
     locations: NumberMap<LocationRef, Place>,
-    regions: NumberMap<otf2::RegionRef, RegionRef>,
+    /// By the trace's own number: they are dense in any trace that a measurement system wrote.
+    regions: Vec<Option<RegionRef>>,
     /// Per metric class, the members that are energy counters.
     members: HashMap<otf2::MetricClassRef, Vec<Member>>,
     devices: BTreeMap<(String, String), Option<usize>>,
@@ -52,6 +53,8 @@ struct Delayed {
     waited: u64,
 }
 
+/// Numbers from here on are taken for undefined: a table of them would not fit into memory.
+const MOST_REGIONS: u32 = 1 << 24;
 /// How many events are collected before they are put in order.
 const DELAYED_BATCH: u64 = 4096;
 
@@ -79,11 +82,13 @@ pub fn attribute(
         locations.values_mut().for_each(|place| place.queue = Some(lane.add_queue()));
         Delayed { samples: Vec::new(), lane, waited: 0 }
     });
-    let regions = definitions
-        .regions
-        .iter()
-        .map(|(reference, region)| (reference, attributor.regions.add(&as_model(region))))
-        .collect();
+    let mut regions = Vec::new();
+    for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
+    {
+        let at = reference.0 as usize;
+        regions.resize(regions.len().max(at + 1), None);
+        regions[at] = Some(attributor.regions.add(&as_model(region)));
+    }
     let clock = definitions.clock.clone();
     let expected = trace.events_expected();
     progress(0, expected);
@@ -145,8 +150,8 @@ impl EventHandler for Feed<'_> {
         if let Some(place) = self.locations.get_mut(&location) {
             place.last = time;
             let attributor = &mut *self.attributor;
-            let region =
-                *self.regions.entry(region).or_insert_with(|| attributor.regions.add_unknown(region.0));
+            let known = self.regions.get(region.0 as usize).copied().flatten();
+            let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => {
                     delayed.lane.push(queue, time, What::Enter(place.index, region))
