@@ -48,7 +48,8 @@ install: build
 	install -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
-	cp -r examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/
+	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
+	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 
 clean:
 	$(CARGO) clean

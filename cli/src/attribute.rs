@@ -4,7 +4,7 @@ use crate::words::{given, path_parser};
 use ampere_collector::attributor::ViewKind;
 use ampere_collector::config::{Config, parse_policy};
 use ampere_collector::{live, offline, text};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -47,6 +47,15 @@ enum ViewName {
 }
 
 pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
+    if let Some(directory) = &arguments.output {
+        let taken = ["summary.json", "summary.txt"]
+            .iter()
+            .map(|name| directory.join(name))
+            .find(|path| path.exists());
+        if let Some(path) = taken {
+            bail!("{} is there already: choose another directory with -o", path.display());
+        }
+    }
     let mut config = Config::load(given(&arguments.config))?;
     match arguments.policy {
         Some(PolicyName::TimeSliced) => {

@@ -29,7 +29,7 @@ pub struct RunArguments {
     #[arg(long, value_enum, default_value = "auto")]
     host: Host,
     /// The command, after --
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, last = true)]
     command: Vec<OsString>,
 }
 

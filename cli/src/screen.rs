@@ -6,31 +6,51 @@ use std::io::Write;
 /// The terminal's scrolling region is what lies above. Dropping it gives the terminal back as it was.
 pub struct Screen {
     rows: u16,
-    height: u16,
-    width: usize,
+    /// Size of the terminal when its region was set: (lines, columns). `None` while it is too small to share.
+    size: Option<(u16, u16)>,
 }
 
 impl Screen {
     /// `None` if the terminal is too small to share.
     pub fn open(rows: u16) -> Option<Screen> {
-        let size = tcgetwinsize(std::io::stderr()).ok()?;
-        if size.ws_row < rows + 8 || size.ws_col < 40 {
-            return None;
+        let mut screen = Screen { rows, size: None };
+        screen.fit();
+        screen.size.is_some().then_some(screen)
+    }
+
+    /// Lines of the terminal that this program writes to.
+    pub fn terminal_lines() -> u16 {
+        tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_row)
+    }
+
+    /// Sets the region anew if the terminal has another size than it had.
+    fn fit(&mut self) {
+        let size = tcgetwinsize(std::io::stderr()).ok().map(|size| (size.ws_row, size.ws_col));
+        let usable = size.filter(|(lines, columns)| *lines >= self.rows + 8 && *columns >= 40);
+        if usable == self.size {
+            return;
         }
-        let screen = Screen { rows, height: size.ws_row, width: usize::from(size.ws_col) };
-        // Make room, then keep scrolling out of it: "\x1b7" and "\x1b8" save and restore the cursor around the change.
-        let top = screen.height - rows;
-        let make_room = "\n".repeat(usize::from(rows));
-        screen.print(&format!("{make_room}\x1b[{rows}A\x1b7\x1b[1;{top}r\x1b8"));
-        Some(screen)
+        if self.size.is_some() {
+            // Where the old lines went is the terminal's choice: everything from the cursor on is wiped.
+            self.print("\x1b7\x1b[r\x1b8\x1b[J");
+        }
+        if let Some((lines, _)) = usable {
+            // Make room, then keep scrolling out of it: "\x1b7" and "\x1b8" save and restore the cursor around the change.
+            let (top, rows) = (lines - self.rows, self.rows);
+            let make_room = "\n".repeat(usize::from(rows));
+            self.print(&format!("{make_room}\x1b[{rows}A\x1b7\x1b[1;{top}r\x1b8"));
+        }
+        self.size = usable;
     }
 
     pub fn draw(&mut self, lines: &[String]) {
+        self.fit();
+        let Some((height, width)) = self.size else { return };
         let mut text = String::from("\x1b7");
         for row in 0..self.rows {
-            let at = self.height - self.rows + row + 1;
+            let at = height - self.rows + row + 1;
             let line = lines.get(usize::from(row)).map_or("", String::as_str);
-            text.push_str(&format!("\x1b[{at};1H\x1b[2K{}", clip(line, self.width)));
+            text.push_str(&format!("\x1b[{at};1H\x1b[2K{}", clip(line, usize::from(width))));
         }
         text.push_str("\x1b8");
         self.print(&text);
@@ -44,9 +64,10 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        let Some((height, _)) = self.size else { return };
         let mut text = String::from("\x1b7\x1b[r");
         for row in 0..self.rows {
-            text.push_str(&format!("\x1b[{};1H\x1b[2K", self.height - self.rows + row + 1));
+            text.push_str(&format!("\x1b[{};1H\x1b[2K", height - self.rows + row + 1));
         }
         text.push_str("\x1b8");
         self.print(&text);

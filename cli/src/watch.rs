@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// Functions in the table.
-const TABLE_ROWS: usize = 6;
+/// Functions in the table: a third of the terminal, within these.
+const LEAST_ROWS: u16 = 6;
+const MOST_ROWS: u16 = 16;
 
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -57,7 +58,8 @@ fn address(output: &Path) -> Option<SocketAddr> {
 }
 
 fn watch(address: SocketAddr, stop: &AtomicBool) {
-    let mut screen = if std::io::stderr().is_terminal() { Screen::open(TABLE_ROWS as u16 + 3) } else { None };
+    let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
+    let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
     let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
     let mut next = Instant::now() + period;
     loop {
@@ -73,7 +75,7 @@ fn watch(address: SocketAddr, stop: &AtomicBool) {
             continue;
         }
         match &mut screen {
-            Some(screen) => screen.draw(&table(&snapshot)),
+            Some(screen) => screen.draw(&table(&snapshot, usize::from(rows))),
             None => say!("{}", line(&snapshot)),
         }
     }
@@ -124,7 +126,7 @@ fn line(snapshot: &Snapshot) -> String {
     format!("ampere: {:>6.1} s  {}  top: {}", snapshot.seconds, device_words(snapshot), top.join(", "))
 }
 
-fn table(snapshot: &Snapshot) -> Vec<String> {
+fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
     let total: f64 = snapshot.devices.iter().map(|d| d.joules).sum();
     let events: u64 = snapshot.ranks.iter().map(|r| r.events).sum();
     let suppressed: u64 = snapshot.ranks.iter().map(|r| r.suppressed_calls).sum();
@@ -137,7 +139,7 @@ fn table(snapshot: &Snapshot) -> Vec<String> {
         ),
         format!(" {}", device_words(snapshot)),
     ];
-    for (region, sum) in by_region(snapshot).into_iter().take(TABLE_ROWS) {
+    for (region, sum) in by_region(snapshot).into_iter().take(functions) {
         let share = if total > 0.0 { 100.0 * sum / total } else { 0.0 };
         rows.push(format!(
             " {:>10} J {share:>5.1}%  {:<24}  {}",

@@ -397,6 +397,18 @@ fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) ->
         1..=6 => format!("it has {}", names.join(", ")),
         many => format!("it has {} and {} more", names[..6].join(", "), many - 6),
     };
+    let by_metric =
+        config.devices.iter().find(|setting| names.iter().any(|name| setting.metric.is_match(name)));
+    if let Some(node) = by_metric.and_then(|setting| setting.node.as_ref()) {
+        let nodes: std::collections::BTreeSet<String> =
+            trace.definitions().locations.iter().map(|(l, _)| node_of(trace.definitions(), l)).collect();
+        let nodes = nodes.into_iter().collect::<Vec<_>>().join(", ");
+        let pattern = node.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
+        return format!(
+            "no node of {} matches node = '{pattern}' of the configuration: it has {nodes}",
+            path.display()
+        );
+    }
     if !config.devices.is_empty() {
         return format!(
             "no [[device]] of the configuration matches a metric with samples in {}: {has}",

@@ -123,6 +123,18 @@ fn try_write(
             write_samples(&archive, spool, devices, &mut definitions, group, number, &mut span)?;
         }
     }
+    if processes.is_empty() && !devices.is_empty() {
+        // Nothing but the counters: they have a group of their own.
+        let node = tree.node(&mut definitions, &rustix::system::uname().nodename().to_string_lossy());
+        let group = definitions.location_groups.push(LocationGroup {
+            name: "ampere".to_owned(),
+            kind: LocationGroupType::Process,
+            system_tree_parent: Some(node),
+            creating_location_group: None,
+            properties: Vec::new(),
+        });
+        write_samples(&archive, spool, devices, &mut definitions, group, 0, &mut span)?;
+    }
     if processes.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1)) {
         definitions.add_mpi_world(&mains);
     }
