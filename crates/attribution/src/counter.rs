@@ -17,6 +17,8 @@ pub enum Increase {
     /// The first sample: nothing before it is known.
     First,
     Joules(f64),
+    /// Known joules, spent in a gap of the sampling: nobody can be charged with them.
+    Lost(f64),
     /// The counter went back (a reset): what was spent since the last sample cannot be known.
     Reset,
     /// No sample: not a number, or older than the one before. It is to be left out.
