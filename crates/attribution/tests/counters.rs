@@ -1,14 +1,13 @@
 //! Counters that do what they should not: timelines of readings, each beside what it is to mean.
 
-use ampere_attribution::{
-    Counter, CounterFigures, CounterKind, Engine, Increase, Limits, Policy, Sharing,
-};
+use ampere_attribution::{Counter, CounterFigures, CounterKind, Engine, Increase, Limits, Policy, Sharing};
 use ampere_model::RegionRef;
 
 const JOULES: CounterKind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
 const WATTS: CounterKind = CounterKind::Instantaneous { watts_per_unit: 1.0 };
 /// Times below are in tenths of a second.
-const LIMITS: Limits = Limits { ticks_per_second: 10.0, watts_max: 1000.0, gap: Some(4.0), stale_seconds: 3.0 };
+const LIMITS: Limits =
+    Limits { ticks_per_second: 10.0, watts_max: 1000.0, gap: Some(4.0), stale_seconds: 3.0 };
 
 fn read(counter: &mut Counter, time: u64, value: &str) -> Increase {
     if let Ok(value) = value.parse() {
