@@ -87,6 +87,9 @@ pub(crate) struct Consumer {
     node: NodeIndex,
     /// Share clock when `node` came on top.
     since: f64,
+    /// The frame of the instant before `changed`, when it last changed.
+    before: NodeIndex,
+    changed: Timestamp,
     /// By call path.
     accounts: Vec<Account>,
 }
@@ -140,6 +143,8 @@ impl View {
             location,
             node: NodeIndex::ROOT,
             since: self.clock,
+            before: NodeIndex::ROOT,
+            changed: self.now,
             accounts: Vec::new(),
         });
         let consumer = (self.consumers.len() - 1) as u32;
@@ -168,6 +173,10 @@ impl View {
         self.advance(time);
         self.charge(consumer);
         let consumer = &mut self.consumers[consumer as usize];
+        if self.now > consumer.changed {
+            consumer.before = consumer.node;
+            consumer.changed = self.now;
+        }
         let was_active = !consumer.node.is_root();
         consumer.node = node;
         consumer.since = self.clock;
@@ -244,9 +253,7 @@ impl View {
     /// Hands an interval's joules to the frames that are listed.
     fn pay(&mut self, joules: f64, ticks: u64) {
         if self.listed.is_empty() {
-            if ticks == 0 && self.active > 0 {
-                self.pay_at_once(joules);
-            } else {
+            if ticks > 0 || self.policy == Policy::BusyOnly || !self.pay_at_once(joules) {
                 self.totals.idle_joules += joules;
             }
             return;
@@ -306,13 +313,21 @@ impl View {
         self.consumers[consumer as usize].accounts[node.0 as usize].due
     }
 
-    /// Energy without time (two samples with one timestamp): to whoever is active.
-    fn pay_at_once(&mut self, joules: f64) {
-        self.handed_out += joules;
-        let share = if self.sharing == Sharing::Shared { joules / f64::from(self.active) } else { joules };
-        for consumer in self.consumers.iter_mut().filter(|consumer| !consumer.node.is_root()) {
-            at(&mut consumer.accounts, consumer.node).joules += share;
+    /// Energy without time (two samples with one timestamp): to the frames that ran until then, if any did.
+    fn pay_at_once(&mut self, joules: f64) -> bool {
+        let now = self.now;
+        let count = self.consumers.iter().filter(|consumer| !consumer.just_before(now).is_root()).count();
+        let share = if self.sharing == Sharing::Shared { joules / count as f64 } else { joules };
+        for consumer in &mut self.consumers {
+            let node = consumer.just_before(now);
+            if !node.is_root() {
+                at(&mut consumer.accounts, node).joules += share;
+            }
         }
+        if count > 0 {
+            self.handed_out += joules;
+        }
+        count > 0
     }
 
     pub fn totals(&self) -> ViewTotals {
@@ -348,6 +363,11 @@ impl View {
 }
 
 impl Consumer {
+    /// What ran in the instant before `now`, which nothing is later than.
+    fn just_before(&self, now: Timestamp) -> NodeIndex {
+        if self.changed == now { self.before } else { self.node }
+    }
+
     pub fn account(&self, node: NodeIndex) -> Account {
         self.accounts.get(node.0 as usize).copied().unwrap_or_default()
     }

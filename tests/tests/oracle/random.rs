@@ -224,7 +224,9 @@ impl Trace {
             while let Some(next) = counters.iter_mut().filter(|c| c.time <= c.last).min_by_key(|c| c.time) {
                 let value = next.read(random);
                 writer.metric(next.time, next.class, &[value])?;
-                next.time += (1 + random.below(60)) * step;
+                // Two samples at once, but not at the start, where the definition does not say what that means.
+                let at_once = next.samples > 1 && random.one_in(15);
+                next.time += if at_once { 0 } else { (1 + random.below(60)) * step };
             }
             Ok(())
         })
@@ -260,6 +262,7 @@ struct Sampled {
     instantaneous: bool,
     value: u64,
     largest_step: u64,
+    samples: u64,
 }
 
 impl Sampled {
@@ -273,6 +276,7 @@ impl Sampled {
             kind: device.value,
             instantaneous: device.instantaneous,
             value,
+            samples: 0,
             largest_step: random.of(&[2, 1000, 5_000_000]),
         }
     }
@@ -280,6 +284,7 @@ impl Sampled {
     /// A counter stands still now and then.
     fn read(&mut self, random: &mut Random) -> MetricValue {
         let step = if random.one_in(5) { 0 } else { random.below(self.largest_step) };
+        self.samples += 1;
         self.value = if self.instantaneous { step } else { self.value + step };
         match self.kind {
             MetricValueType::I64 => MetricValue::I64(self.value as i64),
