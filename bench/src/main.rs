@@ -1,5 +1,5 @@
 //! `make bench`: one table, each figure beside its yardstick, medians of runs that alternate with the yardstick's.
-//! The same as JSON in `target/bench.json`. With an argument, only the benchmark of that name.
+//! The same as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine").
 
 mod engine;
 mod events;
@@ -25,13 +25,12 @@ fn main() {
         ("engine", engine::figures),
         ("offline", offline::figures),
     ];
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
     let mut figures = Vec::new();
     println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
-    let only = std::env::args().nth(1);
-    for (name, bench) in benches {
-        if only.as_ref().is_some_and(|only| only != name) {
-            continue;
-        }
+    for (name, bench) in
+        benches.into_iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| w == n))
+    {
         eprintln!("... {name}");
         for figure in bench() {
             println!(
@@ -48,6 +47,9 @@ fn main() {
                                "yardstick": f.yardstick, "yardstick_value": f.yardstick_value})
         })
         .collect();
+    if !wanted.is_empty() {
+        return; // the file is for whole runs
+    }
     let path = std::path::Path::new("target/bench.json");
     if let Err(error) = std::fs::write(path, serde_json::to_string_pretty(&json).unwrap_or_default() + "\n") {
         eprintln!("cannot write {}: {error}", path.display());

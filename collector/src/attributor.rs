@@ -3,8 +3,13 @@
 
 use crate::config::{Config, DeviceSetting};
 use crate::regions::Regions;
-use ampere_attribution::{Counter, CounterKind, Engine, Increase, LocationIndex, ViewIndex};
+use ampere_attribution::{
+    Counter, CounterFigures, CounterKind, Engine, Increase, Limits, LocationIndex, ViewIndex,
+};
 use ampere_model::{LocationKind, Quality, Timestamp};
+
+/// No device gives more; a node of eight GPUs at full power gives half.
+const WATTS_MAX: f64 = 20e3;
 
 /// A location as the report names it.
 #[derive(Clone, Debug)]
@@ -73,6 +78,11 @@ impl Device {
             ViewKind::Ranks => self.ranks,
             ViewKind::Kernels => self.kernels,
         }
+    }
+
+    /// What was seen of the counter so far.
+    pub fn counter_figures(&self) -> CounterFigures {
+        self.counter.figures()
     }
 
     /// What a reading means: when, and how much more.
@@ -149,13 +159,22 @@ impl Attributor {
         // Our own counters are in joules already: a scale that was written for a trace's raw values is not for them.
         let own = found.joules_per_unit.filter(|_| found.source != "trace");
         let scale = own.or(setting.as_ref().and_then(|s| s.scale)).or(found.joules_per_unit);
+        // A wrap, too, is of a trace's raw values.
+        let wraps_at = setting.as_ref().and_then(|s| s.wraps_at).filter(|_| found.source == "trace");
+        // What is configured without being an energy by its definition may count anything, instructions for example.
+        let watts_max = self.config.counter_watts_max.or(found.joules_per_unit.map(|_| WATTS_MAX));
+        let limits = Limits {
+            watts_max: watts_max.unwrap_or(f64::INFINITY),
+            gap: self.config.counter_gap,
+            stale_seconds: self.config.counter_stale.as_secs_f64(),
+            ticks_per_second: self.ticks_per_second as f64,
+        };
         let kind = match (&setting, scale) {
-            (Some(s), scale) if s.instantaneous => CounterKind::Instantaneous {
-                watts_per_unit: scale.unwrap_or(1.0),
-                ticks_per_second: self.ticks_per_second as f64,
-            },
-            (_, Some(joules_per_unit)) => CounterKind::Cumulative { joules_per_unit },
-            (Some(_), None) => CounterKind::Cumulative { joules_per_unit: 1.0 },
+            (Some(s), scale) if s.instantaneous => {
+                CounterKind::Instantaneous { watts_per_unit: scale.unwrap_or(1.0) }
+            }
+            (_, Some(joules_per_unit)) => CounterKind::Cumulative { joules_per_unit, wraps_at },
+            (Some(_), None) => CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at },
             (None, None) => return None,
         };
         let delay = setting.as_ref().map_or(0.0, |s| s.delay.as_secs_f64());
@@ -169,7 +188,7 @@ impl Attributor {
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
-            counter: Counter::new(kind),
+            counter: Counter::new(kind, limits),
             setting,
             delay_ticks: (delay * self.ticks_per_second as f64) as u64,
         });

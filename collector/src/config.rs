@@ -16,6 +16,12 @@ pub struct Config {
     pub sample_period: Duration,
     pub estimate_idle_watts: Option<f64>,
     pub estimate_watts_per_core: Option<f64>,
+    /// More power than this cannot be. `None`: 20 kW for what is an energy by its definition, else no limit.
+    pub counter_watts_max: Option<f64>,
+    /// An interval so many times as long as the usual one is a gap: its joules are lost. `None`: none is.
+    pub counter_gap: Option<f64>,
+    /// A counter that has not changed for so long is stale.
+    pub counter_stale: Duration,
     /// Most series of one metric; the rest goes to "other".
     pub most_series: usize,
 }
@@ -29,6 +35,9 @@ impl Default for Config {
             sample_period: Duration::from_millis(1),
             estimate_idle_watts: None,
             estimate_watts_per_core: None,
+            counter_watts_max: None,
+            counter_gap: None,
+            counter_stale: Duration::from_secs(10),
             most_series: 2000,
         }
     }
@@ -44,6 +53,8 @@ pub struct DeviceSetting {
     pub instantaneous: bool,
     /// Raw value to joules (or watts); `None`: as the metric's definition says.
     pub scale: Option<f64>,
+    /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
+    pub wraps_at: Option<u64>,
     pub delay: Duration,
     /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
@@ -87,6 +98,8 @@ struct File {
     #[serde(default)]
     estimate: FileEstimate,
     #[serde(default)]
+    counters: FileCounters,
+    #[serde(default)]
     metrics: FileMetrics,
 }
 
@@ -98,6 +111,7 @@ struct FileDevice {
     metric: String,
     kind: Option<String>,
     scale: Option<f64>,
+    wraps_at: Option<u64>,
     delay: Option<String>,
     locations: Option<Vec<String>>,
     ranks: Option<Vec<u32>>,
@@ -121,6 +135,14 @@ struct FileSampler {
 struct FileEstimate {
     idle_watts: Option<f64>,
     watts_per_core: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileCounters {
+    watts_max: Option<f64>,
+    gap: Option<f64>,
+    stale: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -166,6 +188,11 @@ impl Config {
         }
         config.estimate_idle_watts = file.estimate.idle_watts;
         config.estimate_watts_per_core = file.estimate.watts_per_core;
+        config.counter_watts_max = file.counters.watts_max;
+        config.counter_gap = file.counters.gap;
+        if let Some(stale) = file.counters.stale {
+            config.counter_stale = parse_duration(&stale).map_err(|e| at("[counters] stale", e))?;
+        }
         config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
         for device in file.device {
             let name = device.name.clone();
@@ -191,12 +218,29 @@ impl Config {
         if let Some(text) = lookup("AMPERE_SAMPLE_PERIOD") {
             self.sample_period = parse_duration(&text).map_err(|e| at("AMPERE_SAMPLE_PERIOD", e))?;
         }
+        for (name, setting) in [
+            ("AMPERE_COUNTER_WATTS_MAX", &mut self.counter_watts_max),
+            ("AMPERE_COUNTER_GAP", &mut self.counter_gap),
+        ] {
+            if let Some(text) = lookup(name) {
+                *setting = Some(text.trim().parse().map_err(|_| at(name, format!("{text:?} is no number")))?);
+            }
+        }
+        if let Some(text) = lookup("AMPERE_COUNTER_STALE") {
+            self.counter_stale = parse_duration(&text).map_err(|e| at("AMPERE_COUNTER_STALE", e))?;
+        }
         self.check().map_err(ConfigError)
     }
 
     fn check(&self) -> Result<(), String> {
         if self.sample_period < Duration::from_micros(100) || self.sample_period > Duration::from_secs(10) {
             return Err(format!("a sample period of {:?}: use 100us to 10s", self.sample_period));
+        }
+        if let Some(watts) = self.counter_watts_max.filter(|watts| watts.is_nan() || *watts <= 0.0) {
+            return Err(format!("[counters] watts_max = {watts}: use a number above 0"));
+        }
+        if let Some(gap) = self.counter_gap.filter(|gap| gap.is_nan() || *gap < 1.0) {
+            return Err(format!("[counters] gap = {gap}: use how many usual intervals are a gap, 1 or more"));
         }
         for watts in [self.estimate_idle_watts, self.estimate_watts_per_core].into_iter().flatten() {
             if !watts.is_finite() || watts < 0.0 {
@@ -255,6 +299,7 @@ fn compile(device: FileDevice) -> Result<DeviceSetting, String> {
             Some(other) => return Err(format!("kind {other:?}: use \"cumulative\" or \"instantaneous\"")),
         },
         scale: device.scale,
+        wraps_at: device.wraps_at,
         delay: device.delay.map_or(Ok(Duration::ZERO), |text| parse_duration(&text))?,
         locations: device
             .locations
@@ -314,6 +359,7 @@ mod tests {
             node = 'frontier\d+'
             metric = 'A2rocm_smi:::energy_count:device=(\d)'
             scale = 1e-6
+            wraps_at = 4294967296
             delay = "2ms"
             locations = ['HIP\[0:\d+\]']
             ranks = [0, 1]
@@ -324,6 +370,10 @@ mod tests {
             period = "500us"
             [estimate]
             idle_watts = 50
+            [counters]
+            watts_max = 2000
+            gap = 10
+            stale = "3s"
         "#;
         let config = Config::parse(text, "ampere.toml").unwrap();
         let device = &config.devices[0];
@@ -339,6 +389,9 @@ mod tests {
         assert_eq!((config.policy, config.sharing), (Policy::BusyOnly, Sharing::Independent));
         assert_eq!(config.sample_period, Duration::from_micros(500));
         assert_eq!(config.estimate_idle_watts, Some(50.0));
+        assert_eq!(device.wraps_at, Some(1 << 32));
+        assert_eq!((config.counter_watts_max, config.counter_gap), (Some(2000.0), Some(10.0)));
+        assert_eq!(config.counter_stale, Duration::from_secs(3));
     }
 
     #[track_caller]
@@ -368,6 +421,11 @@ mod tests {
             "[sampler]\nperiod = \"1 year\"",
             "ampere.toml: [sampler] period: \"1 year\" is no time: write it like \"1ms\" (ns, us, ms, s)",
         );
+        refused(
+            "[counters]\ngap = 0.5",
+            "ampere.toml: [counters] gap = 0.5: use how many usual intervals are a gap, 1 or more",
+        );
+        refused("[counters]\nwatts_max = 0", "ampere.toml: [counters] watts_max = 0: use a number above 0");
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }
 
@@ -376,6 +434,11 @@ mod tests {
         let mut config = Config::parse("[attribution]\npolicy = \"busy_only\"", "ampere.toml").unwrap();
         config.apply(&|name| (name == "AMPERE_POLICY").then(|| "time_sliced".to_owned())).unwrap();
         assert_eq!(config.policy, Policy::TimeSliced);
+        config.apply(&|name| (name == "AMPERE_COUNTER_GAP").then(|| "20".to_owned())).unwrap();
+        config.apply(&|name| (name == "AMPERE_COUNTER_WATTS_MAX").then(|| "500".to_owned())).unwrap();
+        config.apply(&|name| (name == "AMPERE_COUNTER_STALE").then(|| "1s".to_owned())).unwrap();
+        assert_eq!((config.counter_watts_max, config.counter_gap), (Some(500.0), Some(20.0)));
+        assert_eq!(config.counter_stale, Duration::from_secs(1));
         assert!(config.apply(&|name| (name == "AMPERE_SHARING").then(|| "x".to_owned())).is_err());
     }
 }

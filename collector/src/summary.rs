@@ -47,6 +47,19 @@ pub struct Device {
     pub energy: String,
     pub samples: u64,
     pub total_joules: f64,
+    /// From the first sample to the last: what lies outside is not in the total.
+    #[serde(default)]
+    pub sampled_seconds: f64,
+    /// The mean and the longest time from one sample to the next.
+    #[serde(default)]
+    pub sample_seconds: f64,
+    #[serde(default)]
+    pub longest_sample_seconds: f64,
+    /// The longest time without a change of the counter's value, and whether it stood still when last seen.
+    #[serde(default)]
+    pub longest_still_seconds: f64,
+    #[serde(default)]
+    pub stale: bool,
     pub views: Vec<View>,
 }
 
@@ -74,6 +87,8 @@ pub struct Callpath {
     pub resolved_joules: f64,
     pub exclusive_seconds: f64,
     pub resolved_seconds: f64,
+    #[serde(default, flatten)]
+    pub watts: Watts,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,7 +100,24 @@ pub struct Region {
     pub resolved_joules: f64,
     pub exclusive_seconds: f64,
     pub resolved_seconds: f64,
+    #[serde(default, flatten)]
+    pub watts: Watts,
 }
+
+/// `null`: below resolution. A rate needs [`LEAST_RESOLVED_SAMPLES`] resolved samples' worth of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Watts {
+    /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
+    pub mean_watts: Option<f64>,
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran.
+    pub resolved_watts: Option<f64>,
+    /// Least and most of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
+    /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
+    pub min_watts: Option<f64>,
+    pub max_watts: Option<f64>,
+}
+
+pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct QualityFigures {
@@ -96,8 +128,17 @@ pub struct QualityFigures {
     pub late_events: u64,
     pub counter_resets: u64,
     pub conservation_error_joules: f64,
-    /// Samples that were not numbers or came out of order.
+    /// Samples that were no numbers, negative, impossible, or came out of order.
     pub unusable_samples: u64,
+    /// Times that a counter reached the end of its range, which was made good.
+    #[serde(default)]
+    pub counter_wraps: u64,
+    /// Sample intervals that were so long that their joules are lost.
+    #[serde(default)]
+    pub sampling_gaps: u64,
+    /// Counters that stood still when last seen.
+    #[serde(default)]
+    pub stale_counters: u64,
     /// Frames that had to be closed, and leaves that had to be left out, because a stream did not nest.
     pub repaired_events: u64,
     /// Records that were no records.
@@ -123,17 +164,26 @@ impl Summary {
         for device in &attributor.devices {
             let mut views = Vec::new();
             let totals = attributor.engine.totals(device.ranks);
+            let counter = device.counter_figures();
+            let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
+            let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
+            let sampled_seconds = seconds(sampled);
+            let intervals = totals.samples.saturating_sub(1).max(1);
+            let sample_seconds = sampled_seconds / intervals as f64;
             for kind in ViewKind::BOTH {
                 if only.is_some_and(|only| only != kind) {
                     continue;
                 }
-                let view = view_table(attributor, device, kind);
+                let view = view_table(attributor, device, kind, sample_seconds);
                 quality.conservation_error_joules =
                     quality.conservation_error_joules.max(view.conservation_error_joules);
                 views.push(view);
             }
             quality.counter_resets += totals.counter_resets;
             quality.unusable_samples += totals.unusable_samples;
+            quality.counter_wraps += counter.wraps;
+            quality.sampling_gaps += counter.gaps;
+            quality.stale_counters += u64::from(counter.stale);
             devices.push(Device {
                 node: device.info.node.clone(),
                 name: device.info.name.clone(),
@@ -142,6 +192,11 @@ impl Summary {
                 energy: device.info.quality.as_str().to_owned(),
                 samples: totals.samples,
                 total_joules: totals.total_joules,
+                sampled_seconds,
+                sample_seconds,
+                longest_sample_seconds: seconds(counter.longest_interval_ticks),
+                longest_still_seconds: seconds(counter.longest_still_ticks),
+                stale: counter.stale,
                 views,
             });
         }
@@ -169,10 +224,27 @@ fn trust(quality: Quality) -> u8 {
     }
 }
 
-fn view_table(attributor: &Attributor, device: &crate::attributor::Device, kind: ViewKind) -> View {
+fn view_table(
+    attributor: &Attributor,
+    device: &crate::attributor::Device,
+    kind: ViewKind,
+    sample_seconds: f64,
+) -> View {
     let report = attributor.engine.report(device.view(kind));
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
     let name = |region| attributor.regions.name(region).to_owned();
+    let watts =
+        |joules: f64, ticks: u64, resolved_joules: f64, resolved_ticks: u64, range: Option<(f64, f64)>| {
+            let least = LEAST_RESOLVED_SAMPLES * sample_seconds;
+            let resolved = resolved_ticks > 0 && seconds(resolved_ticks) >= least;
+            let ticks_per_second = attributor.ticks_per_second as f64;
+            Watts {
+                mean_watts: (resolved && ticks > 0).then(|| joules / seconds(ticks)),
+                resolved_watts: resolved.then(|| resolved_joules / seconds(resolved_ticks)),
+                min_watts: range.map(|(least, _)| least * ticks_per_second),
+                max_watts: range.map(|(_, most)| most * ticks_per_second),
+            }
+        };
     View {
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),
@@ -196,6 +268,13 @@ fn view_table(attributor: &Attributor, device: &crate::attributor::Device, kind:
                     resolved_joules: row.resolved_joules,
                     exclusive_seconds: seconds(row.exclusive_ticks),
                     resolved_seconds: seconds(row.resolved_ticks),
+                    watts: watts(
+                        row.exclusive_joules,
+                        row.exclusive_ticks,
+                        row.resolved_joules,
+                        row.resolved_ticks,
+                        row.joules_per_tick,
+                    ),
                 }
             })
             .collect(),
@@ -210,6 +289,13 @@ fn view_table(attributor: &Attributor, device: &crate::attributor::Device, kind:
                 resolved_joules: row.resolved_joules,
                 exclusive_seconds: seconds(row.exclusive_ticks),
                 resolved_seconds: seconds(row.resolved_ticks),
+                watts: watts(
+                    row.exclusive_joules,
+                    row.exclusive_ticks,
+                    row.resolved_joules,
+                    row.resolved_ticks,
+                    row.joules_per_tick,
+                ),
             })
             .collect(),
     }

@@ -1,14 +1,12 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
-use crate::summary::{Callpath, Device, Region, Summary, View};
+use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
 const BAR_CELLS: usize = 24;
-/// A rate needs this many resolved samples' worth of time; with less it is "below resolution".
-const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
 
 /// `colour`: for a terminal.
 pub fn render(summary: &Summary, colour: bool) -> String {
@@ -82,13 +80,17 @@ impl Page {
                 device.samples
             ))
         )?;
+        if device.stale {
+            let still = device.longest_still_seconds;
+            writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
+        }
         for view in &device.views {
-            self.view(summary, device, view, out)?;
+            self.view(device, view, out)?;
         }
         Ok(())
     }
 
-    fn view(&self, summary: &Summary, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+    fn view(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         if view.callpaths.is_empty() {
             return Ok(());
         }
@@ -104,33 +106,20 @@ impl Page {
             view.conservation_error_joules
         )?;
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let sample =
-            if device.samples > 1 { summary.run.seconds / device.samples as f64 } else { f64::INFINITY };
-        self.regions(what, device.total_joules, sample, &view.regions, out)?;
+        self.regions(what, device.total_joules, &view.regions, out)?;
         self.groups(device.total_joules, view, out)?;
         self.callpaths(device.total_joules, &view.callpaths, out)
     }
 
-    fn regions(
-        &self,
-        what: &str,
-        total: f64,
-        sample_seconds: f64,
-        regions: &[Region],
-        out: &mut String,
-    ) -> std::fmt::Result {
+    fn regions(&self, what: &str, total: f64, regions: &[Region], out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "\n  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {:>11}  {what}",
             "J", "share", "", "inclusive J", "calls", "W"
         )?;
         for row in regions.iter().take(MOST_ROWS) {
-            let resolved = row.resolved_seconds >= LEAST_RESOLVED_SAMPLES * sample_seconds;
-            let watts = if resolved {
-                format!("{:.1}", row.resolved_joules / row.resolved_seconds)
-            } else {
-                "below res.".to_owned()
-            };
+            let watts = row.watts.resolved_watts;
+            let watts = watts.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"));
             writeln!(
                 out,
                 "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {watts:>11}  {}",
@@ -208,6 +197,13 @@ impl Page {
                 out,
                 "         {} events mended, {} damaged records, {} unusable samples, {} definitions left out",
                 q.repaired_events, q.damaged_records, q.unusable_samples, q.left_out_definitions
+            )?;
+        }
+        if q.counter_wraps + q.sampling_gaps + q.stale_counters > 0 {
+            writeln!(
+                out,
+                "         {} counter wraps made good, {} gaps in sampling, {} stale counters",
+                q.counter_wraps, q.sampling_gaps, q.stale_counters
             )?;
         }
         let o = &summary.overhead;

@@ -22,15 +22,19 @@ pub struct Oddities {
     pub backward: u64,
 }
 
+/// Every event needs all of it: one cache line.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Location {
     pub paths: CallPaths,
     current: NodeIndex,
     /// When `current` came on top.
     since: Timestamp,
-    /// The views it spends from, with its number there.
-    spends_from: Vec<(ViewIndex, u32)>,
+    /// The views it spends from, with its number there. It seldom grows.
+    spends_from: Box<[(ViewIndex, u32)]>,
 }
+
+const _: () = assert!(size_of::<Location>() == 64);
 
 /// See the crate's page. Times must not go back per view (what does is counted as late).
 #[derive(Clone, Debug, Default)]
@@ -49,9 +53,9 @@ impl Engine {
     pub fn add_location(&mut self) -> LocationIndex {
         self.locations.push(Location {
             paths: CallPaths::new(),
-            current: NodeIndex::NONE,
+            current: NodeIndex::ROOT,
             since: 0,
-            spends_from: Vec::new(),
+            spends_from: Box::default(),
         });
         LocationIndex((self.locations.len() - 1) as u32)
     }
@@ -66,7 +70,9 @@ impl Engine {
         let spender = &mut self.locations[location.0 as usize];
         if spender.spends_from.iter().all(|(v, _)| *v != view) {
             let consumer = self.views[view.0 as usize].add_consumer(location.0, spender.current);
-            spender.spends_from.push((view, consumer));
+            let mut more = std::mem::take(&mut spender.spends_from).into_vec();
+            more.push((view, consumer));
+            spender.spends_from = more.into_boxed_slice();
         }
     }
 
@@ -82,7 +88,7 @@ impl Engine {
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
         let spender = &self.locations[location.0 as usize];
-        if spender.current.is_none() {
+        if spender.current.is_root() {
             self.unmatched_leaves += 1;
             return;
         }
@@ -93,7 +99,7 @@ impl Engine {
     /// Leaves every open frame. Returns how many there were.
     pub fn close(&mut self, location: LocationIndex, time: Timestamp) -> usize {
         let mut open = 0;
-        while !self.locations[location.0 as usize].current.is_none() {
+        while !self.locations[location.0 as usize].current.is_root() {
             self.leave(location, time);
             open += 1;
         }
@@ -107,9 +113,7 @@ impl Engine {
         spender.current = node;
         match time.checked_sub(spender.since) {
             Some(ticks) => {
-                if !before.is_none() {
-                    spender.paths.node_mut(before).exclusive_ticks += ticks;
-                }
+                spender.paths.node_mut(before).exclusive_ticks += ticks;
                 spender.since = time;
             }
             None => self.backward += 1,
@@ -139,24 +143,24 @@ impl Engine {
     /// The region that runs on a location.
     pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
         let location = &self.locations[location.0 as usize];
-        location.paths.nodes().get(location.current.0 as usize).map(|node| node.region)
+        (!location.current.is_root()).then(|| location.paths.node(location.current).region)
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {
-        !self.locations[location.0 as usize].current.is_none()
+        !self.locations[location.0 as usize].current.is_root()
     }
 
     /// Calls `each` with (region, joules) for every call path of the view: the cheap way to sum by region.
     pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, f64)) {
         for (location, node, account) in self.views[view.0 as usize].accounts() {
-            let region = self.locations[location as usize].paths.nodes()[node.0 as usize].region;
+            let region = self.locations[location as usize].paths.node(node).region;
             each(LocationIndex(location), region, account.joules);
         }
     }
 
     /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location.
     pub fn each_callpath(&self, location: LocationIndex, mut each: impl FnMut(RegionRef, u64, u64)) {
-        for node in self.locations[location.0 as usize].paths.nodes() {
+        for (_, node) in self.locations[location.0 as usize].paths.nodes() {
             each(node.region, node.calls, node.exclusive_ticks);
         }
     }

@@ -13,6 +13,8 @@
 //! sample comes, the interval's joules per due tick are known, and the call paths touched in it are paid.
 //! This is the virtual time of fair queueing, used for energy.
 //!
+//! What a counter's readings mean, and what is done about resets, wraps, gaps and nonsense, is [`Counter`]'s to say.
+//!
 //! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
 //! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
@@ -26,7 +28,7 @@ mod report;
 mod view;
 
 pub use callpaths::NodeIndex;
-pub use counter::{Counter, CounterKind, Increase};
+pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits};
 pub use engine::{Engine, LocationIndex, Oddities, ViewIndex};
 pub use report::{CallpathRow, RegionRow, ViewReport};
 pub use view::{Policy, Sharing, ViewTotals};

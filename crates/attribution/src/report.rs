@@ -1,8 +1,7 @@
 //! A view as a table: per call path and per region, exclusive and inclusive.
 
-use crate::callpaths::NodeIndex;
 use crate::engine::{Engine, LocationIndex, ViewIndex};
-use crate::view::{Account, Policy, Sharing, ViewTotals};
+use crate::view::{Consumer, Policy, Sharing, View, ViewTotals};
 use ampere_model::RegionRef;
 use std::collections::BTreeMap;
 
@@ -17,6 +16,8 @@ pub struct CallpathRow {
     pub resolved_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
+    /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
+    pub joules_per_tick: Option<(f64, f64)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +30,13 @@ pub struct RegionRow {
     pub resolved_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
+    /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
+    pub joules_per_tick: Option<(f64, f64)>,
 }
 
+/// # Least and most power
+/// Of a sample interval that is the device's power where energy is time sliced (joules / length), whoever it was shared
+/// with; where it goes to the busy only, it is what each of them was charged with (joules / run time of all).
 #[derive(Clone, Debug)]
 pub struct ViewReport {
     pub policy: Policy,
@@ -47,8 +53,8 @@ impl Engine {
         let seen = self.view(view);
         let mut callpaths = Vec::new();
         let mut regions = BTreeMap::new();
-        for location in seen.locations() {
-            self.report_location(location, seen.accounts_of(location), &mut callpaths, &mut regions);
+        for consumer in seen.consumers() {
+            self.report_consumer(seen, consumer, &mut callpaths, &mut regions);
         }
         let mut regions: Vec<RegionRow> = regions.into_values().collect();
         callpaths.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
@@ -62,54 +68,68 @@ impl Engine {
         }
     }
 
-    fn report_location(
+    fn report_consumer(
         &self,
-        location: u32,
-        accounts: &[Account],
+        seen: &View,
+        consumer: &Consumer,
         callpaths: &mut Vec<CallpathRow>,
         regions: &mut BTreeMap<RegionRef, RegionRow>,
     ) {
-        let paths = &self.location(location).paths;
-        let nodes = paths.nodes();
-        let account = |at: usize| accounts.get(at).copied().unwrap_or_default();
-        let mut inclusive: Vec<f64> = (0..nodes.len()).map(|at| account(at).joules).collect();
+        let paths = &self.location(consumer.location).paths;
+        let mut inclusive = vec![0.0; paths.len()];
         // Children come after their parents: from the back, every subtree is summed before its parent is.
-        for at in (0..nodes.len()).rev() {
-            if !nodes[at].parent.is_none() {
-                inclusive[nodes[at].parent.0 as usize] += inclusive[at];
-            }
+        for (at, node) in paths.nodes().rev() {
+            inclusive[at.0 as usize] += consumer.account(at).joules;
+            inclusive[node.parent.0 as usize] += inclusive[at.0 as usize];
         }
-        for (at, node) in nodes.iter().enumerate() {
-            let account = account(at);
-            let path = paths.path(NodeIndex(at as u32));
-            let row = regions.entry(node.region).or_insert(RegionRow {
-                region: node.region,
-                calls: 0,
-                exclusive_joules: 0.0,
-                inclusive_joules: 0.0,
-                resolved_joules: 0.0,
-                exclusive_ticks: 0,
-                resolved_ticks: 0,
-            });
-            row.calls += node.calls;
-            row.exclusive_joules += account.joules;
-            row.resolved_joules += account.resolved_joules;
-            row.exclusive_ticks += node.exclusive_ticks;
-            row.resolved_ticks += account.resolved_ticks;
+        for (at, node) in paths.nodes() {
+            let (account, resolved) = (consumer.account(at), seen.resolved(consumer.location, at));
+            let path = paths.path(at);
             let outermost = !path[..path.len() - 1].contains(&node.region);
-            if outermost {
-                row.inclusive_joules += inclusive[at];
-            }
-            callpaths.push(CallpathRow {
-                location: LocationIndex(location),
+            let row = CallpathRow {
+                location: LocationIndex(consumer.location),
                 path,
                 calls: node.calls,
                 exclusive_joules: account.joules,
-                inclusive_joules: inclusive[at],
-                resolved_joules: account.resolved_joules,
+                inclusive_joules: inclusive[at.0 as usize],
+                resolved_joules: resolved.joules,
                 exclusive_ticks: node.exclusive_ticks,
-                resolved_ticks: account.resolved_ticks,
-            });
+                resolved_ticks: resolved.ticks,
+                joules_per_tick: account.prices(),
+            };
+            let region = regions.entry(node.region).or_insert_with(|| RegionRow::new(node.region));
+            region.add(&row, outermost);
+            callpaths.push(row);
         }
+    }
+}
+
+impl RegionRow {
+    fn new(region: RegionRef) -> RegionRow {
+        RegionRow {
+            region,
+            calls: 0,
+            exclusive_joules: 0.0,
+            inclusive_joules: 0.0,
+            resolved_joules: 0.0,
+            exclusive_ticks: 0,
+            resolved_ticks: 0,
+            joules_per_tick: None,
+        }
+    }
+
+    fn add(&mut self, row: &CallpathRow, outermost: bool) {
+        self.calls += row.calls;
+        self.exclusive_joules += row.exclusive_joules;
+        self.resolved_joules += row.resolved_joules;
+        self.exclusive_ticks += row.exclusive_ticks;
+        self.resolved_ticks += row.resolved_ticks;
+        if outermost {
+            self.inclusive_joules += row.inclusive_joules;
+        }
+        self.joules_per_tick = match (self.joules_per_tick, row.joules_per_tick) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (one, other) => one.or(other),
+        };
     }
 }

@@ -3,6 +3,7 @@
 use crate::callpaths::NodeIndex;
 use crate::counter::Increase;
 use ampere_model::Timestamp;
+use std::collections::HashMap;
 
 /// How the joules of a sample interval go to the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -62,25 +63,34 @@ pub struct ViewTotals {
     pub conservation_error_joules: f64,
 }
 
-/// What one call path has been paid by one view.
-#[derive(Clone, Copy, Debug, Default)]
+/// What one call path has been paid by one view. Events and samples touch all of it; two fit in a cache line.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
-    pub joules: f64,
-    /// Of these, joules of sample intervals that belonged to this frame alone.
-    pub resolved_joules: f64,
-    pub resolved_ticks: u64,
-    /// Share-clock ticks due in the interval that is still open.
+    /// Share-clock ticks due in the interval that is still open; above 0 exactly if the call path is listed.
     due: f64,
-    /// Whether the call path is on the list of those to be paid.
-    listed: bool,
+    pub joules: f64,
+    /// Least and most joules per share-clock tick of the intervals that it was paid for.
+    price_min: f64,
+    price_max: f64,
+}
+
+/// Sample intervals that belonged to one frame alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Resolved {
+    pub joules: f64,
+    pub ticks: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Consumer {
-    location: u32,
+pub(crate) struct Consumer {
+    pub location: u32,
     node: NodeIndex,
     /// Share clock when `node` came on top.
     since: f64,
+    /// The frame of the instant before `changed`, when it last changed.
+    before: NodeIndex,
+    changed: Timestamp,
+    /// By call path.
     accounts: Vec<Account>,
 }
 
@@ -99,6 +109,8 @@ pub(crate) struct View {
     idle_ticks: f64,
     /// Call paths with something due in the open interval.
     listed: Vec<(u32, NodeIndex)>,
+    /// By location and call path. Apart from the accounts: at most one grows in an interval.
+    resolved: HashMap<(u32, NodeIndex), Resolved>,
     totals: ViewTotals,
     /// What the consumers were paid, each joule counted once.
     handed_out: f64,
@@ -118,6 +130,7 @@ impl View {
             interval: None,
             idle_ticks: 0.0,
             listed: Vec::new(),
+            resolved: HashMap::new(),
             totals: ViewTotals::default(),
             handed_out: 0.0,
             late: 0,
@@ -128,8 +141,10 @@ impl View {
     pub fn add_consumer(&mut self, location: u32, node: NodeIndex) -> u32 {
         self.consumers.push(Consumer {
             location,
-            node: NodeIndex::NONE,
+            node: NodeIndex::ROOT,
             since: self.clock,
+            before: NodeIndex::ROOT,
+            changed: self.now,
             accounts: Vec::new(),
         });
         let consumer = (self.consumers.len() - 1) as u32;
@@ -158,10 +173,14 @@ impl View {
         self.advance(time);
         self.charge(consumer);
         let consumer = &mut self.consumers[consumer as usize];
-        let was_active = !consumer.node.is_none();
+        if self.now > consumer.changed {
+            consumer.before = consumer.node;
+            consumer.changed = self.now;
+        }
+        let was_active = !consumer.node.is_root();
         consumer.node = node;
         consumer.since = self.clock;
-        if was_active == node.is_none() {
+        if was_active == node.is_root() {
             self.active = if was_active { self.active - 1 } else { self.active + 1 };
             let split =
                 self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared && self.active > 0;
@@ -173,21 +192,15 @@ impl View {
     #[inline]
     fn charge(&mut self, index: u32) {
         let consumer = &mut self.consumers[index as usize];
-        let at = consumer.node.0 as usize;
         let due = self.clock - consumer.since;
-        consumer.since = self.clock;
-        if consumer.node.is_none() || due <= 0.0 || self.interval.is_none() {
+        if consumer.node.is_root() || due <= 0.0 || self.interval.is_none() {
             return;
         }
-        if at >= consumer.accounts.len() {
-            consumer.accounts.resize(at + 1, Account::default());
-        }
-        let account = &mut consumer.accounts[at];
-        account.due += due;
-        if !account.listed {
-            account.listed = true;
+        let account = at(&mut consumer.accounts, consumer.node);
+        if account.due == 0.0 {
             self.listed.push((index, consumer.node));
         }
+        account.due += due;
     }
 
     /// A sample: the interval that ends here is paid.
@@ -206,22 +219,23 @@ impl View {
                 self.totals.total_joules += joules;
                 self.pay(joules, ticks);
             }
+            Increase::Lost(joules) => {
+                self.totals.total_joules += joules;
+                self.totals.lost_joules += joules;
+            }
             Increase::Reset => {
                 self.totals.counter_resets += 1;
                 self.totals.unknown_ticks += ticks;
             }
-            Increase::First | Increase::Unusable => {}
+            Increase::First => self.totals.unknown_ticks += ticks,
+            Increase::Unusable => {}
         }
         self.totals.samples += 1;
         self.begin_interval();
     }
 
     fn begin_interval(&mut self) {
-        for (consumer, node) in self.listed.drain(..) {
-            let account = &mut self.consumers[consumer as usize].accounts[node.0 as usize];
-            account.due = 0.0;
-            account.listed = false;
-        }
+        self.forget_dues();
         self.interval = Some(self.now);
         self.clock = 0.0;
         self.idle_ticks = 0.0;
@@ -230,60 +244,90 @@ impl View {
         }
     }
 
+    fn forget_dues(&mut self) {
+        for (consumer, node) in self.listed.drain(..) {
+            self.consumers[consumer as usize].accounts[node.0 as usize].due = 0.0;
+        }
+    }
+
+    /// Hands an interval's joules to the frames that are listed.
     fn pay(&mut self, joules: f64, ticks: u64) {
-        let listed = std::mem::take(&mut self.listed);
-        if listed.is_empty() {
-            if ticks == 0 && self.active > 0 {
-                self.pay_at_once(joules);
-            } else {
+        if self.listed.is_empty() {
+            if ticks > 0 || self.policy == Policy::BusyOnly || !self.pay_at_once(joules) {
                 self.totals.idle_joules += joules;
             }
-            self.listed = listed;
             return;
         }
-        let length = ticks as f64;
-        match self.policy {
-            Policy::TimeSliced => {
-                let idle = joules * (self.idle_ticks / length);
+        if let [(consumer, node)] = self.listed[..] {
+            self.resolve(consumer, node, joules, ticks);
+        }
+        match (self.policy, self.sharing) {
+            (Policy::TimeSliced, _) => {
+                let idle = joules * (self.idle_ticks / ticks as f64);
                 self.totals.idle_joules += idle;
                 self.handed_out += joules - idle;
-                for (consumer, node) in &listed {
-                    self.account(*consumer, *node).earn(joules, length, ticks, listed.len());
-                }
+                let price = joules / ticks as f64;
+                self.pay_listed(|_| price);
             }
-            Policy::BusyOnly => {
+            (Policy::BusyOnly, Sharing::Shared) => {
                 self.handed_out += joules;
-                let mut due = vec![0.0; self.consumers.len()];
-                for (consumer, node) in &listed {
-                    due[*consumer as usize] += self.account(*consumer, *node).due;
+                let all: f64 = self.listed.iter().map(|(consumer, node)| self.due(*consumer, *node)).sum();
+                let price = joules / all;
+                self.pay_listed(|_| price);
+            }
+            (Policy::BusyOnly, Sharing::Independent) => {
+                self.handed_out += joules;
+                let mut own = vec![0.0; self.consumers.len()];
+                for (consumer, node) in &self.listed {
+                    own[*consumer as usize] += self.due(*consumer, *node);
                 }
-                let all: f64 = due.iter().sum();
-                for (consumer, node) in &listed {
-                    let of = if self.sharing == Sharing::Shared { all } else { due[*consumer as usize] };
-                    self.account(*consumer, *node).earn(joules, of, ticks, listed.len());
-                }
+                self.pay_listed(|consumer| joules / own[consumer as usize]);
             }
         }
-        self.listed = listed;
     }
 
-    /// Energy without time (two samples with one timestamp): to whoever is active.
-    fn pay_at_once(&mut self, joules: f64) {
-        self.handed_out += joules;
-        let share = if self.sharing == Sharing::Shared { joules / f64::from(self.active) } else { joules };
+    /// Each listed frame gets what it is due, at the consumer's joules per share-clock tick.
+    #[inline]
+    fn pay_listed(&mut self, price: impl Fn(u32) -> f64) {
+        for (consumer, node) in self.listed.drain(..) {
+            let price = price(consumer);
+            let account = &mut self.consumers[consumer as usize].accounts[node.0 as usize];
+            account.joules += account.due * price;
+            account.due = 0.0;
+            account.price_min = account.price_min.min(price);
+            account.price_max = account.price_max.max(price);
+        }
+    }
+
+    /// Only one frame ran. The whole interval was its own if nothing was idle either.
+    fn resolve(&mut self, consumer: u32, node: NodeIndex, joules: f64, ticks: u64) {
+        if self.due(consumer, node) == ticks as f64 {
+            let location = self.consumers[consumer as usize].location;
+            let resolved = self.resolved.entry((location, node)).or_default();
+            resolved.joules += joules;
+            resolved.ticks += ticks;
+        }
+    }
+
+    fn due(&self, consumer: u32, node: NodeIndex) -> f64 {
+        self.consumers[consumer as usize].accounts[node.0 as usize].due
+    }
+
+    /// Energy without time (two samples with one timestamp): to the frames that ran until then, if any did.
+    fn pay_at_once(&mut self, joules: f64) -> bool {
+        let now = self.now;
+        let count = self.consumers.iter().filter(|consumer| !consumer.just_before(now).is_root()).count();
+        let share = if self.sharing == Sharing::Shared { joules / count as f64 } else { joules };
         for consumer in &mut self.consumers {
-            let at = consumer.node.0 as usize;
-            if !consumer.node.is_none() {
-                if at >= consumer.accounts.len() {
-                    consumer.accounts.resize(at + 1, Account::default());
-                }
-                consumer.accounts[at].joules += share;
+            let node = consumer.just_before(now);
+            if !node.is_root() {
+                at(&mut consumer.accounts, node).joules += share;
             }
         }
-    }
-
-    fn account(&mut self, consumer: u32, node: NodeIndex) -> &mut Account {
-        &mut self.consumers[consumer as usize].accounts[node.0 as usize]
+        if count > 0 {
+            self.handed_out += joules;
+        }
+        count > 0
     }
 
     pub fn totals(&self) -> ViewTotals {
@@ -296,17 +340,17 @@ impl View {
     /// (location, call path, account) of everything that has ever been due something.
     pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, &Account)> {
         self.consumers.iter().flat_map(|consumer| {
-            let numbered = consumer.accounts.iter().enumerate();
+            let numbered = consumer.accounts.iter().enumerate().skip(1);
             numbered.map(|(node, account)| (consumer.location, NodeIndex(node as u32), account))
         })
     }
 
-    pub fn locations(&self) -> impl Iterator<Item = u32> {
-        self.consumers.iter().map(|consumer| consumer.location)
+    pub fn resolved(&self, location: u32, node: NodeIndex) -> Resolved {
+        self.resolved.get(&(location, node)).copied().unwrap_or_default()
     }
 
-    pub fn accounts_of(&self, location: u32) -> &[Account] {
-        self.consumers.iter().find(|c| c.location == location).map_or(&[], |c| &c.accounts)
+    pub fn consumers(&self) -> &[Consumer] {
+        &self.consumers
     }
 
     pub fn policy(&self) -> Policy {
@@ -318,14 +362,36 @@ impl View {
     }
 }
 
-impl Account {
-    /// Takes the part `due / of` of an interval's joules.
-    fn earn(&mut self, joules: f64, of: f64, interval_ticks: u64, frames: usize) {
-        let earned = joules * (self.due / of);
-        self.joules += earned;
-        if frames == 1 && self.due == interval_ticks as f64 {
-            self.resolved_joules += earned;
-            self.resolved_ticks += interval_ticks;
-        }
+impl Consumer {
+    /// What ran in the instant before `now`, which nothing is later than.
+    fn just_before(&self, now: Timestamp) -> NodeIndex {
+        if self.changed == now { self.before } else { self.node }
     }
+
+    pub fn account(&self, node: NodeIndex) -> Account {
+        self.accounts.get(node.0 as usize).copied().unwrap_or_default()
+    }
+}
+
+impl Account {
+    /// `None` where it has never been paid for time.
+    pub fn prices(&self) -> Option<(f64, f64)> {
+        (self.price_min <= self.price_max).then_some((self.price_min, self.price_max))
+    }
+}
+
+impl Default for Account {
+    fn default() -> Account {
+        Account { due: 0.0, joules: 0.0, price_min: f64::INFINITY, price_max: f64::NEG_INFINITY }
+    }
+}
+
+/// The account of a call path, made if it is not there yet.
+#[inline]
+fn at(accounts: &mut Vec<Account>, node: NodeIndex) -> &mut Account {
+    let index = node.0 as usize;
+    if index >= accounts.len() {
+        accounts.resize(index + 1, Account::default());
+    }
+    &mut accounts[index]
 }

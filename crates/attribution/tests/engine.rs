@@ -1,6 +1,8 @@
 //! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
 
-use ampere_attribution::{Counter, CounterKind, Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
+use ampere_attribution::{
+    Counter, CounterKind, Engine, Increase, Limits, LocationIndex, Policy, Sharing, ViewIndex,
+};
 use ampere_model::RegionRef;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -46,7 +48,8 @@ fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> 
     let view = engine.add_view(policy, sharing);
     let all: Vec<LocationIndex> = (0..locations).map(|_| engine.add_location()).collect();
     all.iter().for_each(|l| engine.bind(view, *l));
-    let mut counter = Counter::new(CounterKind::Cumulative { joules_per_unit: 1.0 });
+    let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
+    let mut counter = Counter::new(kind, Limits::none(1.0));
     for event in events {
         match *event {
             Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
@@ -378,8 +381,13 @@ fn close_to(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
 
+/// `PROPTEST_CASES` for more, or for fewer.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn it_agrees_with_the_definition(events in any_timeline(), busy: bool) {

@@ -1,0 +1,200 @@
+//! What can be asked of an engine: rows, sums, what runs now.
+
+use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
+use ampere_model::RegionRef;
+
+const MAIN: RegionRef = RegionRef(1);
+const WORK: RegionRef = RegionRef(2);
+const SEND: RegionRef = RegionRef(3);
+
+fn engine(ranks: usize, policy: Policy, sharing: Sharing) -> (Engine, ViewIndex, Vec<LocationIndex>) {
+    let mut engine = Engine::new();
+    let view = engine.add_view(policy, sharing);
+    let ranks: Vec<_> = (0..ranks).map(|_| engine.add_location()).collect();
+    ranks.iter().for_each(|rank| engine.bind(view, *rank));
+    (engine, view, ranks)
+}
+
+/// Two intervals of 10 ticks, 5 and 20 J: `MAIN` in both, `WORK` in the second only.
+fn two_intervals(policy: Policy, sharing: Sharing, ranks: usize) -> (Engine, ViewIndex, Vec<LocationIndex>) {
+    let (mut engine, view, all) = engine(ranks, policy, sharing);
+    engine.sample(view, 0, Increase::First);
+    all.iter().for_each(|rank| engine.enter(*rank, 0, MAIN));
+    engine.sample(view, 10, Increase::Joules(5.0));
+    engine.enter(all[0], 12, WORK);
+    engine.leave(all[0], 14);
+    engine.leave(all[0], 16);
+    engine.sample(view, 20, Increase::Joules(20.0));
+    (engine, view, all)
+}
+
+#[test]
+fn least_and_most_power_are_of_the_intervals_in_which_it_ran() {
+    for (policy, second) in [(Policy::TimeSliced, 2.0), (Policy::BusyOnly, 20.0 / 6.0)] {
+        let (engine, view, _) = two_intervals(policy, Sharing::Shared, 1);
+        let report = engine.report(view);
+        let row = |path: &[RegionRef]| report.callpaths.iter().find(|row| row.path == path).unwrap();
+        assert_eq!(row(&[MAIN]).joules_per_tick, Some((0.5, second)), "{policy:?}");
+        assert_eq!(row(&[MAIN, WORK]).joules_per_tick, Some((second, second)));
+        let regions: Vec<_> = report.regions.iter().map(|r| (r.region, r.joules_per_tick)).collect();
+        assert_eq!(regions, [(MAIN, Some((0.5, second))), (WORK, Some((second, second)))]);
+    }
+}
+
+/// Two ranks share: the power is still the device's.
+#[test]
+fn power_is_the_device_s_however_many_share_it() {
+    let (engine, view, _) = two_intervals(Policy::TimeSliced, Sharing::Shared, 2);
+    let report = engine.report(view);
+    let of =
+        |path: &[RegionRef]| report.callpaths.iter().find(|row| row.path == path).unwrap().joules_per_tick;
+    assert_eq!(of(&[MAIN]), Some((0.5, 2.0)));
+    assert_eq!(of(&[MAIN, WORK]), Some((2.0, 2.0)));
+}
+
+#[test]
+fn what_never_ran_between_samples_has_no_power() {
+    let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
+    engine.enter(all[0], 0, MAIN);
+    engine.leave(all[0], 5);
+    engine.sample(view, 10, Increase::First);
+    engine.sample(view, 20, Increase::Joules(1.0));
+    let report = engine.report(view);
+    assert_eq!((report.callpaths[0].joules_per_tick, report.callpaths[0].exclusive_ticks), (None, 5));
+    assert_eq!(report.totals.idle_joules, 1.0);
+}
+
+#[test]
+fn a_region_sums_its_call_paths() {
+    let (mut engine, view, all) = engine(2, Policy::TimeSliced, Sharing::Independent);
+    engine.sample(view, 0, Increase::First);
+    // r0: MAIN, WORK, SEND; r1: SEND, MAIN, SEND. 1 J a tick.
+    for (time, regions) in [[MAIN, SEND], [WORK, MAIN], [SEND, SEND]].into_iter().enumerate() {
+        engine.enter(all[0], 10 * time as u64, regions[0]);
+        engine.enter(all[1], 10 * time as u64, regions[1]);
+    }
+    for rank in &all {
+        assert_eq!(engine.current_region(*rank), Some(SEND));
+        assert_eq!(engine.close(*rank, 30), 3);
+        assert_eq!((engine.current_region(*rank), engine.is_open(*rank)), (None, false));
+        assert_eq!(engine.close(*rank, 30), 0);
+    }
+    engine.sample(view, 30, Increase::Joules(30.0));
+    let report = engine.report(view);
+    assert_eq!((report.policy, report.sharing), (Policy::TimeSliced, Sharing::Independent));
+    let send = report.regions.iter().find(|row| row.region == SEND).unwrap();
+    assert_eq!((send.calls, send.exclusive_joules, send.inclusive_joules), (3, 30.0, 40.0));
+    assert_eq!(send.exclusive_ticks, 30);
+    let exclusive: Vec<_> = report.regions.iter().map(|row| (row.region, row.exclusive_joules)).collect();
+    assert_eq!(exclusive, [(SEND, 30.0), (MAIN, 20.0), (WORK, 10.0)]);
+    assert_eq!((report.totals.attributed_joules, report.totals.conservation_error_joules), (60.0, 0.0));
+
+    let mut accounts = Vec::new();
+    engine.each_account(view, |location, region, joules| accounts.push((location, region, joules)));
+    let row = |rank: usize, region, joules| (all[rank], region, joules);
+    let expected = [row(0, MAIN, 10.0), row(0, WORK, 10.0), row(0, SEND, 10.0)];
+    assert_eq!(accounts[..3], expected);
+    assert_eq!(accounts[3..], [row(1, SEND, 10.0), row(1, MAIN, 10.0), row(1, SEND, 10.0)]);
+
+    let mut paths = Vec::new();
+    engine.each_callpath(all[1], |region, calls, ticks| paths.push((region, calls, ticks)));
+    assert_eq!(paths, [(SEND, 1, 10), (MAIN, 1, 10), (SEND, 1, 10)]);
+}
+
+/// The rows of the most expensive come first, in both tables.
+#[test]
+fn the_largest_comes_first() {
+    let (mut engine, view, all) = engine(1, Policy::BusyOnly, Sharing::Shared);
+    engine.sample(view, 0, Increase::First);
+    for (region, from, to) in [(MAIN, 0, 1), (WORK, 1, 6), (SEND, 6, 9)] {
+        engine.enter(all[0], from, region);
+        engine.leave(all[0], to);
+    }
+    engine.sample(view, 10, Increase::Joules(18.0));
+    let report = engine.report(view);
+    let paths: Vec<_> = report.callpaths.iter().map(|row| (row.path[0], row.exclusive_joules)).collect();
+    assert_eq!(paths, [(WORK, 10.0), (SEND, 6.0), (MAIN, 2.0)]);
+}
+
+#[test]
+fn resolved_is_what_one_frame_had_for_itself() {
+    for policy in [Policy::TimeSliced, Policy::BusyOnly] {
+        let (mut engine, view, all) = engine(2, policy, Sharing::Shared);
+        engine.sample(view, 0, Increase::First);
+        engine.enter(all[0], 0, MAIN);
+        engine.sample(view, 10, Increase::Joules(5.0));
+        engine.sample(view, 15, Increase::Joules(2.0));
+        // Not the whole interval; then one that is shared; then one that nobody's joules are known of.
+        engine.leave(all[0], 18);
+        engine.sample(view, 20, Increase::Joules(2.0));
+        all.iter().for_each(|rank| engine.enter(*rank, 20, MAIN));
+        engine.sample(view, 30, Increase::Joules(3.0));
+        engine.leave(all[1], 30);
+        engine.sample(view, 40, Increase::Lost(7.0));
+        engine.sample(view, 50, Increase::Reset);
+        let report = engine.report(view);
+        let resolved: Vec<_> =
+            report.callpaths.iter().map(|r| (r.resolved_joules, r.resolved_ticks)).collect();
+        assert_eq!(resolved, [(7.0, 15), (0.0, 0)], "{policy:?}");
+        assert_eq!((report.regions[0].resolved_joules, report.regions[0].resolved_ticks), (7.0, 15));
+        assert_eq!((report.totals.lost_joules, report.totals.unknown_ticks), (7.0, 10));
+        assert!(report.totals.conservation_error_joules < 1e-12);
+    }
+}
+
+/// The joules between two samples at one time are of the frames that ran until then, not of those that begin then.
+#[test]
+fn energy_without_time() {
+    let at_once = |policy, sharing| {
+        let (mut engine, view, all) = engine(3, policy, sharing);
+        engine.sample(view, 0, Increase::First);
+        engine.enter(all[0], 0, MAIN);
+        engine.enter(all[1], 5, MAIN);
+        engine.sample(view, 10, Increase::Joules(0.0));
+        // r0 changes its frame twice, r1 ends, r2 begins, all at 10.
+        engine.enter(all[0], 10, WORK);
+        engine.leave(all[0], 10);
+        engine.leave(all[1], 10);
+        engine.enter(all[2], 10, SEND);
+        engine.sample(view, 10, Increase::Joules(6.0));
+        let report = engine.report(view);
+        let of = |rank: usize| {
+            let rows = report.callpaths.iter().filter(|row| row.location == all[rank]);
+            rows.map(|row| row.exclusive_joules).sum::<f64>()
+        };
+        assert_eq!(report.totals.conservation_error_joules, 0.0);
+        ([of(0), of(1), of(2)], report.totals.idle_joules)
+    };
+    assert_eq!(at_once(Policy::TimeSliced, Sharing::Shared), ([3.0, 3.0, 0.0], 0.0));
+    assert_eq!(at_once(Policy::TimeSliced, Sharing::Independent), ([6.0, 6.0, 0.0], 0.0));
+    assert_eq!(at_once(Policy::BusyOnly, Sharing::Shared), ([0.0, 0.0, 0.0], 6.0));
+}
+
+#[test]
+fn energy_without_time_is_idle_where_nothing_ran() {
+    let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
+    engine.sample(view, 10, Increase::First);
+    engine.enter(all[0], 10, MAIN);
+    engine.sample(view, 10, Increase::Joules(6.0));
+    assert_eq!((engine.totals(view).idle_joules, engine.totals(view).attributed_joules), (6.0, 0.0));
+    // It still runs at the next one.
+    engine.sample(view, 20, Increase::Joules(1.0));
+    engine.sample(view, 20, Increase::Joules(2.0));
+    assert_eq!((engine.totals(view).idle_joules, engine.totals(view).attributed_joules), (6.0, 3.0));
+}
+
+/// A location that becomes a consumer in the middle spends from then on, with the frame that it is in.
+#[test]
+fn a_consumer_may_come_late() {
+    let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
+    engine.sample(view, 0, Increase::First);
+    engine.enter(all[0], 0, MAIN);
+    let late = engine.add_location();
+    engine.enter(late, 0, WORK);
+    engine.enter(all[0], 4, SEND);
+    engine.bind(view, late);
+    engine.sample(view, 10, Increase::Joules(10.0));
+    let report = engine.report(view);
+    let rows: Vec<_> = report.callpaths.iter().map(|row| (row.path.len(), row.exclusive_joules)).collect();
+    assert_eq!(rows, [(1, 4.0), (2, 3.0), (1, 3.0)]);
+}

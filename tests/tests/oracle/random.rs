@@ -1,0 +1,327 @@
+//! A small random trace, with everything that the definition has an answer for, and how to ask for its attribution.
+
+use otf2::{
+    ArchiveWriter, Definitions, EventWriter, LocationGroup, LocationGroupRef, LocationGroupType, LocationRef,
+    LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode, MetricOccurrence,
+    MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef, SystemTreeNode, SystemTreeNodeRef,
+};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+
+/// SplitMix64: a trace is known by its seed.
+pub struct Random(pub u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A counter of a node, what it is called in both configurations, and who spends from it.
+struct Device {
+    name: String,
+    node: String,
+    metric: String,
+    scale: f64,
+    instantaneous: bool,
+    value: MetricValueType,
+    /// Main threads, as the oracle names them; numbers of the ranks.
+    ranks: Vec<u32>,
+    streams: Vec<String>,
+}
+
+pub struct Generated {
+    /// For `ampere attribute --config`.
+    pub toml: String,
+    /// For the oracle: each device twice, first its ranks view, then its kernels view.
+    pub json: Value,
+    pub policy: &'static str,
+}
+
+const NAMES: [&str; 5] = ["main", "solve", "MPI_Send", "kernel<int, 4>(float*)", "f"];
+
+pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::Error> {
+    let archive = ArchiveWriter::create(directory)?;
+    let mut trace = Trace::new(random, archive);
+    let mut devices = Vec::new();
+    let mut rank = 0;
+    for node in 0..1 + random.below(2) {
+        let name = format!("node{node}");
+        let tree = trace.node(&name);
+        let ranks: Vec<u32> = (rank..).take(1 + random.below(3) as usize).collect();
+        rank += ranks.len() as u32;
+        for rank in &ranks {
+            let group = trace.group(tree, format!("MPI Rank {rank}"), LocationGroupType::Process);
+            trace.calls(random, group, "Master thread", LocationType::CpuThread)?;
+            if random.one_in(3) {
+                trace.calls(random, group, "OMP thread 1", LocationType::CpuThread)?;
+            }
+        }
+        let gpus = random.below(3);
+        let mut streams = Vec::new();
+        for gpu in 0..gpus {
+            let group = trace.group(tree, format!("HIP Context {gpu}"), LocationGroupType::Accelerator);
+            for stream in 0..1 + random.below(3) {
+                let name = format!("HIP[{gpu}:{stream}]");
+                trace.calls(random, group, &name, LocationType::AcceleratorStream)?;
+                streams.push((gpu, name));
+            }
+        }
+        let of_gpu = |gpu: u64| streams.iter().filter(|(g, _)| *g == gpu).map(|(_, s)| s.clone()).collect();
+        for gpu in 0..gpus {
+            devices.push(Device {
+                name: format!("{name}-GPU-{gpu}"),
+                node: name.clone(),
+                metric: format!("A2rocm_smi:::energy_count:device={gpu}"),
+                scale: 1e-6,
+                instantaneous: false,
+                value: MetricValueType::U64,
+                ranks: ranks.clone(),
+                streams: of_gpu(gpu),
+            });
+        }
+        if gpus == 0 || random.one_in(2) {
+            devices.push(Device {
+                name: format!("{name}-other"),
+                node: name.clone(),
+                metric: "anything at all".to_owned(),
+                scale: random.of(&[1.0, 1e-9, 0.25, 1e6]),
+                instantaneous: random.one_in(2),
+                value: random.of(&[MetricValueType::U64, MetricValueType::I64, MetricValueType::F64]),
+                ranks: ranks.iter().copied().filter(|_| !random.one_in(4)).collect(),
+                streams: streams.iter().map(|(_, s)| s.clone()).filter(|_| random.one_in(2)).collect(),
+            });
+        }
+        trace.samples(random, tree, &devices, &name)?;
+    }
+    let policy = random.of(&["time_sliced", "busy_only"]);
+    trace.archive.finish(&trace.definitions)?;
+    Ok(Generated { toml: toml(&devices), json: json_of(&devices), policy })
+}
+
+struct Trace {
+    archive: ArchiveWriter,
+    definitions: Definitions,
+    next: u64,
+    /// Before this nothing happens, and samples begin around it.
+    start: u64,
+    /// Ticks of one step.
+    step: u64,
+}
+
+impl Trace {
+    fn new(random: &mut Random, archive: ArchiveWriter) -> Trace {
+        let mut definitions = Definitions::default();
+        definitions.clock.timer_resolution = random.of(&[1000, 1_000_000, 1_000_000_000, 2_100_000_000]);
+        for name in NAMES {
+            let region =
+                otf2::Region { name: name.into(), canonical_name: name.into(), ..Default::default() };
+            definitions.regions.push(region);
+        }
+        let start = random.of(&[1000, 1_000_000_000, 1 << 53, (1 << 63) + 12345]);
+        let step = random.of(&[1, 3, 1000, 1_000_003]);
+        Trace { archive, definitions, next: 0, start, step }
+    }
+
+    fn node(&mut self, name: &str) -> SystemTreeNodeRef {
+        let node = SystemTreeNode { name: name.into(), class_name: "node".into(), ..Default::default() };
+        self.definitions.system_tree_nodes.push(node)
+    }
+
+    fn group(&mut self, node: SystemTreeNodeRef, name: String, kind: LocationGroupType) -> LocationGroupRef {
+        let group = LocationGroup { name, kind, system_tree_parent: Some(node), ..Default::default() };
+        self.definitions.location_groups.push(group)
+    }
+
+    fn location(
+        &mut self,
+        group: LocationGroupRef,
+        name: &str,
+        kind: LocationType,
+        events: impl FnOnce(&mut EventWriter) -> Result<(), otf2::Error>,
+    ) -> Result<(), otf2::Error> {
+        let reference = LocationRef(self.next);
+        self.next += 1;
+        let mut writer = self.archive.event_writer(reference)?;
+        events(&mut writer)?;
+        let events = writer.close()?;
+        let location =
+            otf2::Location { name: name.into(), kind, events, group: Some(group), ..Default::default() };
+        self.definitions.locations.insert(reference, location);
+        Ok(())
+    }
+
+    /// Frames of all lengths, none among them; recursion; pauses with no frame at all; sometimes leaves without enters.
+    fn calls(
+        &mut self,
+        random: &mut Random,
+        group: LocationGroupRef,
+        name: &str,
+        kind: LocationType,
+    ) -> Result<(), otf2::Error> {
+        let (mut time, step) = (self.start - random.below(100), self.step);
+        let count = random.below(80);
+        self.location(group, name, kind, |writer| {
+            let mut stack = Vec::new();
+            for _ in 0..count {
+                time += if random.one_in(3) { 0 } else { random.below(20) * step };
+                let deeper = random.below(6) >= stack.len() as u64;
+                if deeper {
+                    stack.push(RegionRef(random.below(NAMES.len() as u64) as u32));
+                    writer.enter(time, stack[stack.len() - 1])?;
+                } else if let Some(region) = stack.pop() {
+                    writer.leave(time, region)?;
+                }
+            }
+            for region in stack.into_iter().rev() {
+                writer.leave(time, region)?;
+                time += random.below(3) * step;
+            }
+            if random.one_in(5) {
+                writer.leave(time, RegionRef(0))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The devices of a node, on one location.
+    fn samples(
+        &mut self,
+        random: &mut Random,
+        node: SystemTreeNodeRef,
+        devices: &[Device],
+        name: &str,
+    ) -> Result<(), otf2::Error> {
+        let mut counters: Vec<Sampled> = Vec::new();
+        for device in devices.iter().filter(|device| device.node == name) {
+            let class = self.metric(device);
+            // Sampling begins before or after the first frame, and ends before or after the last.
+            let last = self.start + random.below(1200) * self.step;
+            let first = self.start - random.below(200);
+            counters.push(Sampled::new(random, device, class, first, last));
+        }
+        let group = self.group(node, format!("samplers of {name}"), LocationGroupType::Process);
+        let step = self.step;
+        self.location(group, "sampler", LocationType::Metric, |writer| {
+            // One location's events must be in order.
+            while let Some(next) = counters.iter_mut().filter(|c| c.time <= c.last).min_by_key(|c| c.time) {
+                let value = next.read(random);
+                writer.metric(next.time, next.class, &[value])?;
+                // Two samples at once, but not at the start, where the definition does not say what that means.
+                let at_once = next.samples > 1 && random.one_in(15);
+                next.time += if at_once { 0 } else { (1 + random.below(60)) * step };
+            }
+            Ok(())
+        })
+    }
+
+    fn metric(&mut self, device: &Device) -> MetricClassRef {
+        // Every node has its own definitions of the same name, as Score-P writes them.
+        let member = self.definitions.metric_members.push(MetricMember {
+            name: device.metric.clone(),
+            description: String::new(),
+            kind: MetricType::Other,
+            mode: if device.instantaneous { MetricMode::AbsolutePoint } else { MetricMode::AccumulatedStart },
+            value_type: device.value,
+            base: MetricBase::Decimal,
+            exponent: 0,
+            unit: String::new(),
+        });
+        self.definitions.add_metric_class(MetricClass {
+            members: vec![member],
+            occurrence: MetricOccurrence::Asynchronous,
+            recorder_kind: RecorderKind::Abstract,
+            recorders: Vec::new(),
+        })
+    }
+}
+
+/// A counter while it is sampled.
+struct Sampled {
+    class: MetricClassRef,
+    time: u64,
+    last: u64,
+    kind: MetricValueType,
+    instantaneous: bool,
+    value: u64,
+    largest_step: u64,
+    samples: u64,
+}
+
+impl Sampled {
+    fn new(random: &mut Random, device: &Device, class: MetricClassRef, first: u64, last: u64) -> Sampled {
+        let value = random.of(&[0, 17, 1 << 33, (1 << 62) + 1]);
+        let value = if device.value == MetricValueType::F64 { value % (1 << 40) } else { value };
+        Sampled {
+            class,
+            time: first,
+            last,
+            kind: device.value,
+            instantaneous: device.instantaneous,
+            value,
+            samples: 0,
+            largest_step: random.of(&[2, 1000, 5_000_000]),
+        }
+    }
+
+    /// A counter stands still now and then.
+    fn read(&mut self, random: &mut Random) -> MetricValue {
+        let step = if random.one_in(5) { 0 } else { random.below(self.largest_step) };
+        self.samples += 1;
+        self.value = if self.instantaneous { step } else { self.value + step };
+        match self.kind {
+            MetricValueType::I64 => MetricValue::I64(self.value as i64),
+            MetricValueType::F64 => MetricValue::F64(self.value as f64 * 0.5),
+            _ => MetricValue::U64(self.value),
+        }
+    }
+}
+
+fn toml(devices: &[Device]) -> String {
+    let mut text = String::new();
+    for device in devices {
+        let patterns: Vec<String> =
+            device.streams.iter().map(|s| s.replace('[', "\\[").replace(']', "\\]")).collect();
+        let kind = if device.instantaneous { "instantaneous" } else { "cumulative" };
+        let _ = write!(
+            text,
+            "[[device]]\nname = '{}'\nnode = '{}'\nmetric = '{}'\nscale = {:?}\nkind = '{kind}'\nranks = {:?}\nlocations = {}\n",
+            device.name,
+            device.node,
+            device.metric,
+            device.scale,
+            device.ranks,
+            json!(patterns)
+        );
+    }
+    text
+}
+
+fn json_of(devices: &[Device]) -> Value {
+    let of = |device: &Device, consumers: Vec<String>| {
+        json!({"name": device.name, "node": device.node, "metric": device.metric, "scale": device.scale,
+               "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers})
+    };
+    let both = devices.iter().flat_map(|device| {
+        let mains = device.ranks.iter().map(|rank| format!("MPI Rank {rank}/Master thread")).collect();
+        [of(device, mains), of(device, device.streams.clone())]
+    });
+    json!({"devices": both.collect::<Vec<_>>()})
+}
