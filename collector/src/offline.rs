@@ -4,10 +4,14 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
 use crate::summary::{QualityFigures, Run, Summary};
+use crate::trace::scorep_names;
 use ampere_attribution::LocationIndex;
-use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
+use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, Timestamp, joules_per_unit};
 use anyhow::{Context, bail};
-use otf2::{EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace};
+use otf2::{
+    EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef, MetricValue,
+    Trace,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,13 +21,17 @@ struct Feed<'a> {
     attributor: &'a mut Attributor,
     locations: HashMap<LocationRef, (LocationIndex, String)>,
     regions: HashMap<otf2::RegionRef, RegionRef>,
-    /// Per metric class, the members that are energy counters: (position, name, joules per unit).
-    members: HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>>,
+    members: Classes,
     devices: BTreeMap<(String, String), Option<usize>>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
     progress: &'a mut dyn FnMut(u64),
+    /// Of everything that was attributed.
+    last: Timestamp,
 }
+
+/// Per metric class, the members that may be energy counters: (position, name, joules per unit).
+pub(crate) type Classes = HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>>;
 
 pub struct Attributed {
     pub summary: Summary,
@@ -70,9 +78,14 @@ pub fn attribute(
         quality: QualityFigures::default(),
         node_of_location: nodes,
         progress: &mut step,
+        last: 0,
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
-    let quality = feed.quality;
+    // What is still open ends with the trace, as a live run's does.
+    let (quality, last) = (feed.quality, feed.last);
+    for location in 0..attributor.locations.len() {
+        attributor.engine.close(LocationIndex(location as u32), last);
+    }
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
     }
@@ -105,7 +118,7 @@ pub fn attribute(
 
 impl EventHandler for Feed<'_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
-        self.count();
+        self.count(time);
         if let Some((index, _)) = self.locations.get(&location) {
             let region = match self.regions.get(&region) {
                 Some(region) => *region,
@@ -121,7 +134,7 @@ impl EventHandler for Feed<'_> {
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
-        self.count();
+        self.count(time);
         if let Some((index, _)) = self.locations.get(&location) {
             self.attributor.engine.leave(*index, time);
         }
@@ -150,6 +163,7 @@ impl EventHandler for Feed<'_> {
                 })
             });
             let Some(device) = device else { continue };
+            self.last = self.last.max(time);
             let device = &mut attributor.devices[device];
             let (time, increase) = match value {
                 MetricValue::U64(value) => device.read_u64(time, *value),
@@ -166,7 +180,8 @@ impl EventHandler for Feed<'_> {
 }
 
 impl Feed<'_> {
-    fn count(&mut self) {
+    fn count(&mut self, time: Timestamp) {
+        self.last = self.last.max(time);
         self.quality.events += 1;
         if self.quality.events.is_multiple_of(1 << 20) {
             (self.progress)(self.quality.events);
@@ -174,7 +189,7 @@ impl Feed<'_> {
     }
 }
 
-fn as_model(region: &otf2::Region) -> Region {
+pub fn as_model(region: &otf2::Region) -> Region {
     Region {
         handle: RegionHandle(0),
         name: region.name.clone(),
@@ -182,14 +197,27 @@ fn as_model(region: &otf2::Region) -> Region {
         source_file: region.source_file.clone().unwrap_or_default(),
         begin_line: region.begin_line,
         end_line: region.end_line,
-        region_type: 0,
-        paradigm: 0,
+        region_type: scorep_names::region_type_of(region.role),
+        paradigm: scorep_names::paradigm_of(region.paradigm),
     }
 }
 
 /// The name of the node that a location is on: the system tree's innermost "node" above it.
-fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
-    let group = definitions.locations.get(location).and_then(|l| l.group);
+pub(crate) fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
+    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
+}
+
+/// The rank of a process: by its name, or 0 for the only one.
+pub(crate) fn rank_of_group(definitions: &otf2::Definitions, group: LocationGroupRef) -> Option<u32> {
+    let groups = &definitions.location_groups;
+    let processes = || groups.values().filter(|g| g.kind == LocationGroupType::Process);
+    let this = groups.get(group)?;
+    let only = this.kind == LocationGroupType::Process && processes().count() == 1;
+    let named = this.name.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok());
+    named.or(only.then_some(0))
+}
+
+pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<LocationGroupRef>) -> String {
     let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
     let mut most = definitions.system_tree_nodes.len();
     while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
@@ -215,6 +243,7 @@ fn add_locations(
             LocationType::AcceleratorStream => LocationKind::Gpu,
             _ => continue,
         };
+        let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
         // The first CPU location of a group is the process' main one, also when its events are missing.
         let main = kind == LocationKind::CpuThread && mains.insert(location.group);
@@ -225,7 +254,7 @@ fn add_locations(
         let group = group.map_or_else(String::new, |g| g.name.clone());
         let index = attributor.add_location(LocationInfo {
             node: node.clone(),
-            rank: group.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok()),
+            rank,
             group,
             name: location.name.clone(),
             kind,
@@ -237,7 +266,7 @@ fn add_locations(
 }
 
 /// Every metric's name, with the joules of one of its units if it is an energy by its definition.
-fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
+pub(crate) fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
     definitions.metric_members.values().map(|member| (member.name.clone(), energy_of(member))).collect()
 }
 
@@ -254,11 +283,11 @@ fn energy_of(member: &otf2::MetricMember) -> Option<f64> {
 }
 
 /// For every metric class the members that could be devices.
-fn classes(
+pub(crate) fn classes(
     definitions: &otf2::Definitions,
     found: &BTreeMap<String, Option<f64>>,
     config: &Config,
-) -> HashMap<otf2::MetricClassRef, Vec<(usize, String, Option<f64>)>> {
+) -> Classes {
     let mut classes = HashMap::new();
     for (reference, class) in definitions.metric_classes.iter() {
         let members: Vec<_> = class
@@ -280,11 +309,11 @@ fn classes(
     classes
 }
 
-fn quality_of(metric: &str) -> Quality {
+pub(crate) fn quality_of(metric: &str) -> Quality {
     if metric.starts_with("estimate:::") { Quality::Estimated } else { Quality::Measured }
 }
 
-fn missing_line(trace: &Trace, location: LocationRef) -> String {
+pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
     let definitions = trace.definitions();
     let named = definitions.locations.get(location);
     let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
@@ -296,7 +325,7 @@ fn missing_line(trace: &Trace, location: LocationRef) -> String {
     )
 }
 
-fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
+pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
     let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
     let has = match names.len() {
         0 => "it has no metric at all".to_owned(),
