@@ -17,7 +17,7 @@ use crate::{clock_text, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -56,7 +56,8 @@ struct Samples {
     ring: RingConsumer,
     stream: Stream,
     spool: Option<Spool>,
-    queue: QueueIndex,
+    /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
+    rank_queues: Vec<QueueIndex>,
     /// Per device that may have GPU streams: its lane and place for the kernels view.
     kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
@@ -262,9 +263,8 @@ impl LiveRun {
                     });
                     location.index = Some(index);
                     if main {
-                        location.queues.push((RANKS, self.lanes[RANKS].add_queue()));
+                        location.queue = Some((RANKS, self.lanes[RANKS].add_queue()));
                     }
-                    join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
                     continue;
                 };
                 let known = &attributor.locations[index.0 as usize];
@@ -275,6 +275,7 @@ impl LiveRun {
             let complaints: Vec<String> = process.complaints.drain(..).collect();
             self.notes.extend(complaints);
         }
+        self.join_kernel_lanes();
     }
 
     /// The first event of the first process says which clock the run goes by. Until then it is taken to be the usual
@@ -391,18 +392,45 @@ impl LiveRun {
                 *queue = Some((lane, self.lanes[lane].add_queue()));
             }
         }
+        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect();
         self.samples = Some(Samples {
             metrics,
             ring,
             stream: Stream::default(),
             spool: spool.ok(),
-            queue: self.lanes[RANKS].add_queue(),
+            rank_queues,
             kernel_queues,
             devices,
             span: None,
         });
-        for location in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
-            join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
+        self.join_kernel_lanes();
+    }
+
+    /// A GPU stream gets a place in the lane of the device that it spends from. If these are several, their lanes become
+    /// one: the stream's events can be handed over only once.
+    fn join_kernel_lanes(&mut self) {
+        let (Some(attributor), Some(samples)) = (&self.attributor, &mut self.samples) else { return };
+        for process in 0..self.processes.len() {
+            for at in 0..self.processes[process].locations.len() {
+                let location = &self.processes[process].locations[at];
+                let new = location.queue.is_none() && location.definition.kind == LocationKind::Gpu;
+                let Some(index) = location.index.filter(|_| new) else { continue };
+                let devices = attributor.kernel_devices_of(index);
+                let lane_of = |device: &usize| samples.kernel_queues[*device].map(|(lane, _)| lane);
+                let lanes: BTreeSet<usize> = devices.iter().filter_map(lane_of).collect();
+                let Some(first) = lanes.first().copied() else { continue };
+                for other in lanes.into_iter().skip(1) {
+                    let absorbed = std::mem::take(&mut self.lanes[other]);
+                    let by = self.lanes[first].absorb(absorbed);
+                    let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+                    let queues =
+                        locations.map(|location| &mut location.queue).chain(&mut samples.kernel_queues);
+                    for (lane, queue) in queues.flatten().filter(|(lane, _)| *lane == other) {
+                        (*lane, *queue) = (first, queue.further(by));
+                    }
+                }
+                self.processes[process].locations[at].queue = Some((first, self.lanes[first].add_queue()));
+            }
         }
     }
 
@@ -481,10 +509,10 @@ impl LiveRun {
                 let handle = record.argument();
                 process.regions.entry(handle).or_insert_with(|| attributor.regions.add_unknown(handle));
             }
-            let LiveLocation { stream, queues, index, events, .. } = &mut process.locations[location];
+            let LiveLocation { stream, queue, index, events, .. } = &mut process.locations[location];
             let (regions, lanes, program_end) = (&process.regions, &mut self.lanes, &mut process.program_end);
             stream.take(*record, &mut |event| {
-                push(event, *index, regions, queues, lanes, events, program_end);
+                push(event, *index, regions, *queue, lanes, events, program_end);
             });
         }
     }
@@ -514,9 +542,10 @@ impl LiveRun {
                     MetricValue::I64(value) => devices[device].read_i64(time, value),
                     MetricValue::F64(value) => devices[device].read_f64(time, value),
                 };
-                lanes[RANKS].push(samples.queue, time, What::Sample(devices[device].ranks, increase));
+                let of_ranks = samples.rank_queues[device];
+                lanes[RANKS].push(of_ranks, time, What::Sample(devices[device].ranks, increase));
                 // Where there can be no stream there is nobody to wait for.
-                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queue));
+                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
                 lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
             });
         }
@@ -534,7 +563,7 @@ impl LiveRun {
         for lane in 1..self.lanes.len() {
             // One whose process is over has said all that it had to say.
             let streams = self.processes.iter().flat_map(|process| &process.locations).filter(|l| !l.closed);
-            let feeding = streams.filter(|location| location.queues.iter().any(|(l, _)| *l == lane));
+            let feeding = streams.filter(|location| location.queue.is_some_and(|(l, _)| l == lane));
             // A stream that was never heard of yet keeps its lane waiting, but not for ever. Score-P may define a stream
             // only when its first batch comes; the embedded host has none, a replay defines all of them at once.
             let expected = self
@@ -798,30 +827,12 @@ impl LiveRun {
     }
 }
 
-/// A GPU stream gets a place in the lane of each device that it spends from.
-fn join_kernel_lanes(
-    location: &mut LiveLocation,
-    attributor: &Attributor,
-    lanes: &mut [Lane],
-    samples: &Option<Samples>,
-) {
-    let Some(index) = location.index.filter(|_| location.definition.kind == LocationKind::Gpu) else {
-        return;
-    };
-    for device in attributor.kernel_devices_of(index) {
-        let lane = samples.as_ref().and_then(|samples| samples.kernel_queues[device]);
-        if let Some((lane, _)) = lane {
-            location.queues.push((lane, lanes[lane].add_queue()));
-        }
-    }
-}
-
-/// An event of a location goes to all the lanes that the location is in.
+/// An event of a location goes to the location's lane.
 fn push(
     event: Event,
     index: Option<ampere_attribution::LocationIndex>,
     regions: &std::collections::HashMap<u32, ampere_model::RegionRef>,
-    queues: &[(usize, QueueIndex)],
+    queue: Option<(usize, QueueIndex)>,
     lanes: &mut [Lane],
     events: &mut u64,
     program_end: &mut Option<Timestamp>,
@@ -843,8 +854,8 @@ fn push(
     *events += 1;
     let Some((entered, region)) = what else { return };
     let what = if entered { What::Enter(location, region) } else { What::Leave(location) };
-    for (lane, queue) in queues {
-        lanes[*lane].push(*queue, time, what);
+    if let Some((lane, queue)) = queue {
+        lanes[lane].push(queue, time, what);
     }
 }
 

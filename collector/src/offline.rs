@@ -3,6 +3,7 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
+use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
 use crate::trace::scorep_names;
 use ampere_attribution::LocationIndex;
@@ -28,6 +29,29 @@ struct Feed<'a> {
     progress: &'a mut dyn FnMut(u64),
     /// Of everything that was attributed.
     last: Timestamp,
+    /// Where samples show what was before: see [`Delayed`].
+    delayed: Option<Delayed>,
+}
+
+/// A device's `delay` puts its samples before events that come earlier in the trace: these have to wait for them.
+struct Delayed {
+    lane: Lane,
+    /// A trace's events come in the order of time; so do each device's samples.
+    events: QueueIndex,
+    samples: HashMap<usize, QueueIndex>,
+    longest_ticks: u64,
+}
+
+impl Delayed {
+    /// `None` without any delay: nothing has to wait then.
+    fn of(config: &Config, ticks_per_second: u64) -> Option<Delayed> {
+        let longest =
+            config.devices.iter().map(|device| device.delay).max().filter(|delay| !delay.is_zero())?;
+        let mut lane = Lane::default();
+        let events = lane.add_queue();
+        let longest_ticks = (longest.as_secs_f64() * ticks_per_second as f64).ceil() as u64;
+        Some(Delayed { lane, events, samples: HashMap::new(), longest_ticks })
+    }
 }
 
 /// Per metric class, the members that may be energy counters: (position, name, joules per unit).
@@ -79,9 +103,13 @@ pub fn attribute(
         node_of_location: nodes,
         progress: &mut step,
         last: 0,
+        delayed: Delayed::of(config, clock.timer_resolution.max(1)),
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
     // What is still open ends with the trace, as a live run's does.
+    if let Some(Delayed { mut lane, .. }) = feed.delayed.take() {
+        lane.advance(Timestamp::MAX, feed.attributor);
+    }
     let (quality, last) = (feed.quality, feed.last);
     for location in 0..attributor.locations.len() {
         attributor.engine.close(LocationIndex(location as u32), last);
@@ -128,7 +156,8 @@ impl EventHandler for Feed<'_> {
                     unknown
                 }
             };
-            self.attributor.engine.enter(*index, time, region);
+            let enter = What::Enter(*index, region);
+            self.event(time, enter);
         }
         ControlFlow::Continue(())
     }
@@ -136,7 +165,8 @@ impl EventHandler for Feed<'_> {
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
         self.count(time);
         if let Some((index, _)) = self.locations.get(&location) {
-            self.attributor.engine.leave(*index, time);
+            let leave = What::Leave(*index);
+            self.event(time, leave);
         }
         ControlFlow::Continue(())
     }
@@ -162,9 +192,9 @@ impl EventHandler for Feed<'_> {
                     joules_per_unit: *joules_per_unit,
                 })
             });
-            let Some(device) = device else { continue };
+            let Some(number) = device else { continue };
             self.last = self.last.max(time);
-            let device = &mut attributor.devices[device];
+            let device = &mut attributor.devices[number];
             let (time, increase) = match value {
                 MetricValue::U64(value) => device.read_u64(time, *value),
                 MetricValue::I64(value) => device.read_i64(time, *value),
@@ -172,7 +202,13 @@ impl EventHandler for Feed<'_> {
             };
             let views = [device.ranks, device.kernels];
             for view in views {
-                attributor.engine.sample(view, time, increase);
+                match &mut self.delayed {
+                    Some(Delayed { lane, samples, .. }) => {
+                        let queue = samples.entry(number).or_insert_with(|| lane.add_queue());
+                        lane.push(*queue, time, What::Sample(view, increase));
+                    }
+                    None => attributor.engine.sample(view, time, increase),
+                }
             }
         }
         ControlFlow::Continue(())
@@ -180,6 +216,20 @@ impl EventHandler for Feed<'_> {
 }
 
 impl Feed<'_> {
+    #[inline]
+    fn event(&mut self, time: Timestamp, what: What) {
+        let engine = &mut self.attributor.engine;
+        match (&mut self.delayed, what) {
+            (Some(delayed), what) => {
+                delayed.lane.push(delayed.events, time, what);
+                delayed.lane.advance(time.saturating_sub(delayed.longest_ticks), self.attributor);
+            }
+            (None, What::Enter(location, region)) => engine.enter(location, time, region),
+            (None, What::Leave(location)) => engine.leave(location, time),
+            (None, What::Sample(view, increase)) => engine.sample(view, time, increase),
+        }
+    }
+
     fn count(&mut self, time: Timestamp) {
         self.last = self.last.max(time);
         self.quality.events += 1;

@@ -26,6 +26,13 @@ struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueIndex(usize);
 
+impl QueueIndex {
+    /// The place in a lane that has absorbed this one's.
+    pub fn further(self, by: usize) -> QueueIndex {
+        QueueIndex(self.0 + by)
+    }
+}
+
 #[derive(Default)]
 pub struct Lane {
     queues: Vec<VecDeque<Item>>,
@@ -40,6 +47,17 @@ impl Lane {
     pub fn add_queue(&mut self) -> QueueIndex {
         self.queues.push(VecDeque::new());
         QueueIndex(self.queues.len() - 1)
+    }
+
+    /// Takes in another lane: what waits there waits here from now on. How much further the places of its queues are.
+    pub fn absorb(&mut self, other: Lane) -> usize {
+        let before = self.queues.len();
+        self.queues.extend(other.queues);
+        // No view was in both, so none sees time go back; what is late for either is late.
+        self.done_until = self.done_until.max(other.done_until);
+        self.late += other.late;
+        self.waiting += other.waiting;
+        before
     }
 
     /// Within one queue, times must not go back.

@@ -43,9 +43,9 @@ pub struct LiveLocation {
     pub ring: RingConsumer,
     pub stream: Stream,
     pub spool: Option<Spool>,
-    /// Its number in the attributor, and its places in the lanes.
+    /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
     pub index: Option<LocationIndex>,
-    pub queues: Vec<(usize, QueueIndex)>,
+    pub queue: Option<(usize, QueueIndex)>,
     pub events: u64,
     /// The ring's positions make no sense any more: it is not read further.
     pub damaged: bool,
@@ -156,7 +156,7 @@ impl Process {
             stream: Stream::default(),
             spool,
             index: None,
-            queues: Vec::new(),
+            queue: None,
             events: 0,
             damaged: false,
             closed: false,
