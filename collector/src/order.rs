@@ -176,6 +176,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_is_absorbed_loses_nothing() {
+        let (mut attributor, locations) = attributor();
+        let (mut lane, mut other) = (Lane::default(), Lane::default());
+        let (first, second) = (lane.add_queue(), other.add_queue());
+        lane.push(first, 10, What::Enter(locations[0], RegionRef(0)));
+        other.push(second, 5, What::Enter(locations[1], RegionRef(1)));
+        let second = second.further(lane.absorb(other));
+        lane.push(second, 20, What::Leave(locations[1]));
+        lane.push(first, 30, What::Leave(locations[0]));
+        lane.advance(Timestamp::MAX, &mut attributor);
+        assert_eq!((lane.late, lane.waiting(), attributor.engine.oddities().late), (0, 0, 0));
+        assert!(locations.iter().all(|location| !attributor.engine.is_open(*location)));
+    }
+
+    #[test]
     fn late_events_are_counted() {
         let (mut attributor, locations) = attributor();
         let mut lane = Lane::default();
