@@ -9,6 +9,7 @@ pub struct Parts {
     pub collector: PathBuf,
     /// Directory of the plugin.
     pub library_directory: PathBuf,
+    pub plugin: PathBuf,
     pub host: PathBuf,
 }
 
@@ -33,6 +34,7 @@ pub fn parts() -> anyhow::Result<Parts> {
     Ok(Parts {
         collector,
         library_directory: plugin.parent().unwrap_or(Path::new("/")).to_owned(),
+        plugin,
         host: std::fs::canonicalize(library("libampere_host.so")?)?,
     })
 }

@@ -6,6 +6,7 @@ mod words;
 
 mod attribute;
 mod find;
+mod replay;
 mod run;
 mod screen;
 mod watch;
@@ -27,6 +28,11 @@ enum Command {
     Run(run::RunArguments),
     /// Attribute the energy in an existing OTF2 trace
     Attribute(attribute::AttributeArguments),
+    /// Play an existing OTF2 trace as if it ran now, with live metrics and all
+    Replay(replay::ReplayArguments),
+    /// One process of a trace that is replayed
+    #[command(hide = true)]
+    ReplayRank(replay::RankArguments),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +40,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Attribute(arguments) => attribute::attribute(arguments),
+        Command::Replay(arguments) => replay::replay(arguments),
+        Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {
         say!("ampere: {}", words::one_line(&error));

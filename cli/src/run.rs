@@ -43,9 +43,9 @@ enum Host {
 
 /// None where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
 #[derive(Clone, Copy)]
-struct Address(Option<SocketAddr>);
+pub struct Address(pub Option<SocketAddr>);
 
-fn address(text: &str) -> Result<Address, std::net::AddrParseError> {
+pub fn address(text: &str) -> Result<Address, std::net::AddrParseError> {
     if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
 }
 
@@ -59,7 +59,18 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     // A mistake in the settings is told before the job starts.
     Config::load(given(&arguments.config))?;
     let name = run_name();
-    let collector = start_collector(&parts, &name, &arguments);
+    let wanted = Wanted {
+        output: given(&arguments.output),
+        config: given(&arguments.config),
+        listen: arguments.listen.and_then(|address| address.0),
+        command: &arguments.command,
+        replay: None,
+    };
+    let collector =
+        Session::open_or_create(&format!("s-{name}")).map_err(anyhow::Error::from).and_then(|session| {
+            let child = start_collector(&parts, &session, &wanted)?;
+            Ok((session, child))
+        });
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
     let (session, mut collector) = match collector {
@@ -114,29 +125,42 @@ fn cannot_run(program: &OsString) -> String {
     format!("cannot run {}", program.to_string_lossy())
 }
 
-fn run_name() -> String {
+/// What a collector is started with.
+pub struct Wanted<'a> {
+    pub output: Option<&'a Path>,
+    pub config: Option<&'a Path>,
+    pub listen: Option<SocketAddr>,
+    /// For the summary.
+    pub command: &'a [OsString],
+    /// What is replayed.
+    pub replay: Option<&'a Path>,
+}
+
+pub fn run_name() -> String {
     let pid = std::process::id();
     let nanoseconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("run-{pid}-{:x}", nanoseconds & 0xffff_ffff_ffff)
 }
 
-fn start_collector(parts: &Parts, name: &str, arguments: &RunArguments) -> anyhow::Result<(Session, Child)> {
-    let session = Session::open_or_create(&format!("s-{name}"))?;
+/// A collector that goes on until its standard input is closed. If it cannot start, the session is removed.
+pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Child> {
     let log = std::fs::File::create(session.directory().join("collector.log"));
     let mut command = Command::new(&parts.collector);
     command.arg("--until-input-closes").arg("--session").arg(session.directory());
-    for (option, value) in [("--output", &arguments.output), ("--config", &arguments.config)] {
-        if let Some(path) = given(value) {
+    for (option, value) in
+        [("--output", wanted.output), ("--config", wanted.config), ("--replay", wanted.replay)]
+    {
+        if let Some(path) = value {
             command.arg(option).arg(path);
         }
     }
-    if let Some(address) = arguments.listen.and_then(|address| address.0) {
+    if let Some(address) = wanted.listen {
         command.arg("--listen").arg(address.to_string());
     }
     let mut child = command
         .arg("--")
-        .args(&arguments.command)
+        .args(wanted.command)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
@@ -146,7 +170,7 @@ fn start_collector(parts: &Parts, name: &str, arguments: &RunArguments) -> anyho
     loop {
         let state = session.collector_state();
         if state == CollectorState::Running {
-            return Ok((session, child));
+            return Ok(child);
         }
         let ended = matches!(child.try_wait(), Ok(Some(_)));
         if ended || begun.elapsed() > START_LIMIT {
@@ -224,7 +248,7 @@ fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
     status.context("cannot wait for the command")
 }
 
-fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
+pub fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
     let begun = Instant::now();
     let mut told = false;
     loop {
@@ -243,7 +267,7 @@ fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
 }
 
 /// What came of it, on standard error: standard output is the command's own.
-fn report(session: &Session, output: &Path, finished: bool) {
+pub fn report(session: &Session, output: &Path, finished: bool) {
     use std::io::IsTerminal;
     if !finished {
         let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();

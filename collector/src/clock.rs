@@ -4,6 +4,7 @@
 //! came after that reading and before now, on exactly one of them.
 
 use ampere_model::{Clocks, Timestamp};
+use ampere_ring::Session;
 use std::time::Duration;
 
 /// Score-P's timers (`SCOREP_TIMER`), and the unit of their ticks.
@@ -17,6 +18,8 @@ pub enum Timer {
     MonotonicRaw,
     Monotonic,
     Realtime,
+    /// A replayed trace's: no clock of this machine. The replay says what time it is, in the session's page.
+    Told,
 }
 
 impl Timer {
@@ -32,13 +35,15 @@ impl Timer {
             Timer::MonotonicRaw => "clock_gettime (monotonic raw)",
             Timer::Monotonic => "clock_gettime (monotonic)",
             Timer::Realtime => "clock_gettime (realtime)",
+            Timer::Told => "trace",
         }
     }
 
     /// What the timer would say at the moment of a reading.
     fn of(self, clocks: &Clocks) -> Timestamp {
         match self {
-            Timer::Tsc => clocks.tsc,
+            // A told clock's epoch has its ticks there.
+            Timer::Tsc | Timer::Told => clocks.tsc,
             Timer::GetTimeOfDay => clocks.realtime_ns / 1000,
             Timer::MonotonicRaw => clocks.monotonic_raw_ns,
             Timer::Monotonic => clocks.monotonic_ns,
@@ -46,7 +51,7 @@ impl Timer {
         }
     }
 
-    /// What the timer says now.
+    /// What the timer says now. Of a told one only the session knows: see [`SessionClock::now`].
     #[inline]
     pub fn now(self) -> Timestamp {
         match self {
@@ -85,6 +90,8 @@ pub struct SessionClock {
     pub ticks_per_second: u64,
     /// Ticks and wall-clock time of one moment.
     pub epoch: Clocks,
+    /// Whether the epoch's wall-clock time is known.
+    dated: bool,
 }
 
 impl SessionClock {
@@ -100,12 +107,30 @@ impl SessionClock {
             Timer::GetTimeOfDay => 1_000_000,
             _ => 1_000_000_000,
         };
-        SessionClock { timer, ticks_per_second, epoch: now }
+        SessionClock { timer, ticks_per_second, epoch: now, dated: true }
+    }
+
+    /// A replay's. `realtime_ns`: nanoseconds since 1970 at tick `first`, where that is known.
+    pub fn told(ticks_per_second: u64, first: Timestamp, realtime_ns: Option<u64>) -> SessionClock {
+        SessionClock {
+            timer: Timer::Told,
+            ticks_per_second,
+            epoch: Clocks { tsc: first, realtime_ns: realtime_ns.unwrap_or(0), ..Clocks::default() },
+            dated: realtime_ns.is_some(),
+        }
     }
 
     #[inline]
-    pub fn now(&self) -> Timestamp {
-        self.timer.now()
+    pub fn now(&self, session: &Session) -> Timestamp {
+        match self.timer {
+            Timer::Told => session.told_time(),
+            timer => timer.now(),
+        }
+    }
+
+    /// Whether time is what a replay says it is: then everything before it has been written already.
+    pub fn is_told(&self) -> bool {
+        self.timer == Timer::Told
     }
 
     pub fn ticks(&self, duration: Duration) -> u64 {
@@ -116,8 +141,12 @@ impl SessionClock {
         ticks as f64 / self.ticks_per_second as f64
     }
 
-    /// Nanoseconds since 1970 of a timestamp.
-    pub fn realtime_ns(&self, time: Timestamp) -> u64 {
+    /// Nanoseconds since 1970 of a timestamp; `None` for a replayed trace that does not say.
+    pub fn realtime_ns(&self, time: Timestamp) -> Option<u64> {
+        self.dated.then(|| self.realtime_ns_if_dated(time))
+    }
+
+    fn realtime_ns_if_dated(&self, time: Timestamp) -> u64 {
         let zero = self.timer.of(&self.epoch);
         let distance =
             |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second)) as u64;
@@ -171,15 +200,15 @@ mod tests {
         let start = best_reading();
         std::thread::sleep(CALIBRATION);
         let clock = SessionClock::calibrated(Timer::Tsc, &start);
-        let (ticks, wall) = (clock.now(), std::time::Instant::now());
+        let (ticks, wall) = (clock.timer.now(), std::time::Instant::now());
         std::thread::sleep(Duration::from_millis(200));
-        let measured = clock.seconds(clock.now() - ticks);
+        let measured = clock.seconds(clock.timer.now() - ticks);
         let expected = wall.elapsed().as_secs_f64();
         assert!(
             (measured - expected).abs() < 1e-3 * expected,
             "{measured} s by ticks, {expected} s by the wall"
         );
-        let realtime = clock.realtime_ns(clock.now());
+        let realtime = clock.realtime_ns(clock.timer.now()).unwrap();
         assert!(realtime.abs_diff(read_clocks().realtime_ns) < 20_000_000);
     }
 }

@@ -7,7 +7,7 @@
 //! attributor.rs  who spends from what                 snapshot.rs   a consistent picture for metrics.rs and http.rs
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
-//! offline.rs     an existing trace through the same attributor
+//! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
 
@@ -25,10 +25,11 @@ pub mod output;
 mod overhead;
 mod process;
 pub mod regions;
+pub mod replay;
 pub mod sampler;
 pub mod snapshot;
 pub mod spool;
 pub mod stream;
 pub mod summary;
 pub mod text;
-mod trace;
+pub mod trace;

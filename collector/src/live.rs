@@ -6,15 +6,18 @@ use crate::config::Config;
 use crate::metrics::Latest;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
+use crate::replay::{Replay, ReplayedMetric};
 use crate::sampler::{self, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use crate::summary::{Overhead, QualityFigures, Run, Summary};
+use crate::trace::SampledMetric;
 use crate::{clock_text, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
 use ampere_ring::{Kind, Record, RingConsumer, Session};
-use std::collections::{HashSet, VecDeque};
+use otf2::MetricValue;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -43,16 +46,18 @@ pub struct Options {
     pub config: Config,
     pub command: Vec<String>,
     pub run_id: String,
+    /// The run is a trace's that is played: it says what there is and what time it is.
+    pub replay: Option<Replay>,
 }
 
 /// The sampler's ring, as one more stream.
 struct Samples {
-    found: Vec<ampere_model::Device>,
+    metrics: Vec<SampledMetric>,
     ring: RingConsumer,
     stream: Stream,
     spool: Option<Spool>,
-    /// Per device, its place in the ranks' lane: delays differ, and within a queue times must not go back.
-    queues: Vec<QueueIndex>,
+    /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
+    rank_queues: Vec<QueueIndex>,
     /// Per device that may have GPU streams: its lane and place for the kernels view.
     kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
@@ -78,12 +83,16 @@ pub struct LiveRun {
     samples: Option<Samples>,
     generation: u64,
     limits: Limits,
-    power: VecDeque<(Instant, Vec<f64>)>,
+    power: VecDeque<(Timestamp, Vec<f64>)>,
     pub latest: Latest,
     next_snapshot: Instant,
     next_liveness: Instant,
     batch: Vec<Record>,
     pub notes: Vec<String>,
+    /// Everything before this is in the lanes, but for what GPU streams have not reported.
+    watermark: Timestamp,
+    /// How far a location has been read whose ring had more than could be taken at once.
+    behind: Option<Timestamp>,
     done_until: Timestamp,
     quiet_since: Option<Instant>,
 }
@@ -99,7 +108,7 @@ pub struct Round {
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
         let spool = options.spool.clone();
-        Ok(LiveRun {
+        let mut run = LiveRun {
             session,
             limits: Limits::new(options.config.most_series),
             options,
@@ -121,9 +130,28 @@ impl LiveRun {
             next_liveness: Instant::now(),
             batch: Vec::with_capacity(BATCH),
             notes: Vec::new(),
+            watermark: 0,
+            behind: None,
             done_until: 0,
             quiet_since: None,
-        })
+        };
+        run.begin_replay()?;
+        Ok(run)
+    }
+
+    /// Of a replay, clock and devices are known before it begins.
+    fn begin_replay(&mut self) -> Result<(), String> {
+        let Some(replay) = &self.options.replay else { return Ok(()) };
+        let clock = SessionClock::told(replay.ticks_per_second, replay.first, replay.realtime_ns);
+        self.clock = Some(clock);
+        self.clock_is_certain = true;
+        self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
+        self.notes.extend(replay.notes.iter().cloned());
+        let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
+        let devices = replay.metrics.iter().map(ReplayedMetric::as_found).collect();
+        let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
+        self.add_devices(metrics, devices, ring.map_err(|e| e.to_string())?);
+        Ok(())
     }
 
     pub fn session(&self) -> &Session {
@@ -149,12 +177,15 @@ impl LiveRun {
         };
         self.find_devices();
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
-        let now = clock.now();
+        let now = clock.now(&self.session);
         self.read_definitions();
         let certain = self.clock_is_certain;
         let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
         self.drain_samples();
-        self.advance(now.saturating_sub(clock.ticks(SLACK)));
+        let slack = if clock.is_told() { 0 } else { clock.ticks(SLACK) };
+        let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
+        self.watermark = self.watermark.max(certain);
+        self.advance(self.watermark);
         self.check_liveness();
         if Instant::now() >= self.next_snapshot {
             self.publish();
@@ -204,19 +235,26 @@ impl LiveRun {
         // Before the clock is certain the attributor may yet be made anew.
         let Some(attributor) = self.attributor.as_mut().filter(|_| self.clock_is_certain) else { return };
         for process in &mut self.processes {
+            if let Some(replay) = &self.options.replay {
+                process.recognise(replay);
+                if process.replayed.is_none() {
+                    continue; // it has not said which process of the trace it is
+                }
+            }
             for region in process.new_regions.drain(..) {
                 let reference = attributor.regions.add(&region);
                 process.regions.insert(region.handle.0, reference);
             }
             for at in 0..process.locations.len() {
                 let group = process.group_of(&process.locations[at].definition);
+                let node = process.node_of(&process.locations[at].definition);
+                let rank = process.rank_number();
                 let location = &mut process.locations[at];
                 let kind = location.definition.kind;
                 let main = kind == LocationKind::CpuThread && location.definition.id.0 == 0;
-                let rank = process.rank.map(|(rank, _)| rank);
                 let Some(index) = location.index else {
                     let index = attributor.add_location(LocationInfo {
-                        node: process.info.hostname.clone(),
+                        node,
                         group,
                         name: location.definition.name.clone(),
                         kind,
@@ -225,9 +263,8 @@ impl LiveRun {
                     });
                     location.index = Some(index);
                     if main {
-                        location.queues.push((RANKS, self.lanes[RANKS].add_queue()));
+                        location.queue = Some((RANKS, self.lanes[RANKS].add_queue()));
                     }
-                    join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
                     continue;
                 };
                 let known = &attributor.locations[index.0 as usize];
@@ -238,6 +275,7 @@ impl LiveRun {
             let complaints: Vec<String> = process.complaints.drain(..).collect();
             self.notes.extend(complaints);
         }
+        self.join_kernel_lanes();
     }
 
     /// The first event of the first process says which clock the run goes by. Until then it is taken to be the usual
@@ -285,6 +323,7 @@ impl LiveRun {
         self.clock = Some(clock);
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
         self.lanes = vec![Lane::default()];
+        self.power.clear();
         if timer != Timer::usual() {
             self.samples = None;
             if let Some(mut sampler) = self.sampler.take() {
@@ -322,21 +361,24 @@ impl LiveRun {
             Err(why) => return self.note(format!("no energy is sampled: {why}")),
         };
         found.notes.into_iter().for_each(|line| self.note(line));
+        let node = this_node();
+        let devices = found.devices.iter().map(|device| FoundDevice {
+            node: node.clone(),
+            metric: device.metric.clone(),
+            source: device.source.clone(),
+            quality: device.quality,
+            joules_per_unit: Some(1e-9),
+        });
+        let devices = devices.collect();
+        let metrics =
+            found.devices.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
+        self.add_devices(metrics, devices, ring);
+    }
+
+    /// Counters become devices, and those that GPU streams may spend from get a lane.
+    fn add_devices(&mut self, metrics: Vec<SampledMetric>, devices: Vec<FoundDevice>, ring: RingConsumer) {
         let Some(attributor) = &mut self.attributor else { return };
-        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let devices = found
-            .devices
-            .iter()
-            .map(|device| {
-                attributor.add_device(FoundDevice {
-                    node: node.clone(),
-                    metric: device.metric.clone(),
-                    source: device.source.clone(),
-                    quality: device.quality,
-                    joules_per_unit: Some(1e-9),
-                })
-            })
-            .collect();
+        let devices = devices.into_iter().map(|device| attributor.add_device(device)).collect();
         let spool = Spool::create(&self.spool.join("sampler.0.records"));
         if let Err(error) = &spool {
             self.notes
@@ -350,23 +392,51 @@ impl LiveRun {
                 *queue = Some((lane, self.lanes[lane].add_queue()));
             }
         }
+        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect();
         self.samples = Some(Samples {
-            found: found.devices,
+            metrics,
             ring,
             stream: Stream::default(),
             spool: spool.ok(),
-            queues: attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect(),
+            rank_queues,
             kernel_queues,
             devices,
             span: None,
         });
-        for location in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
-            join_kernel_lanes(location, attributor, &mut self.lanes, &self.samples);
+        self.join_kernel_lanes();
+    }
+
+    /// A GPU stream gets a place in the lane of the device that it spends from. If these are several, their lanes become
+    /// one: the stream's events can be handed over only once.
+    fn join_kernel_lanes(&mut self) {
+        let (Some(attributor), Some(samples)) = (&self.attributor, &mut self.samples) else { return };
+        for process in 0..self.processes.len() {
+            for at in 0..self.processes[process].locations.len() {
+                let location = &self.processes[process].locations[at];
+                let new = location.queue.is_none() && location.definition.kind == LocationKind::Gpu;
+                let Some(index) = location.index.filter(|_| new) else { continue };
+                let devices = attributor.kernel_devices_of(index);
+                let lane_of = |device: &usize| samples.kernel_queues[*device].map(|(lane, _)| lane);
+                let lanes: BTreeSet<usize> = devices.iter().filter_map(lane_of).collect();
+                let Some(first) = lanes.first().copied() else { continue };
+                for other in lanes.into_iter().skip(1) {
+                    let absorbed = std::mem::take(&mut self.lanes[other]);
+                    let by = self.lanes[first].absorb(absorbed);
+                    let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+                    let queues =
+                        locations.map(|location| &mut location.queue).chain(&mut samples.kernel_queues);
+                    for (lane, queue) in queues.flatten().filter(|(lane, _)| *lane == other) {
+                        (*lane, *queue) = (first, queue.further(by));
+                    }
+                }
+                self.processes[process].locations[at].queue = Some((first, self.lanes[first].add_queue()));
+            }
         }
     }
 
     fn drain_all(&mut self) -> Round {
         let mut round = Round { records: 0, pressed: false };
+        self.behind = None;
         let mut batch = std::mem::take(&mut self.batch);
         for at in 0..self.processes.len() {
             for location in 0..self.processes[at].locations.len() {
@@ -395,7 +465,11 @@ impl LiveRun {
                     total += count;
                     self.decode(process, location, batch);
                     // A full batch may have more behind it; not for ever, the others wait.
-                    if count < BATCH || total >= 4 * BATCH {
+                    if count < BATCH {
+                        return total;
+                    }
+                    if total >= 4 * BATCH {
+                        self.stays_behind(process, location);
                         return total;
                     }
                 }
@@ -405,6 +479,16 @@ impl LiveRun {
                     return total;
                 }
             }
+        }
+    }
+
+    /// What is left in a ring is not late: the others wait for it.
+    fn stays_behind(&mut self, process: usize, location: usize) {
+        let live = &mut self.processes[process].locations[location];
+        // Nobody but its own lane waits for a GPU stream, and that one does anyway.
+        if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
+            let reached = live.stream.last_time();
+            self.behind = Some(self.behind.map_or(reached, |least| least.min(reached)));
         }
     }
 
@@ -425,10 +509,10 @@ impl LiveRun {
                 let handle = record.argument();
                 process.regions.entry(handle).or_insert_with(|| attributor.regions.add_unknown(handle));
             }
-            let LiveLocation { stream, queues, index, events, .. } = &mut process.locations[location];
+            let LiveLocation { stream, queue, index, events, .. } = &mut process.locations[location];
             let (regions, lanes, program_end) = (&process.regions, &mut self.lanes, &mut process.program_end);
             stream.take(*record, &mut |event| {
-                push(event, *index, regions, queues, lanes, events, program_end);
+                push(event, *index, regions, *queue, lanes, events, program_end);
             });
         }
     }
@@ -450,17 +534,18 @@ impl LiveRun {
         let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
         for record in &self.batch {
             samples.stream.take(*record, &mut |event| {
-                let Event::Sample(time, number, nanojoules) = event else { return };
+                let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
-                let (time, increase) = devices[device].read_u64(time, nanojoules);
-                lanes[RANKS].push(
-                    samples.queues[device],
-                    time,
-                    What::Sample(devices[device].ranks, increase),
-                );
+                let (time, increase) = match samples.metrics[number as usize].value(bits) {
+                    MetricValue::U64(value) => devices[device].read_u64(time, value),
+                    MetricValue::I64(value) => devices[device].read_i64(time, value),
+                    MetricValue::F64(value) => devices[device].read_f64(time, value),
+                };
+                let of_ranks = samples.rank_queues[device];
+                lanes[RANKS].push(of_ranks, time, What::Sample(devices[device].ranks, increase));
                 // Where there can be no stream there is nobody to wait for.
-                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, samples.queues[device]));
+                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
                 lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
             });
         }
@@ -471,13 +556,20 @@ impl LiveRun {
         let watermark = watermark.saturating_sub(attributor.longest_delay_ticks());
         self.lanes[RANKS].advance(watermark, attributor);
         self.done_until = self.done_until.max(watermark);
+        // In the session's time: of a replay, an hour may pass in a second.
         let longest_lag = self.clock.map_or(0, |clock| clock.ticks(LONGEST_STREAM_LAG));
+        let longest_lag =
+            self.options.replay.as_ref().map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
         for lane in 1..self.lanes.len() {
-            let streams = self.processes.iter().flat_map(|process| &process.locations);
-            let feeding = streams.filter(|location| location.queues.iter().any(|(l, _)| *l == lane));
+            // One whose process is over has said all that it had to say.
+            let streams = self.processes.iter().flat_map(|process| &process.locations).filter(|l| !l.closed);
+            let feeding = streams.filter(|location| location.queue.is_some_and(|(l, _)| l == lane));
             // A stream that was never heard of yet keeps its lane waiting, but not for ever. Score-P may define a stream
-            // only when its first batch comes; the embedded host has none.
-            let expected = self.processes.iter().any(|process| process.info.host == "score-p");
+            // only when its first batch comes; the embedded host has none, a replay defines all of them at once.
+            let expected = self
+                .processes
+                .iter()
+                .any(|process| process.info.host == "score-p" && process.state == State::Running);
             let unheard = if expected { 0 } else { watermark };
             let heard = feeding.map(|location| location.stream.last_time()).min().unwrap_or(unheard);
             let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
@@ -528,12 +620,12 @@ impl LiveRun {
                     break;
                 }
                 left = left.saturating_sub(count);
-                // Lanes grow with what is drained: let them go on.
-                self.advance(clock.now().saturating_sub(clock.ticks(SLACK)));
+                // Lanes grow with what is drained: let them go on, but no further than the others have been read.
+                self.advance(self.watermark);
             }
         }
         self.batch = batch;
-        let end = self.processes[process].program_end.unwrap_or_else(|| clock.now());
+        let end = self.processes[process].program_end.unwrap_or_else(|| clock.now(&self.session));
         for location in 0..self.processes[process].locations.len() {
             let live = &mut self.processes[process].locations[location];
             if live.closed {
@@ -583,18 +675,24 @@ impl LiveRun {
             return Snapshot::default();
         };
         let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
-        snapshot.node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        snapshot.seconds = self.begun.elapsed().as_secs_f64();
-        snapshot.lag_seconds = clock.seconds(clock.now().saturating_sub(self.done_until));
+        let ticks = clock.now(&self.session);
+        (snapshot.node, snapshot.seconds) = match &self.options.replay {
+            Some(replay) => {
+                let played = ticks.min(replay.last).saturating_sub(replay.first);
+                (replay.node(), clock.seconds(played))
+            }
+            None => (this_node(), self.begun.elapsed().as_secs_f64()),
+        };
+        snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes().1;
-        let now = Instant::now();
-        self.power.push_back((now, snapshot.devices.iter().map(|d| d.joules).collect()));
-        while self.power.len() > 2 && now.duration_since(self.power[1].0) > POWER_WINDOW {
+        self.power.push_back((ticks, snapshot.devices.iter().map(|d| d.joules).collect()));
+        let window = clock.ticks(POWER_WINDOW);
+        while self.power.len() > 2 && ticks.saturating_sub(self.power[1].0) > window {
             self.power.pop_front();
         }
         if let Some((then, joules)) = self.power.front() {
-            let seconds = now.duration_since(*then).as_secs_f64();
+            let seconds = clock.seconds(ticks.saturating_sub(*then));
             for (device, before) in snapshot.devices.iter_mut().zip(joules) {
                 device.watts = if seconds > 0.0 { (device.joules - before) / seconds } else { 0.0 };
             }
@@ -605,7 +703,7 @@ impl LiveRun {
             let current =
                 main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
             snapshot.ranks.push(RankFigures {
-                rank: process.rank.map_or_else(|| process.group(), |(rank, _)| rank.to_string()),
+                rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
                 events: process.locations.iter().map(|l| l.events).sum(),
                 coalesced_calls: 0,
                 suppressed_calls: process.locations.iter().map(|l| l.ring.suppressed_calls()).sum(),
@@ -633,10 +731,13 @@ impl LiveRun {
             Some(((first, last), clock)) => {
                 (clock.realtime_ns(first), clock.realtime_ns(last), clock.seconds(last - first))
             }
-            None => {
-                (self.started.realtime_ns, best_reading().realtime_ns, self.begun.elapsed().as_secs_f64())
-            }
+            None => (
+                Some(self.started.realtime_ns),
+                Some(best_reading().realtime_ns),
+                self.begun.elapsed().as_secs_f64(),
+            ),
         };
+        let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
         let locations = || self.processes.iter().flat_map(|process| &process.locations);
         let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
         let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
@@ -660,12 +761,15 @@ impl LiveRun {
                 notes.push(format!("{failed} readings of a counter failed"));
             }
         }
+        let whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let run = Run {
             id: self.options.run_id.clone(),
             command: self.options.command.clone(),
-            start: clock_text::rfc3339(first),
-            end: clock_text::rfc3339(last),
-            complete: complete && self.processes.iter().all(|process| process.state == State::Finished),
+            start: date(first),
+            end: date(last),
+            complete: complete
+                && whole
+                && self.processes.iter().all(|process| process.state == State::Finished),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,
@@ -704,8 +808,8 @@ impl LiveRun {
         write_results(&self.options.output, &self.summary(false))?;
         let written = match (&self.attributor, self.clock) {
             (Some(attributor), Some(clock)) => {
-                let devices = self.samples.as_ref().map_or(&[][..], |samples| &samples.found);
-                trace::write(&self.options.output, &self.spool, clock, &self.processes, devices, attributor)
+                let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
+                trace::write(&self.options.output, &self.spool, clock, &self.processes, metrics, attributor)
             }
             _ => Err("no process wrote any event: there is no trace".to_owned()),
         };
@@ -723,30 +827,12 @@ impl LiveRun {
     }
 }
 
-/// A GPU stream gets a place in the lane of each device that it spends from.
-fn join_kernel_lanes(
-    location: &mut LiveLocation,
-    attributor: &Attributor,
-    lanes: &mut [Lane],
-    samples: &Option<Samples>,
-) {
-    let Some(index) = location.index.filter(|_| location.definition.kind == LocationKind::Gpu) else {
-        return;
-    };
-    for device in attributor.kernel_devices_of(index) {
-        let lane = samples.as_ref().and_then(|samples| samples.kernel_queues[device]);
-        if let Some((lane, _)) = lane {
-            location.queues.push((lane, lanes[lane].add_queue()));
-        }
-    }
-}
-
-/// An event of a location goes to all the lanes that the location is in.
+/// An event of a location goes to the location's lane.
 fn push(
     event: Event,
     index: Option<ampere_attribution::LocationIndex>,
     regions: &crate::numbers::NumberMap<u32, ampere_model::RegionRef>,
-    queues: &[(usize, QueueIndex)],
+    queue: Option<(usize, QueueIndex)>,
     lanes: &mut [Lane],
     events: &mut u64,
     program_end: &mut Option<Timestamp>,
@@ -768,9 +854,13 @@ fn push(
     *events += 1;
     let Some((entered, region)) = what else { return };
     let what = if entered { What::Enter(location, region) } else { What::Leave(location) };
-    for (lane, queue) in queues {
-        lanes[*lane].push(*queue, time, what);
+    if let Some((lane, queue)) = queue {
+        lanes[lane].push(queue, time, what);
     }
+}
+
+fn this_node() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.

@@ -5,6 +5,7 @@ use ampere_collector::http;
 use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
+use ampere_collector::replay::Replay;
 use ampere_ring::{CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
@@ -39,6 +40,9 @@ struct Arguments {
     /// Go on until standard input closes, whatever processes come and go: somebody waits for us.
     #[arg(long)]
     until_input_closes: bool,
+    /// The run is a trace's, played by `ampere replay`: what is in it (session's replay.json).
+    #[arg(long)]
+    replay: Option<PathBuf>,
     /// The command that is measured, for the summary.
     command: Vec<String>,
 }
@@ -185,12 +189,14 @@ fn collect_into(
     let url = format!("http://{}", server.address);
     output.announce(&url, &node())?;
     session.set_output(&output.directory);
+    let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
     let options = Options {
         output: output.directory.clone(),
         spool: output.spool.clone(),
         config,
         command: arguments.command,
         run_id,
+        replay,
     };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(server.note);

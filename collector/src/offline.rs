@@ -6,10 +6,14 @@ use crate::config::Config;
 use crate::numbers::NumberMap;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
+use crate::trace::scorep_names;
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
 use anyhow::{Context, bail};
-use otf2::{EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace};
+use otf2::{
+    EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef, MetricValue,
+    Trace,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,8 +24,7 @@ struct Feed<'a> {
     locations: NumberMap<LocationRef, Place>,
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
-    /// Per metric class, the members that are energy counters.
-    members: HashMap<otf2::MetricClassRef, Vec<Member>>,
+    members: Classes,
     devices: BTreeMap<(String, String), Option<usize>>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
@@ -39,12 +42,15 @@ struct Place {
 }
 
 #[derive(Clone)]
-struct Member {
-    position: usize,
-    name: String,
-    joules_per_unit: Option<f64>,
-    quality: Quality,
+pub(crate) struct Member {
+    pub position: usize,
+    pub name: String,
+    pub joules_per_unit: Option<f64>,
+    pub quality: Quality,
 }
+
+/// Per metric class, the members that may be energy counters.
+pub(crate) type Classes = HashMap<otf2::MetricClassRef, Vec<Member>>;
 
 struct Delayed {
     lane: Lane,
@@ -260,7 +266,7 @@ impl Feed<'_> {
     }
 }
 
-fn as_model(region: &otf2::Region) -> Region {
+pub fn as_model(region: &otf2::Region) -> Region {
     Region {
         handle: RegionHandle(0),
         name: region.name.clone(),
@@ -268,14 +274,27 @@ fn as_model(region: &otf2::Region) -> Region {
         source_file: region.source_file.clone().unwrap_or_default(),
         begin_line: region.begin_line,
         end_line: region.end_line,
-        region_type: 0,
-        paradigm: 0,
+        region_type: scorep_names::region_type_of(region.role),
+        paradigm: scorep_names::paradigm_of(region.paradigm),
     }
 }
 
 /// The name of the node that a location is on: the system tree's innermost "node" above it.
-fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
-    let group = definitions.locations.get(location).and_then(|l| l.group);
+pub(crate) fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
+    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
+}
+
+/// The rank of a process: by its name, or 0 for the only one.
+pub(crate) fn rank_of_group(definitions: &otf2::Definitions, group: LocationGroupRef) -> Option<u32> {
+    let groups = &definitions.location_groups;
+    let processes = || groups.values().filter(|g| g.kind == LocationGroupType::Process);
+    let this = groups.get(group)?;
+    let only = this.kind == LocationGroupType::Process && processes().count() == 1;
+    let named = this.name.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok());
+    named.or(only.then_some(0))
+}
+
+pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<LocationGroupRef>) -> String {
     let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
     let mut most = definitions.system_tree_nodes.len();
     while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
@@ -311,7 +330,7 @@ fn add_locations(
         let group = group.map_or_else(String::new, |g| g.name.clone());
         let index = attributor.add_location(LocationInfo {
             node,
-            rank: group.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok()),
+            rank: location.group.and_then(|g| rank_of_group(definitions, g)),
             group,
             name: location.name.clone(),
             kind,
@@ -323,7 +342,7 @@ fn add_locations(
 }
 
 /// Every metric's name, with the joules of one of its units if it is an energy by its definition.
-fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
+pub(crate) fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
     definitions.metric_members.values().map(|member| (member.name.clone(), energy_of(member))).collect()
 }
 
@@ -340,11 +359,11 @@ fn energy_of(member: &otf2::MetricMember) -> Option<f64> {
 }
 
 /// For every metric class the members that could be devices.
-fn classes(
+pub(crate) fn classes(
     definitions: &otf2::Definitions,
     found: &BTreeMap<String, Option<f64>>,
     config: &Config,
-) -> HashMap<otf2::MetricClassRef, Vec<Member>> {
+) -> Classes {
     let mut classes = HashMap::new();
     for (reference, class) in definitions.metric_classes.iter() {
         let members: Vec<_> = class
@@ -360,7 +379,7 @@ fn classes(
                     position,
                     name: name.clone(),
                     joules_per_unit: joules,
-                    quality: quality_of(member),
+                    quality: quality_of(&member.description),
                 })
             })
             .collect();
@@ -372,13 +391,13 @@ fn classes(
 }
 
 /// Our own traces say in the description of a metric how far it can be trusted.
-fn quality_of(member: &otf2::MetricMember) -> Quality {
-    let says = |quality: Quality| member.description.ends_with(&format!(": energy, {}", quality.as_str()));
+pub(crate) fn quality_of(description: &str) -> Quality {
+    let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
     let less = [Quality::Estimated, Quality::Simulated].into_iter().find(|quality| says(*quality));
     less.unwrap_or(Quality::Measured)
 }
 
-fn missing_line(trace: &Trace, location: LocationRef) -> String {
+pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
     let definitions = trace.definitions();
     let named = definitions.locations.get(location);
     let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
@@ -390,7 +409,7 @@ fn missing_line(trace: &Trace, location: LocationRef) -> String {
     )
 }
 
-fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
+pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
     let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
     let has = match names.len() {
         0 => "it has no metric at all".to_owned(),

@@ -28,6 +28,13 @@ struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueIndex(usize);
 
+impl QueueIndex {
+    /// The place in a lane that has absorbed this one's.
+    pub fn further(self, by: usize) -> QueueIndex {
+        QueueIndex(self.0 + by)
+    }
+}
+
 #[derive(Default)]
 pub struct Lane {
     queues: Vec<VecDeque<Item>>,
@@ -42,6 +49,17 @@ impl Lane {
     pub fn add_queue(&mut self) -> QueueIndex {
         self.queues.push(VecDeque::new());
         QueueIndex(self.queues.len() - 1)
+    }
+
+    /// Takes in another lane: what waits there waits here from now on. How much further the places of its queues are.
+    pub fn absorb(&mut self, other: Lane) -> usize {
+        let before = self.queues.len();
+        self.queues.extend(other.queues);
+        // No view was in both, so none sees time go back; what is late for either is late.
+        self.done_until = self.done_until.max(other.done_until);
+        self.late += other.late;
+        self.waiting += other.waiting;
+        before
     }
 
     /// Within one queue, times must not go back.
@@ -160,6 +178,21 @@ mod tests {
             })
             .collect();
         assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn a_lane_that_is_absorbed_loses_nothing() {
+        let (mut attributor, locations) = attributor();
+        let (mut lane, mut other) = (Lane::default(), Lane::default());
+        let (first, second) = (lane.add_queue(), other.add_queue());
+        lane.push(first, 10, What::Enter(locations[0], RegionRef(0)));
+        other.push(second, 5, What::Enter(locations[1], RegionRef(1)));
+        let second = second.further(lane.absorb(other));
+        lane.push(second, 20, What::Leave(locations[1]));
+        lane.push(first, 30, What::Leave(locations[0]));
+        lane.advance(Timestamp::MAX, &mut attributor);
+        assert_eq!((lane.late, lane.waiting(), attributor.engine.oddities().late), (0, 0, 0));
+        assert!(locations.iter().all(|location| !attributor.engine.is_open(*location)));
     }
 
     #[test]

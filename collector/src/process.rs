@@ -2,6 +2,7 @@
 
 use crate::numbers::NumberMap;
 use crate::order::QueueIndex;
+use crate::replay::{Replay, ReplayedProcess};
 use crate::spool::Spool;
 use crate::stream::Stream;
 use ampere_attribution::LocationIndex;
@@ -31,6 +32,8 @@ pub struct Process {
     /// When its measurement ended, by its own word.
     pub program_end: Option<Timestamp>,
     pub left_out_definitions: u64,
+    /// Of a replay: what it is in the trace.
+    pub replayed: Option<ReplayedProcess>,
     /// Rings that could not be read, one line each.
     pub complaints: Vec<String>,
 }
@@ -40,9 +43,9 @@ pub struct LiveLocation {
     pub ring: RingConsumer,
     pub stream: Stream,
     pub spool: Option<Spool>,
-    /// Its number in the attributor, and its places in the lanes.
+    /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
     pub index: Option<LocationIndex>,
-    pub queues: Vec<(usize, QueueIndex)>,
+    pub queue: Option<(usize, QueueIndex)>,
     pub events: u64,
     /// The ring's positions make no sense any more: it is not read further.
     pub damaged: bool,
@@ -101,6 +104,7 @@ impl Process {
             locations: Vec::new(),
             program_end: None,
             left_out_definitions: 0,
+            replayed: None,
             complaints: Vec::new(),
         };
         process.read_log(spool);
@@ -152,7 +156,7 @@ impl Process {
             stream: Stream::default(),
             spool,
             index: None,
-            queues: Vec::new(),
+            queue: None,
             events: 0,
             damaged: false,
             closed: false,
@@ -162,6 +166,10 @@ impl Process {
 
     /// OTF2's location group of a location: the process, or the context of an accelerator.
     pub fn group_of(&self, location: &Location) -> String {
+        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
+        if let Some(replayed) = replayed {
+            return replayed.group.clone();
+        }
         match location.kind {
             LocationKind::Gpu => accelerator_context(&location.name),
             _ => self.group(),
@@ -170,10 +178,39 @@ impl Process {
 
     /// Score-P's names: "MPI Rank 3" in an MPI job, "Process" elsewhere.
     pub fn group(&self) -> String {
+        if let Some(replayed) = &self.replayed {
+            return replayed.group.clone();
+        }
         match self.rank {
             Some((rank, size)) if size > 1 => format!("MPI Rank {rank}"),
             Some(_) => "Process".to_owned(),
             None => format!("Process {}", self.info.pid),
+        }
+    }
+
+    /// The node that a location is on.
+    pub fn node_of(&self, location: &Location) -> String {
+        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
+        replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
+    }
+
+    /// Its rank, where it has one: what hosts of a replay call so is only a number.
+    pub fn rank_number(&self) -> Option<u32> {
+        match &self.replayed {
+            Some(replayed) => replayed.rank,
+            None => self.rank.map(|(rank, _)| rank),
+        }
+    }
+
+    /// It is a host of a replay: its rank says what it is in the trace.
+    pub fn recognise(&mut self, replay: &Replay) {
+        if self.replayed.is_none() {
+            let replayed = self.rank.and_then(|(number, _)| replay.process(number));
+            if let Some(replayed) = replayed {
+                self.info.hostname = replayed.node.clone();
+                self.info.host = "trace".to_owned();
+                self.replayed = Some(replayed.clone());
+            }
         }
     }
 

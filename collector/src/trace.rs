@@ -4,21 +4,70 @@
 use crate::attributor::Attributor;
 use crate::clock::SessionClock;
 use crate::process::{LiveLocation, Process};
+use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool;
 use crate::stream::{Event, Stream};
-use ampere_model::{Device, LocationKind, Quality, Timestamp};
+use ampere_model::{Device, LocationKind, Timestamp};
 use anyhow::Context;
 use otf2::{
     ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupRef, LocationGroupType,
     LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
-    MetricOccurrence, MetricType, MetricValueType, RecorderKind, RegionRef, SystemTreeDomain, SystemTreeNode,
-    SystemTreeNodeRef,
+    MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef, SystemTreeDomain,
+    SystemTreeNode, SystemTreeNodeRef,
 };
 use scorep_names::{paradigm, role};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-mod scorep_names;
+pub mod scorep_names;
+
+/// One counter's samples, as the trace's definitions say it.
+pub struct SampledMetric {
+    pub node: String,
+    member: MetricMember,
+    value: ValueType,
+}
+
+impl SampledMetric {
+    /// Our sampler's: nanojoules.
+    pub fn sampled(node: String, device: &Device) -> SampledMetric {
+        let member = MetricMember {
+            name: device.metric.clone(),
+            description: format!("{}: energy, {}", device.name, device.quality.as_str()),
+            kind: MetricType::Other,
+            mode: MetricMode::AccumulatedStart,
+            value_type: MetricValueType::U64,
+            base: MetricBase::Decimal,
+            exponent: -9,
+            unit: "J".to_owned(),
+        };
+        SampledMetric { node, member, value: ValueType::U64 }
+    }
+
+    /// A replayed trace's: raw values, so that the same configuration says the same about them.
+    pub fn replayed(metric: &ReplayedMetric) -> SampledMetric {
+        let member = MetricMember {
+            name: metric.name.clone(),
+            description: metric.description.clone(),
+            kind: MetricType::Other,
+            mode: MetricMode::AccumulatedStart,
+            value_type: match metric.value {
+                ValueType::U64 => MetricValueType::U64,
+                ValueType::I64 => MetricValueType::I64,
+                ValueType::F64 => MetricValueType::F64,
+            },
+            base: if metric.binary { MetricBase::Binary } else { MetricBase::Decimal },
+            exponent: metric.exponent,
+            unit: metric.unit.clone(),
+        };
+        SampledMetric { node: metric.node.clone(), member, value: metric.value }
+    }
+
+    /// A sample's 64 bits.
+    pub fn value(&self, bits: u64) -> MetricValue {
+        self.value.value(bits)
+    }
+}
 
 /// First and last timestamp of the whole trace.
 #[derive(Clone, Copy)]
@@ -40,10 +89,10 @@ pub fn write(
     spool: &Path,
     clock: SessionClock,
     processes: &[Process],
-    devices: &[Device],
+    metrics: &[SampledMetric],
     attributor: &Attributor,
 ) -> Result<(), String> {
-    try_write(output, spool, clock, processes, devices, attributor).map_err(|error| {
+    try_write(output, spool, clock, processes, metrics, attributor).map_err(|error| {
         format!(
             "no complete trace in {}: {error:#}; the records are in {}",
             output.display(),
@@ -57,7 +106,7 @@ fn try_write(
     spool: &Path,
     clock: SessionClock,
     processes: &[Process],
-    devices: &[Device],
+    metrics: &[SampledMetric],
     attributor: &Attributor,
 ) -> anyhow::Result<()> {
     let archive = ArchiveWriter::create(output)?;
@@ -119,11 +168,13 @@ fn try_write(
                 },
             );
         }
-        if *at == order[0] && !devices.is_empty() {
-            write_samples(&archive, spool, devices, &mut definitions, group, number, &mut span)?;
+        let recorded: Vec<bool> = metrics.iter().map(|m| recorder_of(m, processes, &order) == *at).collect();
+        if recorded.contains(&true) {
+            let by = Recorder { group, number };
+            write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
         }
     }
-    if processes.is_empty() && !devices.is_empty() {
+    if processes.is_empty() && !metrics.is_empty() {
         // Nothing but the counters: they have a group of their own.
         let node = tree.node(&mut definitions, &rustix::system::uname().nodename().to_string_lossy());
         let group = definitions.location_groups.push(LocationGroup {
@@ -133,9 +184,12 @@ fn try_write(
             creating_location_group: None,
             properties: Vec::new(),
         });
-        write_samples(&archive, spool, devices, &mut definitions, group, 0, &mut span)?;
+        let (recorded, by) = (vec![true; metrics.len()], Recorder { group, number: 0 });
+        write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
     }
-    if processes.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1)) {
+    let in_mpi =
+        |process: &Process| process.rank_number().is_some() && process.rank.is_some_and(|(_, size)| size > 1);
+    if processes.iter().any(in_mpi) {
         definitions.add_mpi_world(&mains);
     }
     let first = span.first.min(span.last);
@@ -143,7 +197,7 @@ fn try_write(
         timer_resolution: clock.ticks_per_second,
         global_offset: first,
         trace_length: span.last.saturating_sub(first) + 1,
-        realtime_timestamp: Some(clock.realtime_ns(first)),
+        realtime_timestamp: clock.realtime_ns(first),
     };
     archive.finish(&definitions)?;
     Ok(())
@@ -195,37 +249,43 @@ fn write_location(
     Ok(writer.close()?)
 }
 
-/// The counters, as a metric location of the node's first process, as Score-P records a per-host metric.
+/// The process that is said to have recorded a metric: its node's first, or else the first.
+fn recorder_of(metric: &SampledMetric, processes: &[Process], order: &[usize]) -> usize {
+    let on_node = order.iter().find(|at| processes[**at].info.hostname == metric.node);
+    on_node.or(order.first()).copied().unwrap_or(0)
+}
+
+struct Recorder {
+    group: LocationGroupRef,
+    number: u32,
+}
+
+/// Those counters that are `recorded` here, as a metric location of a process, as Score-P records a per-host metric.
 fn write_samples(
     archive: &ArchiveWriter,
     spool: &Path,
-    devices: &[Device],
+    metrics: &[SampledMetric],
+    recorded: &[bool],
     definitions: &mut Definitions,
-    group: LocationGroupRef,
-    number: u32,
+    recorder: Recorder,
     span: &mut Span,
 ) -> anyhow::Result<()> {
     // Above all location numbers that a process can have.
-    let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(number));
-    let classes: Vec<MetricClassRef> = devices
+    let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(recorder.number));
+    let classes: Vec<Option<MetricClassRef>> = metrics
         .iter()
-        .map(|device| {
-            let member = definitions.metric_members.push(MetricMember {
-                name: device.metric.clone(),
-                description: format!("{}: energy, {}", device.name, quality_word(device.quality)),
-                kind: MetricType::Other,
-                mode: MetricMode::AccumulatedStart,
-                value_type: MetricValueType::U64,
-                base: MetricBase::Decimal,
-                exponent: -9,
-                unit: "J".to_owned(),
-            });
-            definitions.add_metric_class(MetricClass {
+        .zip(recorded)
+        .map(|(metric, recorded)| {
+            if !recorded {
+                return None;
+            }
+            let member = definitions.metric_members.push(metric.member.clone());
+            Some(definitions.add_metric_class(MetricClass {
                 members: vec![member],
                 occurrence: MetricOccurrence::Asynchronous,
                 recorder_kind: RecorderKind::Abstract,
                 recorders: Vec::new(),
-            })
+            }))
         })
         .collect();
     let mut writer = archive.event_writer(reference)?;
@@ -233,10 +293,11 @@ fn write_samples(
     spool::read(&spool.join("sampler.0.records"), |record| {
         let mut result = Ok(());
         stream.take(record, &mut |event| {
-            let Event::Sample(time, device, nanojoules) = event else { return };
-            if let Some(class) = classes.get(device as usize) {
+            let Event::Sample(time, number, bits) = event else { return };
+            let number = number as usize;
+            if let Some(class) = classes.get(number).copied().flatten() {
                 span.cover(time);
-                let written = writer.metric_u64(time, *class, nanojoules);
+                let written = writer.metric(time, class, &[metrics[number].value(bits)]);
                 if written.is_err() {
                     result = written;
                 }
@@ -251,15 +312,11 @@ fn write_samples(
             name: "ampere sampler".to_owned(),
             kind: LocationType::Metric,
             events,
-            group: Some(group),
+            group: Some(recorder.group),
             properties: Vec::new(),
         },
     );
     Ok(())
-}
-
-fn quality_word(quality: Quality) -> &'static str {
-    quality.as_str()
 }
 
 /// The system tree: machine, nodes, and accelerators as they appear.

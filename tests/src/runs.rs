@@ -2,6 +2,7 @@
 
 use crate::{artifact, process};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -153,4 +154,50 @@ pub fn number(value: &Value, key: &str) -> f64 {
 
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
     value[key].as_array().unwrap_or_else(|| panic!("no list {key} in {value}"))
+}
+
+/// Every figure of a summary, by name.
+pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    for device in list(summary, "devices") {
+        let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let device_name = format!("{} {}", word(device, "node"), word(device, "name"));
+        all.insert(format!("{device_name} total"), number(device, "total_joules"));
+        for view in list(device, "views") {
+            let view_name = format!("{device_name} {}", word(view, "view"));
+            for key in ["attributed_joules", "idle_joules", "lost_joules"] {
+                all.insert(format!("{view_name} {key}"), number(view, key));
+            }
+            for row in list(view, "callpaths") {
+                let name =
+                    format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
+                for key in
+                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
+                {
+                    all.insert(format!("{name} {key}"), number(row, key));
+                }
+            }
+            for row in list(view, "regions") {
+                for key in
+                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
+                {
+                    all.insert(format!("{view_name} {} {key}", row["region"]), number(row, key));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Panics if two summaries have different rows, or figures that differ by more than 1e-9 of them.
+#[track_caller]
+pub fn assert_same_figures(one: &Value, other: &Value) {
+    let (one, other) = (figures(one), figures(other));
+    let names = |figures: &BTreeMap<String, f64>| figures.keys().cloned().collect::<BTreeSet<_>>();
+    let (left, right) = (names(&one), names(&other));
+    assert!(left == right, "only in one: {:#?}", left.symmetric_difference(&right).collect::<Vec<_>>());
+    for (name, figure) in &one {
+        let difference = relative(*figure, other[name]);
+        assert!(difference < 1e-9, "{name}: {figure} and {}", other[name]);
+    }
 }

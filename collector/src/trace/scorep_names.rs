@@ -3,6 +3,15 @@
 use otf2::{ParadigmType, RegionRole};
 use scorep_abi::{paradigm as scorep_paradigm, region_type};
 
+/// The region type that becomes this role, and the paradigm that becomes this one. Several may: any of them does.
+pub fn region_type_of(wanted: RegionRole) -> u8 {
+    (0..=u8::MAX).find(|kind| role(*kind) == wanted).unwrap_or(u8::MAX)
+}
+
+pub fn paradigm_of(wanted: ParadigmType) -> u8 {
+    (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
+}
+
 pub fn role(kind: u8) -> RegionRole {
     match i32::from(kind) {
         region_type::FUNCTION => RegionRole::Function,

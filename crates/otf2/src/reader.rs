@@ -163,6 +163,18 @@ impl Trace {
     /// # Errors
     /// [`Error::TooManyFiles`] if not all locations can be open at once.
     pub fn read_events<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Result<ReadReport, Error> {
+        self.read_events_of(|_| true, handler)
+    }
+
+    /// As [`read_events`](Trace::read_events), of these locations only.
+    ///
+    /// # Errors
+    /// As for [`read_events`](Trace::read_events).
+    pub fn read_events_of<H: EventHandler + ?Sized>(
+        &mut self,
+        wanted: impl Fn(LocationRef) -> bool,
+        handler: &mut H,
+    ) -> Result<ReadReport, Error> {
         let mut truncated = BTreeMap::new();
         let present = self.present(&mut truncated)?;
         let unmapped = match self.unmapped.take() {
@@ -175,6 +187,9 @@ impl Trace {
         reading(self.reader.open_event_files(), "open the event files")?;
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
+            if !wanted(location) {
+                continue;
+            }
             if self.unmapped.as_ref().is_some_and(|unmapped| unmapped.contains_key(&location)) {
                 continue;
             }

@@ -127,6 +127,11 @@ impl EventWriter {
         self.suppressed_depth = 0;
     }
 
+    /// Whether a sample would find room.
+    pub fn has_room_for_sample(&mut self) -> bool {
+        self.ring.has_room(2 + RESERVE)
+    }
+
     /// Writes an energy sample; a full ring drops it and counts.
     pub fn sample(&mut self, timestamp: u64, device: u32, nanojoules: u64) {
         if self.ring.has_room(2 + RESERVE) {

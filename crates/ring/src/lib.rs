@@ -9,6 +9,7 @@
 //!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
 //!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
+//!     replay.json                      of a replayed trace: what its processes, locations and metrics are
 //! ```
 //!
 //! All files are 0600, little-endian, fixed-width. tmpfs has really given the space (`fallocate`) before a ring is
@@ -79,5 +80,5 @@ pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use events::EventWriter;
 pub use record::{Kind, Record};
-pub use ring::{RingConsumer, RingProducer, SMALLEST_RING_RECORDS};
+pub use ring::{RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
 pub use session::{CollectorState, Session};

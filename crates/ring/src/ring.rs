@@ -36,6 +36,41 @@ struct Shared {
 unsafe impl Send for Shared {}
 
 impl Shared {
+    /// An existing ring, checked.
+    fn open(path: &Path) -> Result<Shared, Error> {
+        let map = mapping::open(path, HEADER_BYTES as u64)?;
+        let identity = map.as_mut_ptr().cast::<Identity>(); // the header's first field
+        // SAFETY: the mapping is page-aligned and at least HEADER_BYTES long.
+        let state = unsafe { &*addr_of!((*identity).state) };
+        if state.load(Ordering::Acquire) == STATE_MAKING {
+            return Err(Error::malformed(path, "still in the making"));
+        }
+        // SAFETY: as above; the identity is plain data, read once by copy, and any bytes are valid for its types.
+        let (magic, version, header_bytes, record_bytes, capacity) = unsafe {
+            (
+                addr_of!((*identity).magic).read_volatile(),
+                addr_of!((*identity).abi_version).read_volatile(),
+                addr_of!((*identity).header_bytes).read_volatile(),
+                addr_of!((*identity).record_bytes).read_volatile(),
+                addr_of!((*identity).capacity).read_volatile(),
+            )
+        };
+        if magic != MAGIC {
+            return Err(Error::malformed(path, "it does not begin with AMPRING1"));
+        }
+        if (version, header_bytes, record_bytes) != (ABI_VERSION, HEADER_BYTES as u32, RECORD_BYTES as u32) {
+            return Err(Error::malformed(path, format!("format version {version}, {ABI_VERSION} expected")));
+        }
+        let room = (map.len() - HEADER_BYTES) as u64 / RECORD_BYTES as u64;
+        if !capacity.is_power_of_two() || capacity > room {
+            return Err(Error::malformed(
+                path,
+                format!("a capacity of {capacity} records in room for {room}"),
+            ));
+        }
+        Ok(Shared { map, capacity })
+    }
+
     #[inline(always)]
     fn header(&self) -> &RingHeader {
         // SAFETY: the mapping is page-aligned, at least HEADER_BYTES long (checked when made or opened) and lives as
@@ -176,37 +211,7 @@ pub struct RingConsumer {
 impl RingConsumer {
     /// Opens a ring and takes the consumer's end, from a dead consumer if need be: reading goes on where it stopped.
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
-        let map = mapping::open(path, HEADER_BYTES as u64)?;
-        let identity = map.as_mut_ptr().cast::<Identity>(); // the header's first field
-        // SAFETY: the mapping is page-aligned and at least HEADER_BYTES long.
-        let state = unsafe { &*addr_of!((*identity).state) };
-        if state.load(Ordering::Acquire) == STATE_MAKING {
-            return Err(Error::malformed(path, "still in the making"));
-        }
-        // SAFETY: as above; the identity is plain data, read once by copy, and any bytes are valid for its types.
-        let (magic, version, header_bytes, record_bytes, capacity) = unsafe {
-            (
-                addr_of!((*identity).magic).read_volatile(),
-                addr_of!((*identity).abi_version).read_volatile(),
-                addr_of!((*identity).header_bytes).read_volatile(),
-                addr_of!((*identity).record_bytes).read_volatile(),
-                addr_of!((*identity).capacity).read_volatile(),
-            )
-        };
-        if magic != MAGIC {
-            return Err(Error::malformed(path, "it does not begin with AMPRING1"));
-        }
-        if (version, header_bytes, record_bytes) != (ABI_VERSION, HEADER_BYTES as u32, RECORD_BYTES as u32) {
-            return Err(Error::malformed(path, format!("format version {version}, {ABI_VERSION} expected")));
-        }
-        let room = (map.len() - HEADER_BYTES) as u64 / RECORD_BYTES as u64;
-        if !capacity.is_power_of_two() || capacity > room {
-            return Err(Error::malformed(
-                path,
-                format!("a capacity of {capacity} records in room for {room}"),
-            ));
-        }
-        let shared = Shared { map, capacity };
+        let shared = Shared::open(path)?;
         let hold = &shared.header().holds.consumer;
         let (me, holder) = (std::process::id(), hold.load(Ordering::Acquire));
         if holder != 0 && holder != me && process::start_time(holder).is_some() {
@@ -214,7 +219,7 @@ impl RingConsumer {
         }
         hold.store(me, Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
-        Ok(RingConsumer { cursor: ConsumerCursor::new(capacity, read), shared, path: path.to_owned() })
+        Ok(RingConsumer { cursor: ConsumerCursor::new(shared.capacity, read), shared, path: path.to_owned() })
     }
 
     pub fn path(&self) -> &Path {
@@ -265,6 +270,30 @@ impl RingConsumer {
         let waiting =
             self.shared.header().producer.write.load(Ordering::Relaxed).saturating_sub(self.cursor.read());
         (waiting as f64 / self.shared.capacity as f64).min(1.0)
+    }
+}
+
+/// Looks at how full a ring is that others write and read, for a producer's host that would rather wait than have calls
+/// suppressed.
+pub struct RingGauge {
+    shared: Shared,
+}
+
+impl RingGauge {
+    pub fn open(path: &Path) -> Result<RingGauge, Error> {
+        Ok(RingGauge { shared: Shared::open(path)? })
+    }
+
+    pub fn capacity_records(&self) -> u64 {
+        self.shared.capacity
+    }
+
+    /// Free slots as of now.
+    pub fn free(&self) -> u64 {
+        // Read first: it only grows, so that what is free is never overstated.
+        let read = self.shared.header().consumer.read.load(Ordering::Acquire);
+        let write = self.shared.header().producer.write.load(Ordering::Acquire);
+        self.shared.capacity.saturating_sub(write.saturating_sub(read))
     }
 }
 

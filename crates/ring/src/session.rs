@@ -14,6 +14,8 @@
 //!   52    processes left       u32        each process, once, in order
 //!   56    waited for            u32        the collector: 1 if whoever started it waits for its end
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
+//! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
+//!                                         never goes back. 0 until it begins, and where time is the machine's own
 //! ```
 
 use crate::error::Error;
@@ -47,6 +49,7 @@ struct Page {
     _unused: AtomicU32,
     output_length: AtomicU32,
     output: [AtomicU8; LONGEST_PATH_BYTES],
+    told_time: AtomicU64,
 }
 
 const _: () = {
@@ -54,6 +57,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, collector_pid) == 24);
     assert!(std::mem::offset_of!(Page, heartbeat) == 40);
     assert!(std::mem::offset_of!(Page, output_length) == 64);
+    assert!(std::mem::offset_of!(Page, told_time) == 4072);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -257,6 +261,17 @@ impl Session {
         }
         let bytes = self.page().output[..length].iter().map(|b| b.load(Ordering::Relaxed)).collect();
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+    }
+
+    /// Says that everything before `time` is in the rings, but for GPU streams, which come late. For a replay.
+    pub fn tell_time(&self, time: u64) {
+        // Pairs with the acquire in `told_time`: who reads the time finds the events before it.
+        self.page().told_time.fetch_max(time, Ordering::Release);
+    }
+
+    /// See [`Session::tell_time`].
+    pub fn told_time(&self) -> u64 {
+        self.page().told_time.load(Ordering::Acquire)
     }
 
     /// Removes the session's files. Whoever has its page open still sees what is said there.

@@ -1,0 +1,238 @@
+//! One process of a trace: its threads' events as they happened, its GPU streams' late and in batches.
+
+use crate::host::{HostLocation, Plugin};
+use crate::{END, NO_ROOM};
+use ampere_collector::offline::as_model;
+use ampere_collector::replay::{FILE_NAME, Replay};
+use ampere_model::{Region, RegionHandle};
+use ampere_ring::{RingGauge, Session};
+use anyhow::{Context, bail};
+use otf2::{EventHandler, LocationRef, RegionRef, Trace};
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Whether there is room is looked at once in so many events, or an eighth of a small ring.
+const MOST_AT_ONCE: u64 = 1024;
+
+/// Plays process `number` of the session's replay. On standard input, the conductor says until when; a byte on standard
+/// output says that it is done. False if the conductor was heard no more: then the measurement is not finished.
+pub fn play(session: &Path, number: u32, plugin: &Path) -> anyhow::Result<bool> {
+    let replay = Replay::load(&session.join(FILE_NAME)).map_err(anyhow::Error::msg)?;
+    let session = Session::open(session)?;
+    let process = replay.process(number).context("the replay has no such process")?.clone();
+    let mut trace = Trace::open(&replay.trace)?;
+    let regions = trace.definitions().regions.iter();
+    let regions = regions.map(|(reference, r)| Region { handle: RegionHandle(reference.0), ..as_model(r) });
+    let plugin = Plugin::begin(plugin, process.number, process.size, regions)?;
+    let mut main = None;
+    let mut locations = HashMap::new();
+    for location in &process.locations {
+        let host = HostLocation::new(location.id, location.gpu, &location.name);
+        plugin.create_location(host);
+        if location.id == 0 {
+            plugin.program_begin(host, replay.first);
+            main = Some(host);
+        }
+        let ring = session.directory().join(format!("{}.{}.ring", std::process::id(), location.id));
+        let played = Played::new(host, RingGauge::open(&ring)?, location.gpu);
+        locations.insert(LocationRef(location.reference), played);
+    }
+    let mut player = Player {
+        plugin: &plugin,
+        session: &session,
+        lag: replay.stream_lag_ticks,
+        locations,
+        until: replay.first,
+        failure: None,
+        interrupted: false,
+    };
+    let mine: Vec<LocationRef> = player.locations.keys().copied().collect();
+    trace.read_events_of(|location| mine.contains(&location), &mut player)?;
+    while !player.is_over() && player.until != END {
+        let _ = player.next_step();
+    }
+    if player.interrupted {
+        return Ok(false);
+    }
+    player.hand_over_rest();
+    if let Some(why) = player.failure {
+        bail!("{why}");
+    }
+    if let Some(main) = main {
+        plugin.program_end(main, replay.last);
+    }
+    plugin.finalize();
+    Ok(true)
+}
+
+/// A location and what is known of its ring.
+struct Played {
+    host: &'static HostLocation,
+    ring: RingGauge,
+    at_once: u64,
+    /// Events that have room for certain.
+    room: u64,
+    open: u64,
+    /// Of a GPU stream: what has not been handed over.
+    stream: Option<VecDeque<Event>>,
+    /// How many of these belong to kernels that have ended.
+    complete: usize,
+    depth: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    time: u64,
+    region: u32,
+    entered: bool,
+}
+
+impl Played {
+    fn new(host: &'static HostLocation, ring: RingGauge, gpu: bool) -> Played {
+        Played {
+            host,
+            at_once: (ring.capacity_records() / 8).clamp(1, MOST_AT_ONCE),
+            ring,
+            room: 0,
+            open: 0,
+            stream: gpu.then(VecDeque::new),
+            complete: 0,
+            depth: 0,
+        }
+    }
+
+    /// Keeps a GPU stream's event for later. A kernel is reported when it has ended.
+    fn keep(&mut self, event: Event) {
+        self.depth = if event.entered { self.depth + 1 } else { self.depth.saturating_sub(1) };
+        if let Some(stream) = &mut self.stream {
+            stream.push_back(event);
+            if self.depth == 0 {
+                self.complete = stream.len();
+            }
+        }
+    }
+
+    fn hand_over(&mut self, plugin: &Plugin, session: &Session, event: Event) -> Result<(), String> {
+        if self.room == 0 {
+            self.wait_for_room(session)?;
+        }
+        self.room -= 1;
+        if event.entered {
+            self.open += 1;
+            plugin.enter(self.host, event.time, event.region);
+        } else {
+            self.open = self.open.saturating_sub(1);
+            plugin.leave(self.host, event.time, event.region);
+        }
+        Ok(())
+    }
+
+    /// The plugin wants room for each event and for the leaves of all open frames. Of a ring that is too small even when it
+    /// is empty, no more can be asked: what does not fit is suppressed, and counted.
+    fn wait_for_room(&mut self, session: &Session) -> Result<(), String> {
+        let wanted = self.open + 2 * self.at_once + 8;
+        let wanted = wanted.min(self.ring.capacity_records() - 1);
+        while self.ring.free() < wanted {
+            if !session.collector_is_alive() {
+                return Err("the collector ended before its time".to_owned());
+            }
+            std::thread::sleep(NO_ROOM);
+        }
+        self.room = self.at_once;
+        Ok(())
+    }
+}
+
+struct Player<'a> {
+    plugin: &'a Plugin,
+    session: &'a Session,
+    lag: Option<u64>,
+    locations: HashMap<LocationRef, Played>,
+    /// Everything before this may be handed over.
+    until: u64,
+    failure: Option<String>,
+    /// The conductor is gone, or wants no more.
+    interrupted: bool,
+}
+
+impl Player<'_> {
+    fn is_over(&self) -> bool {
+        self.interrupted || self.failure.is_some()
+    }
+
+    fn take(&mut self, location: LocationRef, event: Event) -> ControlFlow<()> {
+        while event.time >= self.until {
+            self.next_step()?;
+        }
+        let Some(played) = self.locations.get_mut(&location) else { return ControlFlow::Continue(()) };
+        if played.stream.is_some() {
+            played.keep(event);
+        } else if let Err(why) = played.hand_over(self.plugin, self.session, event) {
+            return self.fail(why);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Everything before `until` is done: says so, and hears until when to go on.
+    fn next_step(&mut self) -> ControlFlow<()> {
+        if let Some(lag) = self.lag {
+            let until = self.until;
+            let due = |event: &Event| event.time.saturating_add(lag) <= until;
+            self.hand_over_streams(|played| {
+                let first = played.stream.as_ref().and_then(|stream| stream.front());
+                if first.is_some_and(due) { played.complete } else { 0 }
+            })?;
+        }
+        let mut out = std::io::stdout().lock();
+        let told = out.write_all(b"\n").and_then(|()| out.flush());
+        let mut line = String::new();
+        let heard = told.and_then(|()| std::io::stdin().lock().read_line(&mut line));
+        match (heard, line.trim().parse()) {
+            (Ok(_), Ok(until)) => {
+                self.until = until;
+                ControlFlow::Continue(())
+            }
+            _ => {
+                self.interrupted = true;
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn hand_over_rest(&mut self) {
+        if self.failure.is_none() {
+            let _ = self.hand_over_streams(|played| played.stream.as_ref().map_or(0, VecDeque::len));
+        }
+    }
+
+    /// Of every stream, as many events as `count` says, one stream after the other.
+    fn hand_over_streams(&mut self, count: impl Fn(&Played) -> usize) -> ControlFlow<()> {
+        for played in self.locations.values_mut() {
+            for _ in 0..count(played) {
+                let Some(event) = played.stream.as_mut().and_then(VecDeque::pop_front) else { break };
+                played.complete = played.complete.saturating_sub(1);
+                if let Err(why) = played.hand_over(self.plugin, self.session, event) {
+                    return self.fail(why);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn fail(&mut self, why: String) -> ControlFlow<()> {
+        self.failure = Some(why);
+        ControlFlow::Break(())
+    }
+}
+
+impl EventHandler for Player<'_> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+        self.take(location, Event { time, region: region.0, entered: true })
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+        self.take(location, Event { time, region: region.0, entered: false })
+    }
+}

@@ -1,0 +1,247 @@
+//! `ampere replay`: a trace that is played live gives what `ampere attribute` says of it.
+
+mod made_up;
+
+use ampere_tests::process::Running;
+use ampere_tests::runs::{Place, assert_same_figures, attribute, json, list, number, shared, succeed, text};
+use ampere_tests::{artifact, http, openmetrics, skip_unless};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const CONFIG: &str =
+    "[[device]]\nname = \"GPU-$1\"\nmetric = 'A2rocm_smi:::energy_count:device=([0-3])'\nscale = 1e-6\n";
+
+fn recorded() -> Option<PathBuf> {
+    shared("traces/mi300a-two-kernels/traces.otf2")
+}
+
+fn replay(place: &Place, trace: &Path, policy: &str, options: &[&str]) -> Command {
+    let mut command = place.command(artifact("ampere"));
+    command.arg("replay").arg(trace).arg("-o").arg(place.output()).args(options);
+    command.env("AMPERE_POLICY", policy);
+    command
+}
+
+/// Device, (joules of the kernel, joules idle) of the kernels view, as the trace's authors publish them.
+const PUBLISHED: [(&str, &str, f64, f64); 2] = [
+    ("GPU-0", "heavy_kernel(float*, float const*)", 1843.223168, 394.157197),
+    ("GPU-1", "light_kernel(float*, float const*)", 1119.611771, 754.578246),
+];
+
+fn check_published(summary: &Value) {
+    for (device, kernel, joules, idle) in PUBLISHED {
+        let device = list(summary, "devices").iter().find(|d| d["name"] == device).expect("the device");
+        let view = list(device, "views").iter().find(|v| v["view"] == "kernels").expect("the view");
+        let row = list(view, "regions").iter().find(|r| r["region"] == kernel).expect("the kernel");
+        assert!((number(row, "exclusive_joules") - joules).abs() < 1e-6, "{row}");
+        assert!((number(view, "idle_joules") - idle).abs() < 1e-6, "{}", view["idle_joules"]);
+    }
+}
+
+#[test]
+fn the_published_figures_at_any_speed() {
+    let recorded = recorded();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    let trace = recorded.expect("checked");
+    for policy in ["busy_only", "time_sliced"] {
+        let mut expected = None;
+        for (speed, lag) in [("50", "0.5"), ("1000", "0.1"), ("1000", "end"), ("max", "0"), ("0", "2")] {
+            let place = Place::new();
+            let config = place.directory.path().join("ampere.toml");
+            std::fs::write(&config, format!("{CONFIG}[attribution]\npolicy = \"{policy}\"\n")).expect("room");
+            let config = config.to_str().expect("a name");
+            let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
+            succeed(&mut replay(&place, &trace, policy, &options));
+            let live = place.summary();
+            let offline = expected.get_or_insert_with(|| attribute(&trace, &["--config", config]));
+            assert_same_figures(&live, offline);
+            if policy == "busy_only" {
+                check_published(&live);
+            }
+            // What was written down is the same trace again.
+            assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
+            let run = &live["run"];
+            assert_eq!((&run["host"], &run["energy"]), (&"trace".into(), &"measured".into()));
+            assert_eq!((&run["complete"], &run["ranks"]), (&true.into(), &1.into()));
+            assert_eq!(run["nodes"], offline["run"]["nodes"]);
+            for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
+                assert_eq!(number(&live["quality"], key), 0.0, "{key}");
+            }
+            assert!(place.is_clean());
+        }
+    }
+}
+
+/// Scrapes until nobody answers any more. The last answer.
+fn last_scrape(running: &mut Running, address: SocketAddr) -> Vec<openmetrics::Sample> {
+    let mut last = None;
+    while !running.has_ended() {
+        if let Ok(response) = http::get(address, "/metrics") {
+            last = Some(response.body);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    openmetrics::parse(&last.expect("/metrics was served")).expect("metrics")
+}
+
+#[test]
+fn the_published_figures_are_in_the_last_scrape() {
+    let recorded = recorded();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    for speed in ["50", "1000"] {
+        let place = Place::new();
+        let config = place.directory.path().join("ampere.toml");
+        std::fs::write(&config, CONFIG).expect("room");
+        let address = http::free_address();
+        let mut command = replay(&place, recorded.as_ref().expect("checked"), "busy_only", &[]);
+        command.arg("--config").arg(&config).args(["--speed", speed, "--hold", "1"]);
+        command.args(["--listen", &address.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running::start(&mut command);
+        let samples = last_scrape(&mut running, address);
+        let find = |name: &str, labels: &[(&str, &str)]| {
+            let matches = |s: &&openmetrics::Sample| {
+                s.name == name && labels.iter().all(|(label, value)| s.label(label) == *value)
+            };
+            samples.iter().find(matches).unwrap_or_else(|| panic!("no {name}{labels:?}")).value
+        };
+        for (device, kernel, joules, idle) in PUBLISHED {
+            let scraped =
+                find("ampere_kernel_energy_joules_total", &[("device", device), ("kernel", kernel)]);
+            assert!((scraped - joules).abs() < 1e-6, "{device}: {scraped}");
+            let scraped = find("ampere_idle_energy_joules_total", &[("device", device), ("view", "kernels")]);
+            assert!((scraped - idle).abs() < 1e-6, "{device}: {scraped}");
+        }
+        assert_eq!(samples[0].label("node"), "faraday.ftpn.ornl.gov");
+    }
+}
+
+#[test]
+fn two_ranks_with_gpu_streams_equal_offline() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, made_up::CONFIG).expect("room");
+    let config = config.to_str().expect("a name");
+    let offline = attribute(&trace, &["--config", config]);
+    // One per node and counter: all of them, and all with something in them.
+    assert_eq!(list(&offline, "devices").len(), 8, "{}", offline["devices"]);
+    for (speed, lag) in [("max", "0"), ("max", "0.5"), ("max", "70"), ("max", "end"), ("100", "3")] {
+        let place = Place::new();
+        // Small rings: the replay has to wait for room, again and again.
+        let mut command =
+            replay(&place, &trace, "time_sliced", &["--config", config, "--speed", speed, "--gpu-lag", lag]);
+        succeed(command.env("AMPERE_RING_BYTES", "16384"));
+        let live = place.summary();
+        assert_same_figures(&live, &offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        assert_eq!((&live["run"]["nodes"], &live["run"]["ranks"]), (&offline["run"]["nodes"], &2.into()));
+        assert_eq!(live["run"]["start"].as_str().map(|s| &s[..4]), Some("2023"));
+        for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
+            assert_eq!(number(&live["quality"], key), 0.0, "{key} at {speed}, {lag}");
+        }
+    }
+}
+
+#[test]
+fn many_events_are_neither_late_nor_suppressed() {
+    let place = Place::new();
+    let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
+    let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
+    succeed(&mut replay(&place, &trace, "time_sliced", &["--speed", "max"]));
+    let live = place.summary();
+    let offline = attribute(&trace, &[]);
+    assert_same_figures(&live, &offline);
+    assert_eq!(
+        (number(&live["quality"], "late_events"), number(&live["quality"], "suppressed_calls")),
+        (0.0, 0.0)
+    );
+    assert!(number(&live["quality"], "events") > 800_000.0);
+}
+
+/// Refused in one line with these words, with this status, and nothing is left behind.
+#[track_caller]
+fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
+    let output = command.output().expect("ampere runs");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    words.iter().for_each(|word| assert!(said.contains(word), "{word:?} is not in {said}"));
+    assert!(status == 2 || said.lines().count() == 1, "{said}");
+    assert!(place.is_clean() && !place.output().exists());
+}
+
+#[test]
+fn bad_input_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let absent = place.directory.path().join("absent.otf2");
+    refused(&place, &mut replay(&place, &absent, "time_sliced", &[]), 1, &["absent.otf2", "no such file"]);
+    for speed in ["fast", "-1", "nan", "inf", ""] {
+        let option = format!("--speed={speed}");
+        refused(&place, &mut replay(&place, &trace, "time_sliced", &[&option]), 2, &["--speed", "max"]);
+    }
+    refused(&place, &mut replay(&place, &trace, "time_sliced", &["--gpu-lag", "soon"]), 2, &["--gpu-lag"]);
+    let config = place.directory.path().join("other.toml");
+    std::fs::write(&config, "[[device]]\nname = \"x\"\nmetric = 'nvml.*'\n").expect("room");
+    let options = ["--config", config.to_str().expect("a name")];
+    refused(&place, &mut replay(&place, &trace, "time_sliced", &options), 1, &["[[device]]", "it has"]);
+    let shape = made_up::Shape { samples: 0, ..made_up::Shape::default() };
+    let without = made_up::write(&place.directory.path().join("without"), &shape);
+    refused(
+        &place,
+        &mut replay(&place, &without, "time_sliced", &[]),
+        1,
+        &["no samples of an energy metric"],
+    );
+}
+
+#[test]
+fn of_a_truncated_trace_the_rest_is_played() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let events = trace.with_extension("").join(format!("{}.evt", made_up::MAIN_OF_RANK_1));
+    let file = std::fs::OpenOptions::new().write(true).open(&events).expect("its events");
+    let length = file.metadata().expect("a length").len();
+    file.set_len(length * 6 / 10).expect("cut");
+    let output = succeed(&mut replay(&place, &trace, "time_sliced", &["--speed", "max"]));
+    let said = text(&output.stderr);
+    let number = made_up::MAIN_OF_RANK_1.to_string();
+    assert!(said.contains(&format!("location {number} is replayed up to where its events end")), "{said}");
+    let live = place.summary();
+    assert_eq!(live["run"]["complete"], false);
+    assert!(live["run"]["notes"][0].as_str().is_some_and(|note| note.contains(&number)), "{}", live["run"]);
+    assert_same_figures(&live, &attribute(&trace, &[]));
+
+    std::fs::remove_file(&events).expect("it was there");
+    let other = Place::new();
+    let said = text(&succeed(&mut replay(&other, &trace, "time_sliced", &["--speed", "max"])).stderr);
+    assert!(
+        said.contains(&format!("location {number} (MPI Rank 1/Master thread) has no event file")),
+        "{said}"
+    );
+    assert_same_figures(&other.summary(), &attribute(&trace, &[]));
+}
+
+#[test]
+fn an_interrupt_leaves_what_was_played() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
+    let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    ampere_tests::process::wait_for("the collector", Duration::from_secs(10), || {
+        place.output().join("collector.json").exists().then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let status = running.wait(Duration::from_secs(10)).expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    let summary = json(&place.output().join("summary.json"));
+    assert_eq!(summary["run"]["complete"], false);
+    let whole = attribute(&trace, &[]);
+    let joules = |summary: &Value| number(&list(summary, "devices")[0], "total_joules");
+    assert!(joules(&summary) > 0.0 && joules(&summary) < joules(&whole), "{} J", joules(&summary));
+    assert!(place.trace().exists() && place.is_clean());
+}
