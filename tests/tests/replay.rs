@@ -150,15 +150,51 @@ fn many_events_are_neither_late_nor_suppressed() {
     let place = Place::new();
     let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
     let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
-    succeed(&mut replay(&place, &trace, "time_sliced", &["--speed", "max"]));
-    let live = place.summary();
     let offline = attribute(&trace, &[]);
-    assert_same_figures(&live, &offline);
-    assert_eq!(
-        (number(&live["quality"], "late_events"), number(&live["quality"], "suppressed_calls")),
-        (0.0, 0.0)
-    );
-    assert!(number(&live["quality"], "events") > 800_000.0);
+    for (speed, ring) in [("max", "16384"), ("max", "1048576"), ("1e9", "33554432")] {
+        let place = Place::new();
+        let mut command = replay(&place, &trace, "time_sliced", &["--speed", speed]);
+        succeed(command.env("AMPERE_RING_BYTES", ring));
+        let live = place.summary();
+        for key in ["late_events", "suppressed_calls", "dropped_records"] {
+            assert_eq!(number(&live["quality"], key), 0.0, "{key} at {speed}, {ring}");
+        }
+        assert_same_figures(&live, &offline);
+        assert!(number(&live["quality"], "events") > 800_000.0);
+    }
+}
+
+/// The ring of a host's main thread, once there is one.
+fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
+    let directories = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
+    let sessions =
+        directories(place.directory.path()).flat_map(|base| directories(&base).collect::<Vec<_>>());
+    let mut files = sessions.flat_map(|session| directories(&session).collect::<Vec<_>>());
+    files.find(|file| file.to_string_lossy().ends_with(".0.ring") && !file.ends_with("sampler.0.ring"))
+}
+
+/// All of it waits in the rings when the collector, which was away, reads: more than it takes in one round.
+#[test]
+fn what_waits_in_a_ring_is_not_late() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let place = Place::new();
+    let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
+    let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
+    let mut command = replay(&place, &trace, "time_sliced", &["--speed", "1e9"]);
+    command.env("AMPERE_RING_BYTES", "33554432").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running::start(&mut command);
+    while ring_of_a_host(&place).is_none() && !running.has_ended() {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let collector = json(&place.output().join("collector.json"))["pid"].as_i64().expect("its pid");
+    let collector = Pid::from_raw(collector as i32).expect("a process");
+    kill_process(collector, Signal::STOP).expect("it runs");
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(collector, Signal::CONT).expect("it is there");
+    assert!(running.wait(Duration::from_secs(30)).expect("it ends").success());
+    let live = place.summary();
+    assert_eq!(number(&live["quality"], "late_events"), 0.0);
+    assert_same_figures(&live, &attribute(&trace, &[]));
 }
 
 /// Refused in one line with these words, with this status, and nothing is left behind.
