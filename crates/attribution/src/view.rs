@@ -182,8 +182,8 @@ impl View {
         consumer.since = self.clock;
         if was_active == node.is_root() {
             self.active = if was_active { self.active - 1 } else { self.active + 1 };
-            let split =
-                self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared && self.active > 0;
+            // While none is active, time is idle and the rate is not asked for.
+            let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
             self.rate = if split { 1.0 / f64::from(self.active) } else { 1.0 };
         }
     }

@@ -159,8 +159,8 @@ fn energy_without_time() {
         engine.sample(view, 10, Increase::Joules(6.0));
         let report = engine.report(view);
         let of = |rank: usize| {
-            let rows = report.callpaths.iter().filter(|row| row.location == all[rank]);
-            rows.map(|row| row.exclusive_joules).sum::<f64>()
+            let mut rows = report.callpaths.iter().filter(|row| row.location == all[rank]);
+            rows.find(|row| row.path.len() == 1).map(|row| row.exclusive_joules).unwrap()
         };
         assert_eq!(report.totals.conservation_error_joules, 0.0);
         ([of(0), of(1), of(2)], report.totals.idle_joules)
@@ -197,4 +197,10 @@ fn a_consumer_may_come_late() {
     let report = engine.report(view);
     let rows: Vec<_> = report.callpaths.iter().map(|row| (row.path.len(), row.exclusive_joules)).collect();
     assert_eq!(rows, [(1, 4.0), (2, 3.0), (1, 3.0)]);
+}
+
+#[test]
+fn names_as_in_the_settings() {
+    assert_eq!((Policy::TimeSliced.as_str(), Policy::BusyOnly.as_str()), ("time_sliced", "busy_only"));
+    assert_eq!((Sharing::Shared.as_str(), Sharing::Independent.as_str()), ("shared", "independent"));
 }
