@@ -233,18 +233,7 @@ fn view_table(
     let report = attributor.engine.report(device.view(kind));
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
     let name = |region| attributor.regions.name(region).to_owned();
-    let watts =
-        |joules: f64, ticks: u64, resolved_joules: f64, resolved_ticks: u64, range: Option<(f64, f64)>| {
-            let least = LEAST_RESOLVED_SAMPLES * sample_seconds;
-            let resolved = resolved_ticks > 0 && seconds(resolved_ticks) >= least;
-            let ticks_per_second = attributor.ticks_per_second as f64;
-            Watts {
-                mean_watts: (resolved && ticks > 0).then(|| joules / seconds(ticks)),
-                resolved_watts: resolved.then(|| resolved_joules / seconds(resolved_ticks)),
-                min_watts: range.map(|(least, _)| least * ticks_per_second),
-                max_watts: range.map(|(_, most)| most * ticks_per_second),
-            }
-        };
+    let watts = |rate: Rate| rate.watts(attributor.ticks_per_second as f64, sample_seconds);
     View {
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),
@@ -268,13 +257,11 @@ fn view_table(
                     resolved_joules: row.resolved_joules,
                     exclusive_seconds: seconds(row.exclusive_ticks),
                     resolved_seconds: seconds(row.resolved_ticks),
-                    watts: watts(
-                        row.exclusive_joules,
-                        row.exclusive_ticks,
-                        row.resolved_joules,
-                        row.resolved_ticks,
-                        row.joules_per_tick,
-                    ),
+                    watts: watts(Rate {
+                        exclusive: (row.exclusive_joules, row.exclusive_ticks),
+                        resolved: (row.resolved_joules, row.resolved_ticks),
+                        joules_per_tick: row.joules_per_tick,
+                    }),
                 }
             })
             .collect(),
@@ -289,14 +276,38 @@ fn view_table(
                 resolved_joules: row.resolved_joules,
                 exclusive_seconds: seconds(row.exclusive_ticks),
                 resolved_seconds: seconds(row.resolved_ticks),
-                watts: watts(
-                    row.exclusive_joules,
-                    row.exclusive_ticks,
-                    row.resolved_joules,
-                    row.resolved_ticks,
-                    row.joules_per_tick,
-                ),
+                watts: watts(Rate {
+                    exclusive: (row.exclusive_joules, row.exclusive_ticks),
+                    resolved: (row.resolved_joules, row.resolved_ticks),
+                    joules_per_tick: row.joules_per_tick,
+                }),
             })
             .collect(),
     }
 }
+
+/// What a row's watts are made from: (joules, ticks).
+struct Rate {
+    exclusive: (f64, u64),
+    resolved: (f64, u64),
+    joules_per_tick: Option<(f64, f64)>,
+}
+
+impl Rate {
+    fn watts(&self, ticks_per_second: f64, sample_seconds: f64) -> Watts {
+        let seconds = |ticks: u64| ticks as f64 / ticks_per_second;
+        let least = LEAST_RESOLVED_SAMPLES * sample_seconds;
+        let resolved = self.resolved.1 > 0 && seconds(self.resolved.1) >= least;
+        let over = |(joules, ticks): (f64, u64)| (resolved && ticks > 0).then(|| joules / seconds(ticks));
+        Watts {
+            mean_watts: over(self.exclusive),
+            resolved_watts: over(self.resolved),
+            min_watts: self.joules_per_tick.map(|(least, _)| least * ticks_per_second),
+            max_watts: self.joules_per_tick.map(|(_, most)| most * ticks_per_second),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;

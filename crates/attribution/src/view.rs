@@ -112,7 +112,7 @@ pub(crate) struct View {
     /// By location and call path. Apart from the accounts: at most one grows in an interval.
     resolved: HashMap<(u32, NodeIndex), Resolved>,
     totals: ViewTotals,
-    /// What the consumers were paid, each joule counted once.
+    /// What the consumers were paid, each joule counted once: asked for where sharing is independent.
     handed_out: f64,
     pub late: u64,
 }
@@ -182,8 +182,8 @@ impl View {
         consumer.since = self.clock;
         if was_active == node.is_root() {
             self.active = if was_active { self.active - 1 } else { self.active + 1 };
-            let split =
-                self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared && self.active > 0;
+            // While none is active, time is idle and the rate is not asked for.
+            let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
             self.rate = if split { 1.0 / f64::from(self.active) } else { 1.0 };
         }
     }
@@ -253,7 +253,8 @@ impl View {
     /// Hands an interval's joules to the frames that are listed.
     fn pay(&mut self, joules: f64, ticks: u64) {
         if self.listed.is_empty() {
-            if ticks > 0 || self.policy == Policy::BusyOnly || !self.pay_at_once(joules) {
+            // Time without a due is time without a frame; without time there may have been one.
+            if self.policy == Policy::BusyOnly || !self.pay_at_once(joules) {
                 self.totals.idle_joules += joules;
             }
             return;
@@ -270,7 +271,6 @@ impl View {
                 self.pay_listed(|_| price);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
-                self.handed_out += joules;
                 let all: f64 = self.listed.iter().map(|(consumer, node)| self.due(*consumer, *node)).sum();
                 let price = joules / all;
                 self.pay_listed(|_| price);

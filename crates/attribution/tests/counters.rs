@@ -128,6 +128,8 @@ fn a_counter_that_declares_its_range_wraps() {
          60 0    +10",
     );
     assert_eq!(figures.wraps, 2);
+    let halves = CounterKind::Cumulative { joules_per_unit: 0.5, wraps_at: Some(1 << 32) };
+    check(halves, LIMITS, "0 4294967290 first\n 10 4 +5");
 }
 
 #[test]
@@ -137,6 +139,7 @@ fn a_wrap_that_could_not_be_is_a_reset() {
     assert_eq!(figures.wraps, 0);
     // A reading beyond the range shows that the range is another one.
     check(rapl, Limits::none(10.0), "0 50000 first\n 10 50001 +1\n 20 3 reset");
+    check(rapl, Limits::none(10.0), "0 50000 first\n 10 3 reset");
     check(rapl, Limits::none(10.0), "0 49999 first\n 10 3 +4");
 }
 

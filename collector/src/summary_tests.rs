@@ -1,0 +1,101 @@
+//! What a summary says about watts, and about counters that were not as they should be.
+
+use super::*;
+use crate::attributor::{FoundDevice, LocationInfo};
+use crate::config::Config;
+use ampere_model::{LocationKind, RegionHandle};
+
+const TICKS_PER_SECOND: u64 = 1000;
+
+/// One rank in `main` from 0 on; readings of an energy counter in joules: (milliseconds, value).
+fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
+    let config = Config::parse(config, "test").expect("a configuration");
+    let mut attributor = Attributor::new(config, TICKS_PER_SECOND);
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = attributor.add_location(LocationInfo {
+        node: "n".to_owned(),
+        group: "MPI Rank 0".to_owned(),
+        name: "Master thread".to_owned(),
+        kind: LocationKind::CpuThread,
+        rank: Some(0),
+        main: true,
+    });
+    let main = attributor.regions.add(&ampere_model::Region {
+        handle: RegionHandle(0),
+        name: "main".to_owned(),
+        canonical_name: "main".to_owned(),
+        source_file: String::new(),
+        begin_line: 0,
+        end_line: 0,
+        region_type: 0,
+        paradigm: 0,
+    });
+    attributor.engine.enter(rank, 0, main);
+    for (time, value) in readings {
+        let (time, increase) = attributor.devices[device].read_u64(*time, *value);
+        attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+    }
+    attributor.engine.leave(rank, readings.last().map_or(0, |(time, _)| *time));
+    Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), QualityFigures::default())
+}
+
+/// A reading every 100 ms, 1 J more each.
+fn steady(count: u64) -> Vec<(u64, u64)> {
+    (0..count).map(|i| (i * 100, 50 + i)).collect()
+}
+
+#[test]
+fn watts_need_ten_resolved_samples() {
+    let row = &summary("", &steady(11)).devices[0].views[0].regions[0];
+    let ten = Some(10.0);
+    assert_eq!(row.watts, Watts { mean_watts: ten, resolved_watts: ten, min_watts: ten, max_watts: ten });
+    let row = &summary("", &steady(10)).devices[0].views[0].callpaths[0];
+    assert_eq!(row.watts, Watts { mean_watts: None, resolved_watts: None, min_watts: ten, max_watts: ten });
+    let json = serde_json::to_value(row).expect("JSON");
+    assert!(json["mean_watts"].is_null() && json["max_watts"] == 10.0, "{json}");
+}
+
+#[test]
+fn a_gap_is_lost_where_it_is_configured() {
+    let mut readings = steady(11);
+    readings.extend([(4000, 100), (4100, 101)]);
+    let seen = summary("[counters]\ngap = 10", &readings);
+    let device = &seen.devices[0];
+    assert_eq!((device.total_joules, device.views[0].lost_joules), (51.0, 40.0));
+    assert_eq!((device.views[0].attributed_joules, device.views[0].conservation_error_joules), (11.0, 0.0));
+    assert_eq!((seen.quality.sampling_gaps, device.longest_sample_seconds), (1, 3.0));
+    assert_eq!(device.sampled_seconds, 4.1);
+    let without = summary("", &readings);
+    assert_eq!((without.quality.sampling_gaps, without.devices[0].views[0].lost_joules), (0, 0.0));
+}
+
+#[test]
+fn what_was_odd_about_a_counter_is_counted() {
+    // Still for 11 seconds.
+    let mut readings = steady(3);
+    readings.extend([(5000, 52), (11_200, 52)]);
+    let still = summary("", &readings);
+    assert_eq!((still.quality.stale_counters, still.devices[0].stale), (1, true));
+    assert_eq!(still.devices[0].longest_still_seconds, 11.0);
+    assert!(!summary("[counters]\nstale = \"12s\"", &readings).devices[0].stale);
+
+    let rapl = "[[device]]\nname = \"socket\"\nmetric = \"energy\"\nwraps_at = 1000";
+    let wrapped = summary(rapl, &[(0, 990), (100, 5)]);
+    assert_eq!((wrapped.quality.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
+    assert_eq!(wrapped.quality.counter_resets, 0);
+
+    // More than 20 kW, unless it is allowed; a reset; a zero before the counter is ready.
+    let absurd = [(0, 10), (100, 1_000_000), (200, 12), (300, 3)];
+    let seen = summary("", &absurd);
+    assert_eq!((seen.quality.unusable_samples, seen.quality.counter_resets), (1, 1));
+    assert_eq!(seen.devices[0].total_joules, 2.0);
+    assert_eq!(summary("[counters]\nwatts_max = 1e9", &absurd).quality.unusable_samples, 0);
+    assert_eq!(summary("", &[(0, 0), (100, 1_000_000), (200, 1_000_001)]).devices[0].total_joules, 1.0);
+}
