@@ -79,7 +79,9 @@ struct Played {
     stream: Option<VecDeque<Event>>,
     /// How many of these belong to kernels that have ended.
     complete: usize,
-    depth: u64,
+    /// Regions that are open in the trace, and the time of the last enter or leave.
+    stack: Vec<u32>,
+    last: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -99,16 +101,17 @@ impl Played {
             open: 0,
             stream: gpu.then(VecDeque::new),
             complete: 0,
-            depth: 0,
+            stack: Vec::new(),
+            last: 0,
         }
     }
 
     /// Keeps a GPU stream's event for later. A kernel is reported when it has ended.
     fn keep(&mut self, event: Event) {
-        self.depth = if event.entered { self.depth + 1 } else { self.depth.saturating_sub(1) };
+        let over = self.stack.is_empty();
         if let Some(stream) = &mut self.stream {
             stream.push_back(event);
-            if self.depth == 0 {
+            if over {
                 self.complete = stream.len();
             }
         }
@@ -167,6 +170,12 @@ impl Player<'_> {
             self.next_step()?;
         }
         let Some(played) = self.locations.get_mut(&location) else { return ControlFlow::Continue(()) };
+        played.last = event.time;
+        if event.entered {
+            played.stack.push(event.region);
+        } else {
+            played.stack.pop();
+        }
         if played.stream.is_some() {
             played.keep(event);
         } else if let Err(why) = played.hand_over(self.plugin, self.session, event) {
@@ -234,5 +243,15 @@ impl EventHandler for Player<'_> {
 
     fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
         self.take(location, Event { time, region: region.0, entered: false })
+    }
+
+    /// What the trace never leaves ends with the location's last event, as it does offline: nothing is known after that.
+    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+        let Some(played) = self.locations.get(&location) else { return ControlFlow::Continue(()) };
+        let (time, open) = (played.last, played.stack.clone());
+        for region in open.into_iter().rev() {
+            self.take(location, Event { time, region, entered: false })?;
+        }
+        ControlFlow::Continue(())
     }
 }
