@@ -14,6 +14,9 @@ pub struct Config {
     pub policy: Policy,
     pub sharing: Sharing,
     pub sample_period: Duration,
+    /// How long after its timestamp an event may be published without being late. It takes microseconds, unless its thread
+    /// loses its core in between: that is what this allows for.
+    pub slack: Duration,
     pub estimate_idle_watts: Option<f64>,
     pub estimate_watts_per_core: Option<f64>,
     /// More power than this cannot be. `None`: 20 kW for what is an energy by its definition, else no limit.
@@ -33,6 +36,7 @@ impl Default for Config {
             policy: Policy::default(),
             sharing: Sharing::default(),
             sample_period: Duration::from_millis(1),
+            slack: Duration::from_millis(100),
             estimate_idle_watts: None,
             estimate_watts_per_core: None,
             counter_watts_max: None,
@@ -122,6 +126,7 @@ struct FileDevice {
 struct FileAttribution {
     policy: Option<String>,
     sharing: Option<String>,
+    slack: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -183,6 +188,9 @@ impl Config {
         if let Some(sharing) = file.attribution.sharing {
             config.sharing = parse_sharing(&sharing).map_err(|e| at("[attribution] sharing", e))?;
         }
+        if let Some(slack) = file.attribution.slack {
+            config.slack = parse_duration(&slack).map_err(|e| at("[attribution] slack", e))?;
+        }
         if let Some(period) = file.sampler.period {
             config.sample_period = parse_duration(&period).map_err(|e| at("[sampler] period", e))?;
         }
@@ -214,6 +222,9 @@ impl Config {
         if let Some(text) = lookup("AMPERE_MOST_SERIES") {
             let wrong = |_| at("AMPERE_MOST_SERIES", format!("{text:?} is no number of series"));
             self.most_series = text.trim().parse().map_err(wrong)?;
+        }
+        if let Some(text) = lookup("AMPERE_SLACK") {
+            self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;
         }
         if let Some(text) = lookup("AMPERE_SAMPLE_PERIOD") {
             self.sample_period = parse_duration(&text).map_err(|e| at("AMPERE_SAMPLE_PERIOD", e))?;

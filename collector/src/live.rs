@@ -22,9 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// An event is published within microseconds of its timestamp, unless its thread loses its core in between: that is
-/// what this allows for.
-const SLACK: Duration = Duration::from_millis(100);
 /// GPU streams that have been silent for so long are taken as idle.
 const LONGEST_STREAM_LAG: Duration = Duration::from_secs(60);
 /// Records taken from one ring at a time.
@@ -182,7 +179,7 @@ impl LiveRun {
         let certain = self.clock_is_certain;
         let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
         self.drain_samples();
-        let slack = if clock.is_told() { 0 } else { clock.ticks(SLACK) };
+        let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
         let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
         self.watermark = self.watermark.max(certain);
         self.advance(self.watermark);
@@ -755,6 +752,13 @@ impl LiveRun {
             ..QualityFigures::default()
         };
         let mut notes = self.notes.clone();
+        if quality.suppressed_calls > 0 {
+            notes.push(format!(
+                "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
+                 their time and joules are in the functions that made them",
+                quality.suppressed_calls
+            ));
+        }
         if let Some(sampler) = &self.sampler {
             let failed = sampler.figures.failed_readings.load(Ordering::Relaxed);
             if failed > 0 {
@@ -817,13 +821,48 @@ impl LiveRun {
         if let Err(why) = written {
             self.note(why);
         }
-        let summary = self.summary(complete && traced);
+        let mut summary = self.summary(complete && traced);
+        if traced && summary.quality.late_events > 0 {
+            self.settle(&mut summary);
+        }
         write_results(&self.options.output, &summary)?;
         // Records that did not make it into a trace stay.
         if traced || self.attributor.is_none() {
             let _ = std::fs::remove_dir_all(&self.spool);
         }
         Ok((summary, self.session))
+    }
+}
+
+impl LiveRun {
+    /// Events that came late were charged as well as could be at that time. The trace has them in their places: the final
+    /// figures are computed again from it.
+    fn settle(&self, summary: &mut Summary) {
+        let trace = self.options.output.join("traces.otf2");
+        let again = crate::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
+        let late = summary.quality.late_events;
+        match again {
+            Ok(again) => {
+                for device in &mut summary.devices {
+                    let same = again
+                        .summary
+                        .devices
+                        .iter()
+                        .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
+                    if let Some(same) = same {
+                        let (source, energy) = (device.source.clone(), device.energy.clone());
+                        *device = crate::summary::Device { source, energy, ..same.clone() };
+                    }
+                }
+                let note =
+                    format!("{late} events came late: the figures below were computed again from the trace");
+                summary.run.notes.push(note);
+            }
+            Err(why) => summary
+                .run
+                .notes
+                .push(format!("{late} events came late, and are charged as of then: {why:#}")),
+        }
     }
 }
 

@@ -238,7 +238,7 @@ fn view_table(
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),
         sharing: report.sharing.as_str().to_owned(),
-        attributed_joules: report.totals.attributed_joules,
+        attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0
         idle_joules: report.totals.idle_joules,
         lost_joules: report.totals.lost_joules,
         conservation_error_joules: report.totals.conservation_error_joules,

@@ -128,7 +128,7 @@ impl Page {
                 bar(row.exclusive_joules, total),
                 joules(row.inclusive_joules),
                 row.calls,
-                printable(&row.region),
+                short(&row.region, LONGEST_NAME),
             )?;
         }
         more(regions.len(), out)?;
@@ -172,7 +172,7 @@ impl Page {
                 row.exclusive_seconds,
                 row.calls,
                 printable(&row.location_group),
-                printable(&row.path.join(" > ")),
+                short_path(&row.path),
             )?;
         }
         more(rows.len(), out)
@@ -252,6 +252,35 @@ pub fn bar(part: f64, whole: f64) -> String {
     text
 }
 
+/// Longer names are cut in the middle: of a template's name its beginning and its end tell most.
+const LONGEST_NAME: usize = 56;
+const LONGEST_PATH: usize = 110;
+
+/// At most `longest` characters of a name that is fit to print.
+pub fn short(text: &str, longest: usize) -> String {
+    let text = printable(text);
+    let count = text.chars().count();
+    if count <= longest {
+        return text;
+    }
+    let head: String = text.chars().take(longest * 2 / 3).collect();
+    let tail: String = text.chars().skip(count - (longest - longest * 2 / 3 - 1)).collect();
+    format!("{head}…{tail}")
+}
+
+/// A call path: each region's name cut, then the outermost regions left out.
+fn short_path(path: &[String]) -> String {
+    let names: Vec<String> = path.iter().map(|name| short(name, LONGEST_NAME)).collect();
+    let mut kept = names.len();
+    let length =
+        |kept: usize| names[names.len() - kept..].iter().map(|n| n.chars().count() + 3).sum::<usize>();
+    while kept > 1 && length(kept) > LONGEST_PATH {
+        kept -= 1;
+    }
+    let more = if kept < names.len() { "… > " } else { "" };
+    format!("{more}{}", names[names.len() - kept..].join(" > "))
+}
+
 /// Names come from the application: no control character reaches a terminal.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -267,6 +296,17 @@ mod tests {
         assert_eq!(bar(0.5, 1.0).chars().count(), BAR_CELLS / 2);
         assert_eq!(bar(0.0, 1.0), "");
         assert_eq!(bar(5.0, 1.0).chars().count(), BAR_CELLS, "never beyond its column");
+    }
+
+    #[test]
+    fn long_names_keep_their_beginning_and_their_end() {
+        let name = "std::sort<".to_owned() + &"x".repeat(1000) + ">::run";
+        let cut = short(&name, 30);
+        assert_eq!(cut.chars().count(), 30);
+        assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
+        let path = vec![name; 20];
+        assert!(short_path(&path).chars().count() < LONGEST_PATH + 10);
+        assert_eq!(short_path(&["main".to_owned(), "f".to_owned()]), "main > f");
     }
 
     #[test]

@@ -320,6 +320,31 @@ fn every_timer_gives_the_same_seconds() {
     }
 }
 
+/// Events that come late are charged as well as can be while the job runs; in the end they are in their places.
+#[test]
+fn late_events_are_in_their_places_in_the_end() {
+    skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
+    let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
+    let Ok(input) = example else { return println!("skipped: no hpccinf.txt") };
+    let input =
+        input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
+    let place = Place::new();
+    std::fs::write(place.directory.path().join("hpccinf.txt"), input).unwrap();
+    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "hpcc"]);
+    succeed(command.env("AMPERE_SLACK", "0ms"));
+    let live = place.summary();
+    assert!(number(&live["quality"], "late_events") > 0.0, "without slack some come late");
+    assert!(live["run"]["notes"].to_string().contains("came late: the figures below were computed again"));
+    assert_eq!(
+        (&live["devices"][0]["source"], &live["run"]["energy"]),
+        (&"estimate".into(), &"estimated".into())
+    );
+    let (live, offline) = (figures(&live), figures(&attribute(&place.trace(), &[])));
+    for (name, value) in &live {
+        assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
+    }
+}
+
 /// A sensor's delay shifts the samples among the events, and does so in the same way from a trace.
 #[test]
 fn a_delay_is_the_same_live_and_offline() {
