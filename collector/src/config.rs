@@ -14,6 +14,8 @@ pub struct Config {
     pub policy: Policy,
     pub sharing: Sharing,
     pub sample_period: Duration,
+    /// Whether a trace is written.
+    pub trace: bool,
     /// How long after its timestamp an event may be published without being late. It takes microseconds, unless its thread
     /// loses its core in between: that is what this allows for.
     pub slack: Duration,
@@ -36,6 +38,7 @@ impl Default for Config {
             policy: Policy::default(),
             sharing: Sharing::default(),
             sample_period: Duration::from_millis(1),
+            trace: true,
             slack: Duration::from_millis(100),
             estimate_idle_watts: None,
             estimate_watts_per_core: None,
@@ -100,6 +103,8 @@ struct File {
     #[serde(default)]
     sampler: FileSampler,
     #[serde(default)]
+    trace: FileTrace,
+    #[serde(default)]
     estimate: FileEstimate,
     #[serde(default)]
     counters: FileCounters,
@@ -133,6 +138,12 @@ struct FileAttribution {
 #[serde(deny_unknown_fields)]
 struct FileSampler {
     period: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileTrace {
+    write: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -194,6 +205,7 @@ impl Config {
         if let Some(period) = file.sampler.period {
             config.sample_period = parse_duration(&period).map_err(|e| at("[sampler] period", e))?;
         }
+        config.trace = file.trace.write.unwrap_or(config.trace);
         config.estimate_idle_watts = file.estimate.idle_watts;
         config.estimate_watts_per_core = file.estimate.watts_per_core;
         config.counter_watts_max = file.counters.watts_max;
@@ -222,6 +234,13 @@ impl Config {
         if let Some(text) = lookup("AMPERE_MOST_SERIES") {
             let wrong = |_| at("AMPERE_MOST_SERIES", format!("{text:?} is no number of series"));
             self.most_series = text.trim().parse().map_err(wrong)?;
+        }
+        if let Some(text) = lookup("AMPERE_TRACE") {
+            self.trace = match text.trim() {
+                "on" | "1" | "true" => true,
+                "off" | "0" | "false" => false,
+                other => return Err(at("AMPERE_TRACE", format!("{other:?}: use on or off"))),
+            };
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;

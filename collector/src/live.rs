@@ -9,7 +9,7 @@ use crate::process::{LiveLocation, Process, State};
 use crate::replay::{Replay, ReplayedMetric};
 use crate::sampler::{self, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
-use crate::spool::Spool;
+use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
 use crate::summary::{Overhead, QualityFigures, Run, Summary};
 use crate::trace::SampledMetric;
@@ -66,7 +66,7 @@ struct Samples {
 pub struct LiveRun {
     session: Session,
     options: Options,
-    spool: PathBuf,
+    spool: Place,
     started: Clocks,
     begun: Instant,
     clock: Option<SessionClock>,
@@ -104,7 +104,7 @@ pub struct Round {
 
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
-        let spool = options.spool.clone();
+        let spool = Place { directory: options.spool.clone(), wanted: options.config.trace };
         let mut run = LiveRun {
             session,
             limits: Limits::new(options.config.most_series),
@@ -376,10 +376,12 @@ impl LiveRun {
     fn add_devices(&mut self, metrics: Vec<SampledMetric>, devices: Vec<FoundDevice>, ring: RingConsumer) {
         let Some(attributor) = &mut self.attributor else { return };
         let devices = devices.into_iter().map(|device| attributor.add_device(device)).collect();
-        let spool = Spool::create(&self.spool.join("sampler.0.records"));
+        let spool = self.spool.create("sampler.0.records");
         if let Err(error) = &spool {
-            self.notes
-                .push(format!("cannot write {}: {error}; the trace has no samples", self.spool.display()));
+            self.notes.push(format!(
+                "cannot write {}: {error}; the trace has no samples",
+                self.spool.directory.display()
+            ));
         }
         let mut kernel_queues = vec![None; attributor.devices.len()];
         for (device, queue) in kernel_queues.iter_mut().enumerate() {
@@ -394,7 +396,7 @@ impl LiveRun {
             metrics,
             ring,
             stream: Stream::default(),
-            spool: spool.ok(),
+            spool: spool.ok().flatten(),
             rank_queues,
             kernel_queues,
             devices,
@@ -525,7 +527,7 @@ impl LiveRun {
             samples.spool = None;
             self.notes.push(format!(
                 "cannot write {}: {error}; the trace has no more samples",
-                self.spool.display()
+                self.spool.directory.display()
             ));
         }
         let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
@@ -811,9 +813,17 @@ impl LiveRun {
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         write_results(&self.options.output, &self.summary(false))?;
         let written = match (&self.attributor, self.clock) {
+            _ if !self.spool.wanted => Ok(()),
             (Some(attributor), Some(clock)) => {
                 let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
-                trace::write(&self.options.output, &self.spool, clock, &self.processes, metrics, attributor)
+                trace::write(
+                    &self.options.output,
+                    &self.spool.directory,
+                    clock,
+                    &self.processes,
+                    metrics,
+                    attributor,
+                )
             }
             _ => Err("no process wrote any event: there is no trace".to_owned()),
         };
@@ -822,13 +832,13 @@ impl LiveRun {
             self.note(why);
         }
         let mut summary = self.summary(complete && traced);
-        if traced && summary.quality.late_events > 0 {
+        if traced && self.spool.wanted && summary.quality.late_events > 0 {
             self.settle(&mut summary);
         }
         write_results(&self.options.output, &summary)?;
         // Records that did not make it into a trace stay.
         if traced || self.attributor.is_none() {
-            let _ = std::fs::remove_dir_all(&self.spool);
+            let _ = std::fs::remove_dir_all(&self.spool.directory);
         }
         Ok((summary, self.session))
     }

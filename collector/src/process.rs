@@ -3,7 +3,7 @@
 use crate::numbers::NumberMap;
 use crate::order::QueueIndex;
 use crate::replay::{Replay, ReplayedProcess};
-use crate::spool::Spool;
+use crate::spool::{Place, Spool};
 use crate::stream::Stream;
 use ampere_attribution::LocationIndex;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
@@ -92,7 +92,7 @@ impl LiveLocation {
 
 impl Process {
     /// `None` while the log has no first entry yet.
-    pub fn open(path: &Path, spool: &Path) -> Result<Option<Process>, String> {
+    pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, String> {
         let Some(log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
         let mut process = Process {
             log,
@@ -112,7 +112,7 @@ impl Process {
     }
 
     /// Reads what is new in the log.
-    pub fn read_log(&mut self, spool: &Path) {
+    pub fn read_log(&mut self, spool: &Place) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
             self.complaints.push(error.to_string());
@@ -132,7 +132,7 @@ impl Process {
         }
     }
 
-    fn open_location(&mut self, definition: Location, spool: &Path) {
+    fn open_location(&mut self, definition: Location, spool: &Place) {
         // The name comes from another process: nothing but a file beside the log.
         let plain = !definition.ring.contains('/') && definition.ring.ends_with(".ring");
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
@@ -141,12 +141,11 @@ impl Process {
             Some(Err(error)) => return self.complaints.push(error.to_string()),
             None => return self.complaints.push(format!("{:?} is no name for a ring", definition.ring)),
         };
-        let file = spool.join(format!("{}.{}.records", self.info.pid, definition.id.0));
-        let spool = match Spool::create(&file) {
-            Ok(spool) => Some(spool),
+        let name = format!("{}.{}.records", self.info.pid, definition.id.0);
+        let spool = match spool.create(&name) {
+            Ok(spool) => spool,
             Err(error) => {
-                self.complaints
-                    .push(format!("cannot write {}: {error}; no trace is written", file.display()));
+                self.complaints.push(format!("cannot write {name}: {error}; no trace is written"));
                 None
             }
         };

@@ -10,6 +10,20 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Where a run's spool files are made, if it is to have a trace at all.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub directory: PathBuf,
+    pub wanted: bool,
+}
+
+impl Place {
+    /// A new file there; `None` where no trace is wanted.
+    pub fn create(&self, name: &str) -> io::Result<Option<Spool>> {
+        self.wanted.then(|| Spool::create(&self.directory.join(name))).transpose()
+    }
+}
+
 pub struct Spool {
     file: File,
     path: PathBuf,

@@ -320,6 +320,25 @@ fn every_timer_gives_the_same_seconds() {
     }
 }
 
+/// Figures without a trace, and nothing on disk but them.
+#[test]
+fn the_trace_can_be_left_out() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
+    let output = succeed(command.env("AMPERE_TRACE", "off"));
+    let entries = std::fs::read_dir(place.output()).unwrap().flatten();
+    let mut left: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    left.sort();
+    assert_eq!(left, ["summary.json", "summary.txt"]);
+    assert!(!text(&output.stderr).contains("traces.otf2"));
+    let summary = place.summary();
+    check_contract(&summary);
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    assert!(number(&summary["quality"], "events") > 1000.0);
+}
+
 /// Events that come late are charged as well as can be while the job runs; in the end they are in their places.
 #[test]
 fn late_events_are_in_their_places_in_the_end() {
