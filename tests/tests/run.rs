@@ -347,12 +347,16 @@ fn late_events_are_in_their_places_in_the_end() {
     let Ok(input) = example else { return println!("skipped: no hpccinf.txt") };
     let input =
         input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
-    let place = Place::new();
-    std::fs::write(place.directory.path().join("hpccinf.txt"), input).unwrap();
-    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "hpcc"]);
-    succeed(command.env("AMPERE_SLACK", "0ms"));
-    let live = place.summary();
-    assert!(number(&live["quality"], "late_events") > 0.0, "without slack some come late");
+    // Whether one is late is a matter of nanoseconds, even without any slack: most runs have some, and one is enough.
+    let run = || {
+        let place = Place::new();
+        std::fs::write(place.directory.path().join("hpccinf.txt"), &input).unwrap();
+        let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "hpcc"]);
+        succeed(command.env("AMPERE_SLACK", "0ms"));
+        let summary = place.summary();
+        (number(&summary["quality"], "late_events") > 0.0).then_some((place, summary))
+    };
+    let (place, live) = (0..25).find_map(|_| run()).expect("a run with late events");
     assert!(live["run"]["notes"].to_string().contains("came late: the figures below were computed again"));
     assert_eq!(
         (&live["devices"][0]["source"], &live["run"]["energy"]),
