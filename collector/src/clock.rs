@@ -5,6 +5,7 @@
 
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::Session;
+use ampere_ring::clock::read_clocks;
 use std::time::Duration;
 
 /// Score-P's timers (`SCOREP_TIMER`), and the unit of their ticks.
@@ -58,20 +59,6 @@ impl Timer {
             Timer::Tsc => ampere_ring::clock::ticks(),
             _ => self.of(&read_clocks()),
         }
-    }
-}
-
-/// Reads all clocks, one right after the other.
-pub fn read_clocks() -> Clocks {
-    let read = |id| {
-        let time = rustix::time::clock_gettime(id);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    Clocks {
-        tsc: ampere_ring::clock::ticks(),
-        monotonic_ns: read(rustix::time::ClockId::Monotonic),
-        monotonic_raw_ns: read(rustix::time::ClockId::MonotonicRaw),
-        realtime_ns: read(rustix::time::ClockId::Realtime),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::summary::{Overhead, QualityFigures, Run, Summary};
 use crate::trace::SampledMetric;
 use crate::{clock_text, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
+use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -358,7 +359,7 @@ impl LiveRun {
             Err(why) => return self.note(format!("no energy is sampled: {why}")),
         };
         found.notes.into_iter().for_each(|line| self.note(line));
-        let node = this_node();
+        let node = node_name();
         let devices = found.devices.iter().map(|device| FoundDevice {
             node: node.clone(),
             metric: device.metric.clone(),
@@ -680,7 +681,7 @@ impl LiveRun {
                 let played = ticks.min(replay.last).saturating_sub(replay.first);
                 (replay.node(), clock.seconds(played))
             }
-            None => (this_node(), self.begun.elapsed().as_secs_f64()),
+            None => (node_name(), self.begun.elapsed().as_secs_f64()),
         };
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
@@ -906,10 +907,6 @@ fn push(
     if let Some((lane, queue)) = queue {
         lanes[lane].push(queue, time, what);
     }
-}
-
-fn this_node() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.

@@ -6,6 +6,7 @@ use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
+use ampere_ring::process::node_name;
 use ampere_ring::{CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
@@ -148,7 +149,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let address = listen_address(arguments.listen.as_deref())?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
-    let output = output::claim(wanted.as_deref(), &run_id, &node())?;
+    let output = output::claim(wanted.as_deref(), &run_id, &node_name())?;
     let result = collect_into(&output, session, arguments, config, address, run_id);
     output.end_announcement();
     if result.is_err() {
@@ -187,7 +188,7 @@ fn collect_into(
         watch_input(ending.clone())?;
     }
     let url = format!("http://{}", server.address);
-    output.announce(&url, &node())?;
+    output.announce(&url, &node_name())?;
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
     let options = Options {
@@ -247,10 +248,6 @@ fn collect_into(
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
     Ok(())
-}
-
-fn node() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A ring, a log or a spool file each: with many ranks and threads more than the usual 1,024.

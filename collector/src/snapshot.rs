@@ -100,7 +100,7 @@ impl DeviceFigures {
 impl Snapshot {
     /// Before anything is known but where we are.
     pub fn of_this_node() -> Snapshot {
-        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let node = ampere_ring::process::node_name();
         Snapshot { node, ..Snapshot::default() }
     }
 

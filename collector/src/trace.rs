@@ -176,7 +176,7 @@ fn try_write(
     }
     if processes.is_empty() && !metrics.is_empty() {
         // Nothing but the counters: they have a group of their own.
-        let node = tree.node(&mut definitions, &rustix::system::uname().nodename().to_string_lossy());
+        let node = tree.node(&mut definitions, &ampere_ring::process::node_name());
         let group = definitions.location_groups.push(LocationGroup {
             name: "ampere".to_owned(),
             kind: LocationGroupType::Process,

@@ -4,7 +4,7 @@ use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::session_name::{is_of_this_process, session_name};
 use crate::{start, strings};
-use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
+use ampere_model::{Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{CollectorState, Error, EventWriter, LogWriter, RingProducer, Session};
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -91,10 +91,10 @@ fn join() -> Result<State, String> {
     log.append(&Definition::Process(Process {
         pid,
         start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
-        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        hostname: ampere_ring::process::node_name(),
         executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
         host: host_name().to_owned(),
-        clocks: read_clocks(),
+        clocks: ampere_ring::clock::read_clocks(),
         environment: DEVICE_VARIABLES
             .iter()
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
@@ -120,19 +120,6 @@ fn host_name() -> &'static str {
     // SAFETY: the embedded host exports this name with this type.
     let active: extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
     if active() != 0 { "embedded" } else { "score-p" }
-}
-
-fn read_clocks() -> Clocks {
-    let read = |id| {
-        let time = rustix::time::clock_gettime(id);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    Clocks {
-        tsc: ampere_ring::clock::ticks(),
-        monotonic_ns: read(rustix::time::ClockId::Monotonic),
-        monotonic_raw_ns: read(rustix::time::ClockId::MonotonicRaw),
-        realtime_ns: read(rustix::time::ClockId::Realtime),
-    }
 }
 
 /// # Safety

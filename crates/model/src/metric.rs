@@ -15,11 +15,6 @@ pub fn device_name(metric: &str) -> String {
     }
 }
 
-/// Whether a metric's unit is one of energy.
-pub fn is_energy_unit(unit: &str) -> bool {
-    joules_per_unit(unit).is_some()
-}
-
 /// Joules in one of a metric's units. `None` for what is no energy.
 pub fn joules_per_unit(unit: &str) -> Option<f64> {
     Some(match unit.trim() {

@@ -1,4 +1,6 @@
-//! The processor's own counter, which Score-P's default timer reads.
+//! The processor's own counter, which Score-P's default timer reads, and the system's clocks beside it.
+
+use ampere_model::Clocks;
 
 /// Ticks of the time stamp counter (x86-64), of the virtual counter (AArch64), or 0 where there is neither.
 #[inline]
@@ -15,4 +17,18 @@ pub fn ticks() -> u64 {
     }
     #[allow(unreachable_code)]
     0
+}
+
+/// Reads all clocks, one right after the other.
+pub fn read_clocks() -> Clocks {
+    let read = |id| {
+        let time = rustix::time::clock_gettime(id);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    Clocks {
+        tsc: ticks(),
+        monotonic_ns: read(rustix::time::ClockId::Monotonic),
+        monotonic_raw_ns: read(rustix::time::ClockId::MonotonicRaw),
+        realtime_ns: read(rustix::time::ClockId::Realtime),
+    }
 }

@@ -13,6 +13,11 @@ pub fn start_time(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// Name of the node that this process runs on.
+pub fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Whether the process that had this pid and start time still runs.
 pub fn is_alive(pid: u32, started: u64) -> bool {
     start_time(pid) == Some(started)
