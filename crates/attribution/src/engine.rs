@@ -67,9 +67,19 @@ impl Engine {
 
     /// From now on the location is a consumer of the view. A second time changes nothing.
     pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
+        self.bind_as(view, location, None);
+    }
+
+    /// As [`Engine::bind`], but the locations of one group count as one consumer: what it is due is split, at every
+    /// instant, over those of them that run. What number a group has is the caller's to say.
+    pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u32) {
+        self.bind_as(view, location, Some(group));
+    }
+
+    fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u32>) {
         let spender = &mut self.locations[location.0 as usize];
         if spender.spends_from.iter().all(|(v, _)| *v != view) {
-            let consumer = self.views[view.0 as usize].add_consumer(location.0, spender.current);
+            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, spender.current);
             let mut more = std::mem::take(&mut spender.spends_from).into_vec();
             more.push((view, consumer));
             spender.spends_from = more.into_boxed_slice();
@@ -144,6 +154,11 @@ impl Engine {
     pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
         let location = &self.locations[location.0 as usize];
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
+    }
+
+    /// When its innermost frame last changed.
+    pub fn last_change(&self, location: LocationIndex) -> Timestamp {
+        self.locations[location.0 as usize].since
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {

@@ -81,11 +81,33 @@ pub(crate) struct Resolved {
     pub ticks: u64,
 }
 
+/// Several consumers that count as one, a process' threads: what the group is due is split over those that run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    running: u32,
+    /// What one running member has been due in the open interval.
+    clock: f64,
+    /// The view's share clock when this one was brought up to date.
+    seen: f64,
+}
+
+impl Group {
+    #[inline]
+    fn advance(&mut self, clock: f64) -> f64 {
+        if self.running > 0 {
+            self.clock += (clock - self.seen) / f64::from(self.running);
+        }
+        self.seen = clock;
+        self.clock
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     pub location: u32,
+    group: Option<u32>,
     node: NodeIndex,
-    /// Share clock when `node` came on top.
+    /// Share clock (its group's, if it has one) when `node` came on top.
     since: f64,
     /// The frame of the instant before `changed`, when it last changed.
     before: NodeIndex,
@@ -99,6 +121,10 @@ pub(crate) struct View {
     policy: Policy,
     sharing: Sharing,
     consumers: Vec<Consumer>,
+    groups: Vec<Group>,
+    /// The caller's names of the groups.
+    group_names: Vec<u32>,
+    /// Groups with a member that runs, and consumers without a group that run.
     active: u32,
     /// Share-clock ticks per tick.
     rate: f64,
@@ -123,6 +149,8 @@ impl View {
             policy,
             sharing,
             consumers: Vec::new(),
+            groups: Vec::new(),
+            group_names: Vec::new(),
             active: 0,
             rate: 1.0,
             clock: 0.0,
@@ -137,12 +165,14 @@ impl View {
         }
     }
 
-    /// A consumer whose call path is `node` as of now.
-    pub fn add_consumer(&mut self, location: u32, node: NodeIndex) -> u32 {
+    /// A consumer whose call path is `node` as of now. With those of the same group it counts as one.
+    pub fn add_consumer(&mut self, location: u32, group: Option<u32>, node: NodeIndex) -> u32 {
+        let group = group.map(|name| self.group(name));
         self.consumers.push(Consumer {
             location,
+            group,
             node: NodeIndex::ROOT,
-            since: self.clock,
+            since: 0.0,
             before: NodeIndex::ROOT,
             changed: self.now,
             accounts: Vec::new(),
@@ -150,6 +180,16 @@ impl View {
         let consumer = (self.consumers.len() - 1) as u32;
         self.switch(consumer, self.now, node);
         consumer
+    }
+
+    /// The number here of the caller's group, made if it is new.
+    fn group(&mut self, name: u32) -> u32 {
+        let known = self.group_names.iter().position(|known| *known == name);
+        known.unwrap_or_else(|| {
+            self.group_names.push(name);
+            self.groups.push(Group { seen: self.clock, ..Group::default() });
+            self.groups.len() - 1
+        }) as u32
     }
 
     /// Moves time on. Time that goes back is counted and taken as no time.
@@ -171,7 +211,7 @@ impl View {
     #[inline]
     pub fn switch(&mut self, consumer: u32, time: Timestamp, node: NodeIndex) {
         self.advance(time);
-        self.charge(consumer);
+        let clock = self.charge(consumer);
         let consumer = &mut self.consumers[consumer as usize];
         if self.now > consumer.changed {
             consumer.before = consumer.node;
@@ -179,8 +219,15 @@ impl View {
         }
         let was_active = !consumer.node.is_root();
         consumer.node = node;
-        consumer.since = self.clock;
+        consumer.since = clock;
         if was_active == node.is_root() {
+            if let Some(group) = consumer.group {
+                let running = &mut self.groups[group as usize].running;
+                *running = if was_active { *running - 1 } else { *running + 1 };
+                if *running != u32::from(!was_active) {
+                    return; // others of the group run before and after
+                }
+            }
             self.active = if was_active { self.active - 1 } else { self.active + 1 };
             // While none is active, time is idle and the rate is not asked for.
             let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
@@ -188,19 +235,24 @@ impl View {
         }
     }
 
-    /// Adds to the current frame of a consumer what it is due up to now.
+    /// Adds to the current frame of a consumer what it is due up to now. Returns the share clock that it goes by.
     #[inline]
-    fn charge(&mut self, index: u32) {
+    fn charge(&mut self, index: u32) -> f64 {
         let consumer = &mut self.consumers[index as usize];
-        let due = self.clock - consumer.since;
+        let clock = match consumer.group {
+            None => self.clock,
+            Some(group) => self.groups[group as usize].advance(self.clock),
+        };
+        let due = clock - consumer.since;
         if consumer.node.is_root() || due <= 0.0 || self.interval.is_none() {
-            return;
+            return clock;
         }
         let account = at(&mut consumer.accounts, consumer.node);
         if account.due == 0.0 {
             self.listed.push((index, consumer.node));
         }
         account.due += due;
+        clock
     }
 
     /// A sample: the interval that ends here is paid.
@@ -239,6 +291,9 @@ impl View {
         self.interval = Some(self.now);
         self.clock = 0.0;
         self.idle_ticks = 0.0;
+        for group in &mut self.groups {
+            (group.clock, group.seen) = (0.0, 0.0);
+        }
         for consumer in &mut self.consumers {
             consumer.since = 0.0;
         }
@@ -277,11 +332,12 @@ impl View {
             }
             (Policy::BusyOnly, Sharing::Independent) => {
                 self.handed_out += joules;
-                let mut own = vec![0.0; self.consumers.len()];
+                let sharers: Vec<usize> = (0..self.consumers.len()).map(|at| self.sharer(at)).collect();
+                let mut own = vec![0.0; self.groups.len() + self.consumers.len()];
                 for (consumer, node) in &self.listed {
-                    own[*consumer as usize] += self.due(*consumer, *node);
+                    own[sharers[*consumer as usize]] += self.due(*consumer, *node);
                 }
-                self.pay_listed(|consumer| joules / own[consumer as usize]);
+                self.pay_listed(|consumer| joules / own[sharers[consumer as usize]]);
             }
         }
     }
@@ -316,18 +372,29 @@ impl View {
     /// Energy without time (two samples with one timestamp): to the frames that ran until then, if any did.
     fn pay_at_once(&mut self, joules: f64) -> bool {
         let now = self.now;
-        let count = self.consumers.iter().filter(|consumer| !consumer.just_before(now).is_root()).count();
+        let mut running = vec![0u32; self.groups.len() + self.consumers.len()];
+        for (at, consumer) in self.consumers.iter().enumerate() {
+            running[self.sharer(at)] += u32::from(!consumer.just_before(now).is_root());
+        }
+        let count = running.iter().filter(|members| **members > 0).count();
         let share = if self.sharing == Sharing::Shared { joules / count as f64 } else { joules };
-        for consumer in &mut self.consumers {
+        for index in 0..self.consumers.len() {
+            let members = running[self.sharer(index)];
+            let consumer = &mut self.consumers[index];
             let node = consumer.just_before(now);
             if !node.is_root() {
-                at(&mut consumer.accounts, node).joules += share;
+                at(&mut consumer.accounts, node).joules += share / f64::from(members);
             }
         }
         if count > 0 {
             self.handed_out += joules;
         }
         count > 0
+    }
+
+    /// Who a consumer shares as: its group, or after these itself.
+    fn sharer(&self, consumer: usize) -> usize {
+        self.consumers[consumer].group.map_or(self.groups.len() + consumer, |group| group as usize)
     }
 
     pub fn totals(&self) -> ViewTotals {

@@ -5,7 +5,7 @@ use ampere_attribution::{
 };
 use ampere_model::RegionRef;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 /// One line of a timeline: `time location enter|leave region` or `time sample value`.
@@ -44,10 +44,25 @@ fn parse(timeline: &str) -> Vec<Event> {
 }
 
 fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> (Engine, ViewIndex) {
+    run_grouped(events, &vec![None; locations], policy, sharing)
+}
+
+/// A group for each location, or none.
+fn run_grouped(
+    events: &[Event],
+    groups: &[Option<u32>],
+    policy: Policy,
+    sharing: Sharing,
+) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();
     let view = engine.add_view(policy, sharing);
-    let all: Vec<LocationIndex> = (0..locations).map(|_| engine.add_location()).collect();
-    all.iter().for_each(|l| engine.bind(view, *l));
+    let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
+    for (location, group) in all.iter().zip(groups) {
+        match group {
+            Some(group) => engine.bind_member(view, *location, *group),
+            None => engine.bind(view, *location),
+        }
+    }
     let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
     let mut counter = Counter::new(kind, Limits::none(1.0));
     for event in events {
@@ -94,7 +109,12 @@ fn digits(joules: f64) -> f64 {
 
 #[track_caller]
 fn check(timeline: &str, locations: usize, policy: Policy, sharing: Sharing, expected: &str) {
-    let (engine, view) = run(&parse(timeline), locations, policy, sharing);
+    check_grouped(timeline, &vec![None; locations], policy, sharing, expected);
+}
+
+#[track_caller]
+fn check_grouped(timeline: &str, groups: &[Option<u32>], policy: Policy, sharing: Sharing, expected: &str) {
+    let (engine, view) = run_grouped(&parse(timeline), groups, policy, sharing);
     let expected: Vec<&str> = expected.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     assert_eq!(table(&engine, view), expected.join("\n"));
 }
@@ -175,6 +195,85 @@ fn ranks_share_evenly_while_both_are_active() {
         "r0 m 1 80 80 0
          r1 m 1 80 80 0
          idle 10 total 90",
+    );
+}
+
+/// Two threads of one process, r0 and r1, beside a process with one, r2.
+const THREADS: &str = "
+     0 sample 0
+     0 r0 enter m
+    10 r1 enter w
+    20 r2 enter m
+    40 sample 80
+    40 r1 leave
+    40 r0 leave
+    50 r2 leave
+    60 sample 120
+";
+
+#[test]
+fn the_threads_of_a_group_share_what_one_consumer_gets() {
+    // 2 J a tick: r0 alone 10 ticks; r0 and r1 10 ticks; for 20 ticks r2 has half, r0 and r1 a quarter each.
+    let groups = [Some(7), Some(7), Some(9)];
+    check_grouped(
+        THREADS,
+        &groups,
+        Policy::TimeSliced,
+        Sharing::Shared,
+        "r0 m 1 40 40 0
+         r1 w 1 20 20 0
+         r2 m 1 40 40 0
+         idle 20 total 120",
+    );
+    check_grouped(
+        THREADS,
+        &groups,
+        Policy::TimeSliced,
+        Sharing::Independent,
+        "r0 m 1 50 50 0
+         r1 w 1 30 30 0
+         r2 m 1 60 60 0
+         idle 20 total 120",
+    );
+    // Run time of the first interval: r0 10 + 15, r1 15, r2 20, of 60.
+    check_grouped(
+        THREADS,
+        &groups,
+        Policy::BusyOnly,
+        Sharing::Shared,
+        "r0 m 1 33.333333333 33.333333333 0
+         r1 w 1 20 20 0
+         r2 m 1 66.666666667 66.666666667 0
+         idle 0 total 120",
+    );
+    check_grouped(
+        THREADS,
+        &groups,
+        Policy::BusyOnly,
+        Sharing::Independent,
+        "r0 m 1 50 50 0
+         r1 w 1 30 30 0
+         r2 m 1 120 120 0
+         idle 0 total 120",
+    );
+}
+
+#[test]
+fn energy_without_time_is_shared_by_groups_too() {
+    check_grouped(
+        "0 sample 0
+         0 r0 enter m
+         0 r1 enter w
+         0 r2 enter m
+         10 sample 0
+         10 sample 80",
+        &[Some(0), Some(0), None],
+        Policy::TimeSliced,
+        Sharing::Shared,
+        "r0 m 1 20 20 0
+         r1 w 1 20 20 0
+         r2 m 1 40 40 0
+         idle 0 total 80",
     );
 }
 
@@ -325,8 +424,13 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
 
 type Spent = BTreeMap<(usize, Vec<u32>), f64>;
 
-/// The definition, tick by tick: what `attribution.md` says, with no idea of a clock.
-fn naive(events: &[Event], policy: Policy) -> (Spent, f64) {
+/// Four locations, each by itself or in one of two groups.
+fn any_groups() -> impl Strategy<Value = Vec<Option<u32>>> {
+    prop::collection::vec(prop::option::of(0u32..2), 4)
+}
+
+/// The definition, tick by tick, with no idea of a clock.
+fn naive(events: &[Event], policy: Policy, groups: &[Option<u32>]) -> (Spent, f64) {
     let samples: Vec<(u64, u64)> = events
         .iter()
         .filter_map(|e| if let Event::Sample(t, v) = e { Some((*t, *v)) } else { None })
@@ -351,13 +455,18 @@ fn naive(events: &[Event], policy: Policy) -> (Spent, f64) {
             }
             let active: Vec<_> = stacks.iter().enumerate().filter(|(_, stack)| !stack.is_empty()).collect();
             let slice = joules / (to - from) as f64;
+            let sharer = |location: usize| groups[location].ok_or(location);
+            let sharers: HashSet<_> = active.iter().map(|(location, _)| sharer(*location)).collect();
             for (location, stack) in &active {
+                let members = active.iter().filter(|(other, _)| sharer(*other) == sharer(*location)).count();
                 let key = (*location, (*stack).clone());
                 match policy {
-                    Policy::TimeSliced => *spent.entry(key).or_default() += slice / active.len() as f64,
+                    Policy::TimeSliced => {
+                        *spent.entry(key).or_default() += slice / sharers.len() as f64 / members as f64;
+                    }
                     Policy::BusyOnly => {
-                        *ran.entry(key).or_default() += 1.0;
-                        total += 1.0;
+                        *ran.entry(key).or_default() += 1.0 / members as f64;
+                        total += 1.0 / members as f64;
                     }
                 }
             }
@@ -390,10 +499,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn it_agrees_with_the_definition(events in any_timeline(), busy: bool) {
+    fn it_agrees_with_the_definition(events in any_timeline(), groups in any_groups(), busy: bool) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
-        let (engine, view) = run(&events, 4, policy, Sharing::Shared);
-        let (spent, idle) = naive(&events, policy);
+        let (engine, view) = run_grouped(&events, &groups, policy, Sharing::Shared);
+        let (spent, idle) = naive(&events, policy, &groups);
         let report = engine.report(view);
         prop_assert!(close_to(report.totals.idle_joules, idle), "idle {} {}", report.totals.idle_joules, idle);
         for row in &report.callpaths {
@@ -406,10 +515,10 @@ proptest! {
     }
 
     #[test]
-    fn energy_is_conserved(events in any_timeline(), busy: bool, independent: bool) {
+    fn energy_is_conserved(events in any_timeline(), groups in any_groups(), busy: bool, independent: bool) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
         let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
-        let (engine, view) = run(&events, 4, policy, sharing);
+        let (engine, view) = run_grouped(&events, &groups, policy, sharing);
         let totals = engine.totals(view);
         prop_assert!(totals.conservation_error_joules <= 1e-9 * totals.total_joules.max(1e-9));
         if !independent {
