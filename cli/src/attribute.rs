@@ -21,6 +21,9 @@ pub struct AttributeArguments {
     /// How a sample interval's joules go to the frames in it
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
+    /// Time like a counter, too: a profile of the ranks' time, which needs no energy metric
+    #[arg(long)]
+    time: bool,
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
@@ -66,6 +69,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
+    config.time |= arguments.time;
     let view = arguments.view.map(|view| match view {
         ViewName::Ranks => ViewKind::Ranks,
         ViewName::Kernels => ViewKind::Kernels,

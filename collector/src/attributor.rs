@@ -1,7 +1,7 @@
 //! Devices and locations of a run, who spends from what, and the engine that does the sums. The live collector and the
 //! offline reader fill in the same attributor.
 
-use crate::config::{Config, DeviceSetting};
+use crate::config::{Config, DeviceSetting, Locations};
 use crate::regions::Regions;
 use ampere_attribution::{
     Counter, CounterFigures, CounterKind, Engine, Increase, Limits, LocationIndex, ViewIndex,
@@ -23,6 +23,8 @@ pub struct LocationInfo {
     pub rank: Option<u32>,
     /// Whether it is its process' main CPU location: the one whose frame is the rank's.
     pub main: bool,
+    /// Which process it belongs to: threads of one have the same number.
+    pub process: u32,
 }
 
 /// A device as it is found, before the configuration has its say.
@@ -43,6 +45,24 @@ pub struct DeviceInfo {
     pub metric: String,
     pub source: String,
     pub quality: Quality,
+    pub unit: Unit,
+}
+
+/// What a device's figures are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Joules,
+    /// Time, attributed like a counter.
+    Seconds,
+}
+
+impl Unit {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unit::Joules => "J",
+            Unit::Seconds => "s",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +93,11 @@ pub struct Device {
 }
 
 impl Device {
+    /// One that nothing is configured of. Views: ranks, kernels.
+    pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
+        Device { info, ranks, kernels, counter, setting: None, delay_ticks: 0 }
+    }
+
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
         match kind {
             ViewKind::Ranks => self.ranks,
@@ -109,6 +134,8 @@ pub struct Attributor {
     pub devices: Vec<Device>,
     config: Config,
     pub ticks_per_second: u64,
+    /// Devices of time whose first event has not come.
+    pub(crate) not_begun: Vec<usize>,
 }
 
 impl Attributor {
@@ -120,6 +147,7 @@ impl Attributor {
             devices: Vec::new(),
             config,
             ticks_per_second: ticks_per_second.max(1),
+            not_begun: Vec::new(),
         }
     }
 
@@ -128,6 +156,9 @@ impl Attributor {
     }
 
     pub fn add_location(&mut self, info: LocationInfo) -> LocationIndex {
+        if self.is_rank(&info) {
+            self.add_time(&info.node);
+        }
         let index = self.engine.add_location();
         self.locations.push(info);
         for device in 0..self.devices.len() {
@@ -185,6 +216,7 @@ impl Attributor {
                 metric: found.metric,
                 source: found.source,
                 quality: found.quality,
+                unit: Unit::Joules,
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
@@ -202,16 +234,26 @@ impl Attributor {
     /// Makes a location a consumer of the device's views, if it is one.
     fn bind(&mut self, device: usize, location: LocationIndex) {
         let info = &self.locations[location.0 as usize];
-        if let Some(view) = self.devices[device].spender(info) {
-            let view = self.devices[device].view(view);
+        let all = self.config.locations == Locations::All;
+        let Some(kind) = self.devices[device].spender(info, all) else { return };
+        let view = self.devices[device].view(kind);
+        if kind == ViewKind::Ranks && all {
+            self.engine.bind_member(view, location, info.process);
+        } else {
             self.engine.bind(view, location);
         }
+    }
+
+    /// Whether a location's frames are a rank's.
+    pub fn is_rank(&self, info: &LocationInfo) -> bool {
+        info.main || (info.kind == LocationKind::CpuThread && self.config.locations == Locations::All)
     }
 
     /// The devices whose kernels view a location spends from.
     pub fn kernel_devices_of(&self, location: LocationIndex) -> Vec<usize> {
         let info = &self.locations[location.0 as usize];
-        let spends = |device: &Device| device.spender(info) == Some(ViewKind::Kernels);
+        let all = self.config.locations == Locations::All;
+        let spends = |device: &Device| device.spender(info, all) == Some(ViewKind::Kernels);
         (0..self.devices.len()).filter(|device| spends(&self.devices[*device])).collect()
     }
 
@@ -227,14 +269,14 @@ impl Device {
         configured || metric_device(&self.info.metric).is_some()
     }
 
-    /// The view that a location spends from, if any.
-    fn spender(&self, location: &LocationInfo) -> Option<ViewKind> {
+    /// The view that a location spends from, if any. `all`: with all threads of a process, not only its main one.
+    fn spender(&self, location: &LocationInfo, all: bool) -> Option<ViewKind> {
         if location.node != self.info.node {
             return None;
         }
         let setting = self.setting.as_ref();
         match location.kind {
-            LocationKind::CpuThread if location.main => match setting.and_then(|s| s.ranks.as_ref()) {
+            LocationKind::CpuThread if location.main || all => match setting.and_then(|s| s.ranks.as_ref()) {
                 Some(ranks) => {
                     location.rank.is_some_and(|rank| ranks.contains(&rank)).then_some(ViewKind::Ranks)
                 }

@@ -13,6 +13,13 @@ pub struct Config {
     pub devices: Vec<DeviceSetting>,
     pub policy: Policy,
     pub sharing: Sharing,
+    /// Whose frames are a rank's.
+    pub locations: Locations,
+    /// Whether time is attributed like a counter.
+    pub time: bool,
+    /// A GPU stream that has been silent for so long is taken as idle. `None`: [`Config::STREAM_LAG`], and in a replay as
+    /// long as its streams need.
+    pub stream_lag: Option<Duration>,
     pub sample_period: Duration,
     /// Whether a trace is written.
     pub trace: bool,
@@ -31,12 +38,25 @@ pub struct Config {
     pub most_series: usize,
 }
 
+/// Which of a process' threads spend what the process gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Locations {
+    /// The main one: its frame is the rank's.
+    #[default]
+    Main,
+    /// All that have a frame open, in equal shares.
+    All,
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
             devices: Vec::new(),
             policy: Policy::default(),
             sharing: Sharing::default(),
+            locations: Locations::default(),
+            time: false,
+            stream_lag: None,
             sample_period: Duration::from_millis(1),
             trace: true,
             slack: Duration::from_millis(100),
@@ -131,7 +151,10 @@ struct FileDevice {
 struct FileAttribution {
     policy: Option<String>,
     sharing: Option<String>,
+    locations: Option<String>,
+    time: Option<bool>,
     slack: Option<String>,
+    stream_lag: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -168,6 +191,8 @@ struct FileMetrics {
 }
 
 impl Config {
+    pub const STREAM_LAG: Duration = Duration::from_secs(60);
+
     /// Reads the file (if one is named), then the environment, which wins.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         let mut config = match path {
@@ -198,6 +223,13 @@ impl Config {
         }
         if let Some(sharing) = file.attribution.sharing {
             config.sharing = parse_sharing(&sharing).map_err(|e| at("[attribution] sharing", e))?;
+        }
+        if let Some(locations) = file.attribution.locations {
+            config.locations = parse_locations(&locations).map_err(|e| at("[attribution] locations", e))?;
+        }
+        config.time = file.attribution.time.unwrap_or(config.time);
+        if let Some(lag) = file.attribution.stream_lag {
+            config.stream_lag = Some(parse_duration(&lag).map_err(|e| at("[attribution] stream_lag", e))?);
         }
         if let Some(slack) = file.attribution.slack {
             config.slack = parse_duration(&slack).map_err(|e| at("[attribution] slack", e))?;
@@ -231,16 +263,21 @@ impl Config {
         if let Some(text) = lookup("AMPERE_SHARING") {
             self.sharing = parse_sharing(&text).map_err(|e| at("AMPERE_SHARING", e))?;
         }
+        if let Some(text) = lookup("AMPERE_LOCATIONS") {
+            self.locations = parse_locations(&text).map_err(|e| at("AMPERE_LOCATIONS", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_TIME") {
+            self.time = parse_switch(&text).map_err(|e| at("AMPERE_TIME", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_STREAM_LAG") {
+            self.stream_lag = Some(parse_duration(&text).map_err(|e| at("AMPERE_STREAM_LAG", e))?);
+        }
         if let Some(text) = lookup("AMPERE_MOST_SERIES") {
             let wrong = |_| at("AMPERE_MOST_SERIES", format!("{text:?} is no number of series"));
             self.most_series = text.trim().parse().map_err(wrong)?;
         }
         if let Some(text) = lookup("AMPERE_TRACE") {
-            self.trace = match text.trim() {
-                "on" | "1" | "true" => true,
-                "off" | "0" | "false" => false,
-                other => return Err(at("AMPERE_TRACE", format!("{other:?}: use on or off"))),
-            };
+            self.trace = parse_switch(&text).map_err(|e| at("AMPERE_TRACE", e))?;
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;
@@ -294,6 +331,22 @@ fn parse_sharing(text: &str) -> Result<Sharing, String> {
         "shared" => Ok(Sharing::Shared),
         "independent" => Ok(Sharing::Independent),
         other => Err(format!("{other:?} is no way of sharing: use \"shared\" or \"independent\"")),
+    }
+}
+
+fn parse_locations(text: &str) -> Result<Locations, String> {
+    match text {
+        "main" => Ok(Locations::Main),
+        "all" => Ok(Locations::All),
+        other => Err(format!("{other:?}: use \"main\" or \"all\"")),
+    }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "on" | "1" | "true" => Ok(true),
+        "off" | "0" | "false" => Ok(false),
+        other => Err(format!("{other:?}: use on or off")),
     }
 }
 
@@ -396,6 +449,9 @@ mod tests {
             [attribution]
             policy = "busy_only"
             sharing = "independent"
+            locations = "all"
+            time = true
+            stream_lag = "10s"
             [sampler]
             period = "500us"
             [estimate]
@@ -417,6 +473,8 @@ mod tests {
         );
         assert_eq!(device.delay, Duration::from_millis(2));
         assert_eq!((config.policy, config.sharing), (Policy::BusyOnly, Sharing::Independent));
+        assert_eq!((config.locations, config.time), (Locations::All, true));
+        assert_eq!(config.stream_lag, Some(Duration::from_secs(10)));
         assert_eq!(config.sample_period, Duration::from_micros(500));
         assert_eq!(config.estimate_idle_watts, Some(50.0));
         assert_eq!(device.wraps_at, Some(1 << 32));
@@ -456,6 +514,10 @@ mod tests {
             "ampere.toml: [counters] gap = 0.5: use how many usual intervals are a gap, 1 or more",
         );
         refused("[counters]\nwatts_max = 0", "ampere.toml: [counters] watts_max = 0: use a number above 0");
+        refused(
+            "[attribution]\nlocations = \"some\"",
+            "ampere.toml: [attribution] locations: \"some\": use \"main\" or \"all\"",
+        );
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }
 
@@ -469,6 +531,11 @@ mod tests {
         config.apply(&|name| (name == "AMPERE_COUNTER_STALE").then(|| "1s".to_owned())).unwrap();
         assert_eq!((config.counter_watts_max, config.counter_gap), (Some(500.0), Some(20.0)));
         assert_eq!(config.counter_stale, Duration::from_secs(1));
+        config.apply(&|name| (name == "AMPERE_LOCATIONS").then(|| "all".to_owned())).unwrap();
+        config.apply(&|name| (name == "AMPERE_TIME").then(|| "on".to_owned())).unwrap();
+        config.apply(&|name| (name == "AMPERE_STREAM_LAG").then(|| "2s".to_owned())).unwrap();
+        assert_eq!((config.locations, config.time), (Locations::All, true));
+        assert_eq!(config.stream_lag, Some(Duration::from_secs(2)));
         assert!(config.apply(&|name| (name == "AMPERE_SHARING").then(|| "x".to_owned())).is_err());
     }
 }

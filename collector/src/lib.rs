@@ -32,4 +32,5 @@ pub mod spool;
 pub mod stream;
 pub mod summary;
 pub mod text;
+pub mod time_device;
 pub mod trace;

@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// GPU streams that have been silent for so long are taken as idle.
-const LONGEST_STREAM_LAG: Duration = Duration::from_secs(60);
 /// Records taken from one ring at a time.
 const BATCH: usize = 1 << 14;
 /// How often a snapshot is made for /metrics.
@@ -232,7 +230,7 @@ impl LiveRun {
     fn tell_attributor(&mut self) {
         // Before the clock is certain the attributor may yet be made anew.
         let Some(attributor) = self.attributor.as_mut().filter(|_| self.clock_is_certain) else { return };
-        for process in &mut self.processes {
+        for (number, process) in self.processes.iter_mut().enumerate() {
             if let Some(replay) = &self.options.replay {
                 process.recognise(replay);
                 if process.replayed.is_none() {
@@ -251,16 +249,18 @@ impl LiveRun {
                 let kind = location.definition.kind;
                 let main = kind == LocationKind::CpuThread && location.definition.id.0 == 0;
                 let Some(index) = location.index else {
-                    let index = attributor.add_location(LocationInfo {
+                    let info = LocationInfo {
                         node,
                         group,
                         name: location.definition.name.clone(),
                         kind,
                         rank,
                         main,
-                    });
-                    location.index = Some(index);
-                    if main {
+                        process: number as u32,
+                    };
+                    let of_rank = attributor.is_rank(&info);
+                    location.index = Some(attributor.add_location(info));
+                    if of_rank {
                         location.queue = Some((RANKS, self.lanes[RANKS].add_queue()));
                     }
                     continue;
@@ -557,9 +557,10 @@ impl LiveRun {
         self.lanes[RANKS].advance(watermark, attributor);
         self.done_until = self.done_until.max(watermark);
         // In the session's time: of a replay, an hour may pass in a second.
-        let longest_lag = self.clock.map_or(0, |clock| clock.ticks(LONGEST_STREAM_LAG));
-        let longest_lag =
-            self.options.replay.as_ref().map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
+        let wanted = self.options.config.stream_lag;
+        let longest_lag = self.clock.map_or(0, |clock| clock.ticks(wanted.unwrap_or(Config::STREAM_LAG)));
+        let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
+        let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
         for lane in 1..self.lanes.len() {
             // One whose process is over has said all that it had to say.
             let streams = self.processes.iter().flat_map(|process| &process.locations).filter(|l| !l.closed);
@@ -809,6 +810,7 @@ impl LiveRun {
             for lane in &mut self.lanes {
                 lane.advance(Timestamp::MAX, attributor);
             }
+            attributor.end_time();
         }
         self.publish();
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.

@@ -120,6 +120,7 @@ pub fn attribute(
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
     feed.put_in_order(u64::MAX);
     let quality = feed.quality;
+    attributor.end_time();
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
     }
@@ -162,7 +163,7 @@ impl EventHandler for Feed<'_> {
                 (Some(delayed), Some(queue)) => {
                     delayed.lane.push(queue, time, What::Enter(place.index, region))
                 }
-                _ => attributor.engine.enter(place.index, time, region),
+                _ => attributor.enter(place.index, time, region),
             }
         }
         ControlFlow::Continue(())
@@ -174,7 +175,7 @@ impl EventHandler for Feed<'_> {
             place.last = time;
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.push(queue, time, What::Leave(place.index)),
-                _ => self.attributor.engine.leave(place.index, time),
+                _ => self.attributor.leave(place.index, time),
             }
         }
         ControlFlow::Continue(())
@@ -187,9 +188,7 @@ impl EventHandler for Feed<'_> {
                 (Some(delayed), Some(queue)) => {
                     delayed.lane.push(queue, place.last, What::Close(place.index))
                 }
-                _ => {
-                    self.attributor.engine.close(place.index, place.last);
-                }
+                _ => self.attributor.close(place.index, place.last),
             }
         }
         ControlFlow::Continue(())
@@ -335,6 +334,7 @@ fn add_locations(
             name: location.name.clone(),
             kind,
             main,
+            process: location.group.map_or(u32::MAX, |group| group.0),
         });
         all.insert(reference, Place { index, last: 0, queue: None });
     }
@@ -436,7 +436,7 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
     }
     if names.is_empty() {
         return format!(
-            "{} has no energy metric, and no other: measure with ampere run, or have Score-P record an energy counter \
+            "{} has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter \
              (SCOREP_METRIC_PAPI, or a metric plugin)",
             path.display()
         );

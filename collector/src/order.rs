@@ -84,11 +84,9 @@ impl Lane {
                 self.queues[first].pop_front();
                 self.waiting -= 1;
                 match what {
-                    What::Enter(location, region) => into.engine.enter(location, time, region),
-                    What::Leave(location) => into.engine.leave(location, time),
-                    What::Close(location) => {
-                        into.engine.close(location, time);
-                    }
+                    What::Enter(location, region) => into.enter(location, time, region),
+                    What::Leave(location) => into.leave(location, time),
+                    What::Close(location) => into.close(location, time),
                     What::Sample(view, increase) => into.engine.sample(view, time, increase),
                 }
             }
@@ -137,6 +135,7 @@ mod tests {
             kind: LocationKind::CpuThread,
             rank: Some(rank),
             main: true,
+            process: rank,
         };
         let locations = [attributor.add_location(location(0)), attributor.add_location(location(1))];
         (attributor, locations)

@@ -1,6 +1,6 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
-use crate::attributor::{Attributor, ViewKind};
+use crate::attributor::{Attributor, Unit, ViewKind};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -202,7 +202,9 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
     let locations = 0..attributor.locations.len() as u32;
     let labels: Vec<String> = locations.map(|location| rank_label(attributor, location)).collect();
-    for (number, device) in attributor.devices.iter().enumerate() {
+    // Time has a metric of its own.
+    let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
+    for (number, device) in energies {
         let ranks = attributor.engine.totals(device.ranks);
         let kernels = attributor.engine.totals(device.kernels);
         let figures = DeviceFigures {
@@ -292,7 +294,8 @@ fn kernel_energy(
 
 fn region_time(attributor: &Attributor, labels: &[String], limits: &mut Limits, snapshot: &mut Snapshot) {
     let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
-    for (number, _) in attributor.locations.iter().enumerate().filter(|(_, location)| location.main) {
+    let of_ranks = attributor.locations.iter().enumerate().filter(|(_, info)| attributor.is_rank(info));
+    for (number, _) in of_ranks {
         let label = labels[number].as_str();
         let mut other = (0, 0);
         let mut add = |region, calls, ticks| {

@@ -1,6 +1,6 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
-use crate::attributor::{Attributor, ViewKind};
+use crate::attributor::{Attributor, Unit, ViewKind};
 use ampere_model::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -45,6 +45,9 @@ pub struct Device {
     pub source: String,
     /// "measured", "simulated" or "estimated".
     pub energy: String,
+    /// "J", or "s" of the device "time", all of whose figures are seconds, also those called joules.
+    #[serde(default = "joules")]
+    pub unit: String,
     pub samples: u64,
     pub total_joules: f64,
     /// From the first sample to the last: what lies outside is not in the total.
@@ -61,6 +64,10 @@ pub struct Device {
     #[serde(default)]
     pub stale: bool,
     pub views: Vec<View>,
+}
+
+fn joules() -> String {
+    Unit::Joules.as_str().to_owned()
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -190,6 +197,7 @@ impl Summary {
                 metric: device.info.metric.clone(),
                 source: device.info.source.clone(),
                 energy: device.info.quality.as_str().to_owned(),
+                unit: device.info.unit.as_str().to_owned(),
                 samples: totals.samples,
                 total_joules: totals.total_joules,
                 sampled_seconds,
@@ -203,7 +211,8 @@ impl Summary {
         let oddities = attributor.engine.oddities();
         quality.late_events = quality.late_events.max(oddities.late);
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
-        let energy = attributor.devices.iter().map(|d| d.info.quality).max_by_key(|q| trust(*q));
+        let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+        let energy = energies.map(|device| device.info.quality).max_by_key(|quality| trust(*quality));
         let run = Run { energy: energy.map_or("none", |quality| quality.as_str()).to_owned(), ..run };
         Summary { schema: SCHEMA.to_owned(), run, devices, quality, overhead: Overhead::default() }
     }
@@ -233,7 +242,13 @@ fn view_table(
     let report = attributor.engine.report(device.view(kind));
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
     let name = |region| attributor.regions.name(region).to_owned();
-    let watts = |rate: Rate| rate.watts(attributor.ticks_per_second as f64, sample_seconds);
+    // The clock has no resolution to speak of, and a second in a second is no rate.
+    let is_time = device.info.unit == Unit::Seconds;
+    let resolved = |exclusive: (f64, u64), resolved| if is_time { exclusive } else { resolved };
+    let watts = |rate: Rate| {
+        let watts = || rate.watts(attributor.ticks_per_second as f64, sample_seconds);
+        if is_time { Watts::default() } else { watts() }
+    };
     View {
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),
@@ -247,6 +262,8 @@ fn view_table(
             .into_iter()
             .map(|row| {
                 let location = &attributor.locations[row.location.0 as usize];
+                let exclusive = (row.exclusive_joules, row.exclusive_ticks);
+                let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
                 Callpath {
                     location_group: location.group.clone(),
                     location: location.name.clone(),
@@ -254,33 +271,29 @@ fn view_table(
                     calls: row.calls,
                     exclusive_joules: row.exclusive_joules,
                     inclusive_joules: row.inclusive_joules,
-                    resolved_joules: row.resolved_joules,
+                    resolved_joules: resolved.0,
                     exclusive_seconds: seconds(row.exclusive_ticks),
-                    resolved_seconds: seconds(row.resolved_ticks),
-                    watts: watts(Rate {
-                        exclusive: (row.exclusive_joules, row.exclusive_ticks),
-                        resolved: (row.resolved_joules, row.resolved_ticks),
-                        joules_per_tick: row.joules_per_tick,
-                    }),
+                    resolved_seconds: seconds(resolved.1),
+                    watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),
                 }
             })
             .collect(),
         regions: report
             .regions
             .into_iter()
-            .map(|row| Region {
-                region: name(row.region),
-                calls: row.calls,
-                exclusive_joules: row.exclusive_joules,
-                inclusive_joules: row.inclusive_joules,
-                resolved_joules: row.resolved_joules,
-                exclusive_seconds: seconds(row.exclusive_ticks),
-                resolved_seconds: seconds(row.resolved_ticks),
-                watts: watts(Rate {
-                    exclusive: (row.exclusive_joules, row.exclusive_ticks),
-                    resolved: (row.resolved_joules, row.resolved_ticks),
-                    joules_per_tick: row.joules_per_tick,
-                }),
+            .map(|row| {
+                let exclusive = (row.exclusive_joules, row.exclusive_ticks);
+                let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
+                Region {
+                    region: name(row.region),
+                    calls: row.calls,
+                    exclusive_joules: row.exclusive_joules,
+                    inclusive_joules: row.inclusive_joules,
+                    resolved_joules: resolved.0,
+                    exclusive_seconds: seconds(row.exclusive_ticks),
+                    resolved_seconds: seconds(resolved.1),
+                    watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),
+                }
             })
             .collect(),
     }

@@ -1,6 +1,6 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
-use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
+use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Summary, View};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -54,7 +54,8 @@ impl Page {
                 out,
                 "energy:  ESTIMATED from CPU time ([estimate] in ampere.toml), not measured: no counter was found"
             )?,
-            "none" => writeln!(out, "energy:  none: no counter was read")?,
+            "none" if summary.devices.is_empty() => writeln!(out, "energy:  none: no counter was read")?,
+            "none" => writeln!(out, "energy:  none: time only")?,
             "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
             other => writeln!(out, "energy:  {other}")?,
         }
@@ -65,21 +66,18 @@ impl Page {
     }
 
     fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {
-        let watts = if summary.run.seconds > 0.0 { device.total_joules / summary.run.seconds } else { 0.0 };
-        writeln!(
-            out,
-            "\n{}",
-            self.bold(&format!(
-                "{} on {}: {} J, {:.1} W on average, {} ({}, {} samples)",
-                device.name,
-                device.node,
-                joules(device.total_joules),
-                watts,
-                device.energy,
-                device.metric,
-                device.samples
-            ))
-        )?;
+        let total = joules(device.total_joules);
+        let title = if device.unit == "s" {
+            format!("{} on {}: {total} s", device.name, device.node)
+        } else {
+            let seconds = summary.run.seconds;
+            let watts = if seconds > 0.0 { device.total_joules / seconds } else { 0.0 };
+            format!(
+                "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
+                device.name, device.node, device.energy, device.metric, device.samples
+            )
+        };
+        writeln!(out, "\n{}", self.bold(&title))?;
         if device.stale {
             let still = device.longest_still_seconds;
             writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
@@ -96,30 +94,40 @@ impl Page {
         }
         writeln!(
             out,
-            "\n  {} view ({}, {}): {} J attributed, {} J idle, {} J lost; conservation error {:.1e} J",
+            "\n  {} view ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
             view.view,
             view.policy,
             view.sharing,
             joules(view.attributed_joules),
             joules(view.idle_joules),
             joules(view.lost_joules),
-            view.conservation_error_joules
+            view.conservation_error_joules,
+            unit = device.unit,
         )?;
-        let what = if view.view == "kernels" { "kernel" } else { "function" };
-        self.regions(what, device.total_joules, &view.regions, out)?;
-        self.groups(device.total_joules, view, out)?;
-        self.callpaths(device.total_joules, &view.callpaths, out)
+        self.regions(device, view, out)?;
+        self.groups(device, view, out)?;
+        self.callpaths(device, &view.callpaths, out)
     }
 
-    fn regions(&self, what: &str, total: f64, regions: &[Region], out: &mut String) -> std::fmt::Result {
+    fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let what = if view.view == "kernels" { "kernel" } else { "function" };
+        let (total, unit, regions) = (device.total_joules, &device.unit, &view.regions);
+        let is_time = unit == "s";
         writeln!(
             out,
-            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {:>11}  {what}",
-            "J", "share", "", "inclusive J", "calls", "W"
+            "\n  {unit:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {:>11}  {what}",
+            "share",
+            "",
+            format!("inclusive {unit}"),
+            "calls",
+            if is_time { "" } else { "W" }
         )?;
         for row in regions.iter().take(MOST_ROWS) {
-            let watts = row.watts.resolved_watts;
-            let watts = watts.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"));
+            let watts = match row.watts.resolved_watts {
+                Some(watts) => format!("{watts:.1}"),
+                None if is_time => String::new(),
+                None => "below res.".to_owned(),
+            };
             writeln!(
                 out,
                 "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {watts:>11}  {}",
@@ -132,6 +140,9 @@ impl Page {
             )?;
         }
         more(regions.len(), out)?;
+        if is_time {
+            return Ok(());
+        }
         writeln!(
             out,
             "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
@@ -139,14 +150,15 @@ impl Page {
         writeln!(out, "  of those, its joules are modelled by time")
     }
 
-    fn groups(&self, total: f64, view: &View, out: &mut String) -> std::fmt::Result {
+    fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let total = device.total_joules;
         let mut sums: BTreeMap<(usize, &str), f64> = BTreeMap::new();
         for row in &view.callpaths {
             // "MPI Rank 10" after "MPI Rank 9".
             *sums.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) +=
                 row.exclusive_joules;
         }
-        writeln!(out, "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group", "J", "share", "")?;
+        writeln!(out, "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group", device.unit, "share", "")?;
         let count = sums.len();
         for ((_, group), sum) in sums.into_iter().take(MOST_ROWS) {
             writeln!(
@@ -161,8 +173,9 @@ impl Page {
         more(count, out)
     }
 
-    fn callpaths(&self, total: f64, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
-        writeln!(out, "\n  {:>12} {:>6} {:>10} {:>10}  top call paths", "J", "share", "s", "calls")?;
+    fn callpaths(&self, device: &Device, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
+        let total = device.total_joules;
+        writeln!(out, "\n  {:>12} {:>6} {:>10} {:>10}  top call paths", device.unit, "share", "s", "calls")?;
         for row in rows.iter().take(MOST_ROWS) {
             writeln!(
                 out,
