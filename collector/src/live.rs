@@ -835,8 +835,17 @@ impl LiveRun {
             self.note(why);
         }
         let mut summary = self.summary(complete && traced);
-        if traced && self.spool.wanted && summary.quality.late_events > 0 {
-            self.settle(&mut summary);
+        if summary.quality.late_events > 0 {
+            if traced && self.spool.wanted {
+                self.settle(&mut summary);
+            } else {
+                let late = summary.quality.late_events;
+                let note = format!(
+                    "{late} events came late, and are charged as of when they came: there is no trace to compute the \
+                     figures from again"
+                );
+                summary.run.notes.push(note);
+            }
         }
         write_results(&self.options.output, &summary)?;
         // Records that did not make it into a trace stay.
@@ -874,7 +883,7 @@ impl LiveRun {
             Err(why) => summary
                 .run
                 .notes
-                .push(format!("{late} events came late, and are charged as of then: {why:#}")),
+                .push(format!("{late} events came late, and are charged as of when they came: {why:#}")),
         }
     }
 }

@@ -251,7 +251,7 @@ impl Scrape {
     }
 
     fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let counters: [Plain; 6] = [
+        let counters: [Plain; 9] = [
             (
                 "ampere_events",
                 "Enter and leave events taken from the rings",
@@ -282,6 +282,21 @@ impl Scrape {
                 "Times that a device's counter went back",
                 self.per_device(|d| d.counter_resets as f64),
             ),
+            (
+                "ampere_counter_wraps",
+                "Times that a device's counter reached the end of its range, which was made good",
+                self.per_device(|d| d.counter_wraps as f64),
+            ),
+            (
+                "ampere_sampling_gaps",
+                "Sample intervals that were so long that their energy is lost",
+                self.per_device(|d| d.sampling_gaps as f64),
+            ),
+            (
+                "ampere_unusable_samples",
+                "Samples that were no numbers, negative, impossible, or older than the one before",
+                self.per_device(|d| d.unusable_samples as f64),
+            ),
         ];
         for (name, help, series) in counters {
             Family { name, help, unit: None, series }.counter(encoder)?;
@@ -293,7 +308,12 @@ impl Scrape {
             series: vec![(vec![self.node()], self.snapshot.collector_cpu_seconds)],
         }
         .counter(encoder)?;
-        let gauges: [Plain; 4] = [
+        let gauges: [Plain; 5] = [
+            (
+                "ampere_counter_stale",
+                "1 where a device's counter has stood still for long: frozen, or nothing spent",
+                self.per_device(|d| f64::from(u8::from(d.stale))),
+            ),
             (
                 "ampere_ring_fill_ratio",
                 "How full a rank's fullest ring is",

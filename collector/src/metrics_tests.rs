@@ -52,6 +52,28 @@ fn counters_and_units_are_declared() {
 }
 
 #[test]
+fn what_is_odd_about_a_counter_is_exported() {
+    let odd = DeviceFigures {
+        counter_resets: 1,
+        counter_wraps: 2,
+        sampling_gaps: 3,
+        unusable_samples: 4,
+        stale: true,
+        ..device("cpu")
+    };
+    let body = body(Snapshot { node: "n".to_owned(), devices: vec![odd], ..Snapshot::default() });
+    for (name, value) in [
+        ("ampere_counter_resets_total", 1),
+        ("ampere_counter_wraps_total", 2),
+        ("ampere_sampling_gaps_total", 3),
+        ("ampere_unusable_samples_total", 4),
+        ("ampere_counter_stale", 1),
+    ] {
+        assert_eq!(samples(&body, name), [format!("{name}{{node=\"n\",device=\"cpu\"}} {value}.0")]);
+    }
+}
+
+#[test]
 fn names_from_programs_cannot_break_the_format() {
     let hostile = "f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>";
     let escaped = r#"f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>"#;

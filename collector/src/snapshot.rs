@@ -40,6 +40,11 @@ pub struct DeviceFigures {
     pub conservation_error_joules: f64,
     pub samples: u64,
     pub counter_resets: u64,
+    pub counter_wraps: u64,
+    pub sampling_gaps: u64,
+    pub unusable_samples: u64,
+    /// Whether the counter stands still.
+    pub stale: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,6 +99,10 @@ impl DeviceFigures {
         self.conservation_error_joules += more.conservation_error_joules;
         self.samples += more.samples;
         self.counter_resets += more.counter_resets;
+        self.counter_wraps += more.counter_wraps;
+        self.sampling_gaps += more.sampling_gaps;
+        self.unusable_samples += more.unusable_samples;
+        self.stale |= more.stale;
     }
 }
 
@@ -207,6 +216,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     for (number, device) in energies {
         let ranks = attributor.engine.totals(device.ranks);
         let kernels = attributor.engine.totals(device.kernels);
+        let counter = device.counter_figures();
         let figures = DeviceFigures {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
@@ -220,6 +230,10 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
             samples: ranks.samples,
             counter_resets: ranks.counter_resets,
+            counter_wraps: counter.wraps,
+            sampling_gaps: counter.gaps,
+            unusable_samples: ranks.unusable_samples,
+            stale: counter.stale,
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),

@@ -3,7 +3,9 @@
 mod made_up;
 
 use ampere_tests::process::Running;
-use ampere_tests::runs::{Place, assert_same_figures, attribute, json, list, number, shared, succeed, text};
+use ampere_tests::runs::{
+    Place, assert_same_figures, attribute, json, list, number, relative, shared, succeed, text,
+};
 use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -141,6 +143,74 @@ fn two_ranks_with_gpu_streams_equal_offline() {
         assert_eq!(live["run"]["start"].as_str().map(|s| &s[..4]), Some("2023"));
         for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
             assert_eq!(number(&live["quality"], key), 0.0, "{key} at {speed}, {lag}");
+        }
+    }
+}
+
+/// All threads of a rank share what it gets, and time is attributed like a counter.
+#[test]
+fn threads_and_time_equal_offline() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let config = place.directory.path().join("ampere.toml");
+    let text = format!("{}[attribution]\nlocations = \"all\"\ntime = true\n", made_up::CONFIG);
+    std::fs::write(&config, text).expect("room");
+    let config = config.to_str().expect("a name");
+    let offline = attribute(&trace, &["--config", config]);
+    let device = |name: &str| list(&offline, "devices").iter().find(|d| d["name"] == name).expect("a device");
+    let spent = |name: &str, location: &str| -> f64 {
+        let rows = list(&device(name)["views"][0], "callpaths").iter();
+        rows.filter(|row| row["location"] == location).map(|row| number(row, "exclusive_joules")).sum()
+    };
+    for name in ["cpu", "time"] {
+        let (main, worker) = (spent(name, "Master thread"), spent(name, "OMP thread 1"));
+        // The worker runs half of the time, and then has half.
+        assert!(worker > 0.15 * main && worker < 0.6 * main, "{name}: {main} and {worker}");
+    }
+    let time = device("time");
+    assert_eq!((&time["unit"], &time["source"]), (&"s".into(), &"clock".into()));
+    assert!(relative(number(time, "total_joules"), 90.0) < 1e-6, "{}", time["total_joules"]);
+    for (speed, lag) in [("max", "0"), ("200", "3")] {
+        let place = Place::new();
+        let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
+        succeed(&mut replay(&place, &trace, "time_sliced", &options));
+        assert_same_figures(&place.summary(), &offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        assert_eq!(number(&place.summary()["quality"], "late_events"), 0.0);
+    }
+}
+
+/// A stream that is later than one waits for: counted, and in its place in the end.
+#[test]
+fn streams_beyond_all_patience_are_late_and_settled_at_the_end() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, format!("{}[attribution]\nstream_lag = \"2s\"\n", made_up::CONFIG))
+        .expect("room");
+    let config = config.to_str().expect("a name");
+    let offline = attribute(&trace, &["--config", config]);
+    let run = |environment: &str| {
+        let place = Place::new();
+        let options = ["--config", config, "--speed", "100", "--gpu-lag", "30"];
+        let mut command = replay(&place, &trace, "time_sliced", &options);
+        succeed(command.env("AMPERE_TRACE", environment));
+        (place.summary(), place)
+    };
+    let (settled, _place) = run("on");
+    assert!(number(&settled["quality"], "late_events") > 0.0);
+    assert!(settled["run"]["notes"].to_string().contains("came late"), "{}", settled["run"]["notes"]);
+    assert_same_figures(&settled, &offline);
+    // Without a trace there is nothing to settle from: the energy is conserved all the same, and the summary says so.
+    let (unsettled, _place) = run("off");
+    let late = number(&unsettled["quality"], "late_events");
+    assert!(late > 0.0);
+    let notes = unsettled["run"]["notes"].to_string();
+    assert!(notes.contains("came late, and are charged as of when they came"), "{notes}");
+    for device in list(&unsettled, "devices") {
+        for view in list(device, "views") {
+            let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|key| number(view, key));
+            assert!(relative(parts.iter().sum(), number(device, "total_joules")) < 1e-9, "{view}");
         }
     }
 }
