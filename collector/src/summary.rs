@@ -168,7 +168,10 @@ impl Summary {
         mut quality: QualityFigures,
     ) -> Summary {
         let mut devices = Vec::new();
-        for device in &attributor.devices {
+        // Time comes last: energy is what people look for.
+        let (time, energy): (Vec<_>, Vec<_>) =
+            attributor.devices.iter().partition(|device| device.info.unit == Unit::Seconds);
+        for device in energy.into_iter().chain(time) {
             let mut views = Vec::new();
             let totals = attributor.engine.totals(device.ranks);
             let counter = device.counter_figures();
