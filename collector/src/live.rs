@@ -318,6 +318,7 @@ impl LiveRun {
     /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
     fn set_clock(&mut self, timer: Timer) {
         let clock = SessionClock::calibrated(timer, &self.started);
+        self.session.set_ticks_per_second(clock.ticks_per_second);
         self.clock = Some(clock);
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
         self.lanes = vec![Lane::default()];
@@ -497,7 +498,7 @@ impl LiveRun {
         let Some(attributor) = &mut self.attributor else { return };
         let process = &mut self.processes[process];
         for record in batch {
-            let unknown = matches!(record.kind(), Some(Kind::Enter))
+            let unknown = matches!(record.kind(), Some(Kind::Enter | Kind::Resume | Kind::Folded))
                 && !process.regions.contains_key(&record.argument());
             if unknown {
                 // Its definition was written before the event was: it is in the log by now.
@@ -706,7 +707,7 @@ impl LiveRun {
             snapshot.ranks.push(RankFigures {
                 rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
                 events: process.locations.iter().map(|l| l.events).sum(),
-                coalesced_calls: 0,
+                coalesced_calls: process.locations.iter().map(|l| l.stream.coalesced_calls).sum(),
                 suppressed_calls: process.locations.iter().map(|l| l.ring.suppressed_calls()).sum(),
                 // The lanes count lateness for the whole node; it is shown once.
                 late_events: if at == 0 { late } else { 0 },
@@ -744,6 +745,7 @@ impl LiveRun {
         let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
         let quality = QualityFigures {
             events: sum(|l| l.events),
+            coalesced_calls: sum(|l| l.stream.coalesced_calls),
             suppressed_calls: sum(|l| l.ring.suppressed_calls()),
             dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
             late_events: self.lanes.iter().map(|lane| lane.late).sum(),
@@ -898,24 +900,22 @@ fn push(
     events: &mut u64,
     program_end: &mut Option<Timestamp>,
 ) {
-    let (Some(location), (time, what)) = (
-        index,
-        match event {
-            Event::Enter(time, region) => (time, regions.get(&region).map(|region| (true, *region))),
-            Event::Leave(time, region) => (time, regions.get(&region).map(|region| (false, *region))),
-            Event::ProgramEnd(time) => {
-                *program_end = Some(time);
-                return;
-            }
-            Event::Sample(..) => return,
-        },
-    ) else {
-        return;
+    let Some(location) = index else { return };
+    let find = |region| regions.get(&region).copied();
+    let (time, what) = match event {
+        Event::Enter(time, region) => (time, find(region).map(|region| What::Enter(location, region))),
+        Event::EnterFolded(time, region, calls) => {
+            (time, find(region).map(|region| What::EnterFolded(location, region, calls)))
+        }
+        Event::Leave(time, region) => (time, find(region).map(|_| What::Leave(location))),
+        Event::ProgramEnd(time) => {
+            *program_end = Some(time);
+            return;
+        }
+        Event::Sample(..) => return,
     };
     *events += 1;
-    let Some((entered, region)) = what else { return };
-    let what = if entered { What::Enter(location, region) } else { What::Leave(location) };
-    if let Some((lane, queue)) = queue {
+    if let (Some((lane, queue)), Some(what)) = (queue, what) {
         lanes[lane].push(queue, time, what);
     }
 }

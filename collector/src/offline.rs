@@ -6,13 +6,13 @@ use crate::config::Config;
 use crate::numbers::NumberMap;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
-use crate::trace::scorep_names;
+use crate::trace::{CALLS_NAME, scorep_names};
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
 use anyhow::{Context, bail};
 use otf2::{
-    EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef, MetricValue,
-    Trace,
+    AttributeRef, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef,
+    MetricValue, Trace,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -30,6 +30,8 @@ struct Feed<'a> {
     node_of_location: HashMap<LocationRef, String>,
     /// Samples that are shifted by a sensor's delay have to be put in order again.
     delayed: Option<Delayed>,
+    /// Of our own traces: how many calls an enter stands for.
+    calls: Option<AttributeRef>,
     progress: &'a mut dyn FnMut(u64),
 }
 
@@ -95,6 +97,8 @@ pub fn attribute(
         regions.resize(regions.len().max(at + 1), None);
         regions[at] = Some(attributor.regions.add(&as_model(region)));
     }
+    let calls = definitions.attributes.iter().find(|(_, attribute)| attribute.name == CALLS_NAME);
+    let calls = calls.map(|(reference, _)| reference);
     let clock = definitions.clock.clone();
     let expected = trace.events_expected();
     progress(0, expected);
@@ -115,6 +119,7 @@ pub fn attribute(
         quality: QualityFigures::default(),
         node_of_location: nodes,
         delayed,
+        calls,
         progress: &mut step,
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
@@ -153,20 +158,22 @@ pub fn attribute(
 
 impl EventHandler for Feed<'_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
-        self.count(time);
-        if let Some(place) = self.locations.get_mut(&location) {
-            place.last = time;
-            let attributor = &mut *self.attributor;
-            let known = self.regions.get(region.0 as usize).copied().flatten();
-            let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
-            match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => {
-                    delayed.lane.push(queue, time, What::Enter(place.index, region))
-                }
-                _ => attributor.enter(place.index, time, region),
-            }
-        }
-        ControlFlow::Continue(())
+        self.entered(location, time, region, None)
+    }
+
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.calls
+    }
+
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        calls: u64,
+    ) -> ControlFlow<()> {
+        self.quality.coalesced_calls = self.quality.coalesced_calls.saturating_add(calls);
+        self.entered(location, time, region, Some(calls.min(u32::MAX.into()) as u32))
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
@@ -240,6 +247,35 @@ impl EventHandler for Feed<'_> {
 }
 
 impl Feed<'_> {
+    /// `calls`: how many it stands for, where they were folded.
+    #[inline]
+    fn entered(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        calls: Option<u32>,
+    ) -> ControlFlow<()> {
+        self.count(time);
+        if let Some(place) = self.locations.get_mut(&location) {
+            place.last = time;
+            let attributor = &mut *self.attributor;
+            let known = self.regions.get(region.0 as usize).copied().flatten();
+            let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
+            match (&mut self.delayed, place.queue, calls) {
+                (Some(delayed), Some(queue), None) => {
+                    delayed.lane.push(queue, time, What::Enter(place.index, region))
+                }
+                (Some(delayed), Some(queue), Some(calls)) => {
+                    delayed.lane.push(queue, time, What::EnterFolded(place.index, region, calls))
+                }
+                (_, _, None) => attributor.enter(place.index, time, region),
+                (_, _, Some(calls)) => attributor.enter_folded(place.index, time, region, calls.into()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn count(&mut self, time: u64) {
         self.quality.events += 1;
         if let Some(delayed) = &mut self.delayed {

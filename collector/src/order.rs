@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
     Enter(LocationIndex, RegionRef),
+    /// One that stands for so many calls.
+    EnterFolded(LocationIndex, RegionRef, u32),
     Leave(LocationIndex),
     /// Leaves every open frame.
     Close(LocationIndex),
@@ -85,6 +87,9 @@ impl Lane {
                 self.waiting -= 1;
                 match what {
                     What::Enter(location, region) => into.enter(location, time, region),
+                    What::EnterFolded(location, region, calls) => {
+                        into.enter_folded(location, time, region, calls.into());
+                    }
                     What::Leave(location) => into.leave(location, time),
                     What::Close(location) => into.close(location, time),
                     What::Sample(view, increase) => into.engine.sample(view, time, increase),

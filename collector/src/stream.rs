@@ -2,13 +2,16 @@
 //! that what is in the trace is what was attributed.
 
 use ampere_model::Timestamp;
-use ampere_ring::{Kind, Record};
+use ampere_ring::{Folded, Kind, Record};
 
 /// What comes out. Times of one stream never go back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// With the process' own handle.
     Enter(Timestamp, u32),
+    /// As an enter; it stands for so many calls that were folded, 0 if it only goes on. The sum of what is between it and
+    /// its leave is right, the single calls' times are not known.
+    EnterFolded(Timestamp, u32, u32),
     /// Of the region that is innermost then.
     Leave(Timestamp, u32),
     Sample(Timestamp, u32, u64),
@@ -35,8 +38,19 @@ pub struct Stream {
     last: Timestamp,
     /// First half of a sample.
     sample: Option<(Timestamp, u32)>,
+    group: Option<Group>,
     pub suppressed_calls: u64,
+    pub coalesced_calls: u64,
     pub repairs: Repairs,
+}
+
+/// A group of folded calls that is being read. Its call paths are laid out one after the other from when it began: each
+/// with the time that it had, its own first and then that of those below it.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    left: u32,
+    /// Frames that were open before.
+    base: usize,
 }
 
 impl Stream {
@@ -60,12 +74,30 @@ impl Stream {
                 return;
             }
         }
+        if self.group.is_some() && kind != Kind::Folded {
+            self.repairs.damaged += 1;
+            self.end_group(out);
+        }
         match kind {
             Kind::Enter => {
                 let time = self.forward(record.word0);
                 self.stack.push(record.argument());
                 out(Event::Enter(time, record.argument()));
             }
+            Kind::Resume => {
+                let time = self.forward(record.word0);
+                self.stack.push(record.argument());
+                out(Event::EnterFolded(time, record.argument(), 0));
+            }
+            Kind::Fold => {
+                self.forward(record.word0);
+                let left = record.argument();
+                self.group = (left > 0).then_some(Group { left, base: self.stack.len() });
+            }
+            Kind::Folded => match self.group {
+                Some(group) => self.take_folded(group, record.as_folded(), out),
+                None => self.repairs.damaged += 1,
+            },
             Kind::Leave => {
                 let time = self.forward(record.word0);
                 self.leave(time, record.argument(), out);
@@ -90,6 +122,32 @@ impl Stream {
                 }
             }
             Kind::Suppressed => self.suppressed_calls += record.word0,
+        }
+    }
+
+    fn take_folded(&mut self, group: Group, folded: Folded, out: &mut impl FnMut(Event)) {
+        let time = self.last;
+        let depth = group.base + usize::from(folded.depth);
+        while self.stack.len() > depth {
+            let region = self.stack.pop().unwrap_or_default();
+            out(Event::Leave(time, region));
+        }
+        self.stack.push(folded.region);
+        self.coalesced_calls += u64::from(folded.calls);
+        out(Event::EnterFolded(time, folded.region, folded.calls));
+        self.last = time.saturating_add(folded.exclusive_ticks);
+        if group.left > 1 {
+            self.group = Some(Group { left: group.left - 1, ..group });
+        } else {
+            self.end_group(out);
+        }
+    }
+
+    fn end_group(&mut self, out: &mut impl FnMut(Event)) {
+        let base = self.group.take().map_or(0, |group| group.base);
+        while self.stack.len() > base {
+            let region = self.stack.pop().unwrap_or_default();
+            out(Event::Leave(self.last, region));
         }
     }
 
@@ -127,6 +185,10 @@ impl Stream {
         self.last
     }
 }
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod folding_tests;
 
 #[cfg(test)]
 mod tests {

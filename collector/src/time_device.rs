@@ -19,6 +19,14 @@ impl Attributor {
         self.engine.enter(location, time, region);
     }
 
+    /// One that stands for so many calls.
+    pub fn enter_folded(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
+        if !self.not_begun.is_empty() {
+            self.begin_time(location, time);
+        }
+        self.engine.enter_calls(location, time, region, calls);
+    }
+
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
         self.engine.leave(location, time);
     }

@@ -10,10 +10,10 @@ use crate::stream::{Event, Stream};
 use ampere_model::{Device, LocationKind, Timestamp};
 use anyhow::Context;
 use otf2::{
-    ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupRef, LocationGroupType,
-    LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
-    MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef, SystemTreeDomain,
-    SystemTreeNode, SystemTreeNodeRef,
+    ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
+    LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
+    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef,
+    SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
 use scorep_names::{paradigm, role};
 use std::collections::{BTreeMap, HashSet};
@@ -67,6 +67,16 @@ impl SampledMetric {
     pub fn value(&self, bits: u64) -> MetricValue {
         self.value.value(bits)
     }
+}
+
+/// The attribute of an enter that stands for so many calls, which were folded.
+const CALLS: AttributeRef = AttributeRef(0);
+pub const CALLS_NAME: &str = "ampere::calls";
+
+fn attribute_of_folded() -> Attribute {
+    let description = "This enter stands for so many calls, one after the other, whose times together it has; 0: it goes \
+                       on with one that was counted before";
+    Attribute { name: CALLS_NAME.to_owned(), description: description.to_owned() }
 }
 
 /// First and last timestamp of the whole trace.
@@ -126,6 +136,7 @@ fn try_write(
             end_line: region.end_line,
         });
     }
+    definitions.attributes.insert(CALLS, attribute_of_folded());
     let mut tree = Tree::new(&mut definitions);
     let numbers = process_numbers(processes);
     let mut mains = Vec::new();
@@ -234,6 +245,9 @@ fn write_location(
             let region = |handle: u32| process.regions.get(&handle).map(|region| RegionRef(region.0));
             let written = match event {
                 Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
+                Event::EnterFolded(time, handle, calls) => {
+                    region(handle).map(|r| (time, writer.enter_with(time, r, CALLS, calls.into())))
+                }
                 Event::Leave(time, handle) => region(handle).map(|r| (time, writer.leave(time, r))),
                 Event::Sample(..) | Event::ProgramEnd(_) => None,
             };

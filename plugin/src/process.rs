@@ -5,7 +5,9 @@ use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the
 use crate::session_name::{is_of_this_process, session_name};
 use crate::{start, strings};
 use ampere_model::{Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
-use ampere_ring::{CollectorState, Error, EventWriter, LogWriter, RingProducer, Session};
+use ampere_ring::{
+    CollectorState, Error, EventWriter, Events, LogWriter, RingProducer, Session, Surroundings,
+};
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
@@ -39,10 +41,18 @@ struct State {
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
+    /// What is done with events that the collector cannot follow.
+    events: Events,
     ended: AtomicBool,
 }
 
 static STATE: OnceLock<State> = OnceLock::new();
+
+/// Asked from the event path: neither blocks nor allocates.
+const SURROUNDINGS: Surroundings = Surroundings {
+    ticks_per_second: || STATE.get().map_or(0, |state| state.session.ticks_per_second()),
+    reader_is_alive: || STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
+};
 
 impl State {
     fn log(&self) -> MutexGuard<'_, LogWriter> {
@@ -106,6 +116,7 @@ fn join() -> Result<State, String> {
         log: Mutex::new(log),
         callbacks: OnceLock::new(),
         pid,
+        events: events_wanted(),
         ended: AtomicBool::new(false),
     })
 }
@@ -213,10 +224,24 @@ pub fn new_location(location: *const Location) {
     let name = text!(callbacks, location_get_name, location);
     state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
     // Never freed: events may come as long as the process lives.
-    let data = Box::into_raw(Box::new(LocationData::new(EventWriter::new(producer))));
+    let writer = EventWriter::with_events(producer, state.events, SURROUNDINGS);
+    let data = Box::into_raw(Box::new(LocationData::new(writer)));
     if let Some(set_data) = callbacks.location_set_data {
         // SAFETY: the location is Score-P's, the slot is this plugin's.
         unsafe { set_data(location, events::plugin_id(), data.cast()) };
+    }
+}
+
+/// `AMPERE_EVENTS`; a word that is none of them is said, and taken for `auto`.
+fn events_wanted() -> Events {
+    match std::env::var("AMPERE_EVENTS").ok().as_deref().map(str::trim) {
+        None | Some("" | "auto") => Events::Auto,
+        Some("all") => Events::All,
+        Some("folded") => Events::Folded,
+        Some(other) => {
+            say(&format!("AMPERE_EVENTS={other:?}: use all, auto or folded; going on with auto"));
+            Events::Auto
+        }
     }
 }
 

@@ -88,9 +88,16 @@ impl Engine {
 
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
+        self.enter_calls(location, time, region, 1);
+    }
+
+    /// A frame that stands for so many calls, one after the other; 0 if it goes on with one that was counted before.
+    #[inline]
+    pub fn enter_calls(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
         let spender = &mut self.locations[location.0 as usize];
         let node = spender.paths.child(spender.current, region);
-        spender.paths.node_mut(node).calls += 1;
+        let counted = &mut spender.paths.node_mut(node).calls;
+        *counted = counted.saturating_add(calls);
         self.switch(location, time, node);
     }
 

@@ -2,15 +2,15 @@
 //! resolved where they are written and read.
 
 use crate::table::{
-    CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef, MetricMemberRef,
-    RegionRef, SystemTreeNodeRef, Table,
+    AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef,
+    MetricMemberRef, RegionRef, SystemTreeNodeRef, Table,
 };
 use crate::words::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
     MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
 };
 
-/// Everything that events refer to. What OTF2 can define beyond this (attributes, calling contexts, I/O, topologies) is
+/// Everything that events refer to. What OTF2 can define beyond this (calling contexts, I/O, topologies, attributes that are no whole numbers) is
 /// passed over when a trace is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
@@ -28,6 +28,7 @@ pub struct Definitions {
     pub metric_instances: Table<MetricInstanceRef, MetricInstance>,
     pub groups: Table<GroupRef, Group>,
     pub comms: Table<CommRef, Comm>,
+    pub attributes: Table<AttributeRef, Attribute>,
 }
 
 impl Definitions {
@@ -234,6 +235,14 @@ pub struct Group {
     /// `OTF2_GroupFlag`: 1 if members are given as for the whole communication, not as ranks.
     pub flags: u32,
     pub members: Vec<u64>,
+}
+
+/// An attribute that events may have, whose values are whole numbers of 64 bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Attribute {
+    pub name: String,
+    pub description: String,
 }
 
 /// A communicator.

@@ -43,8 +43,8 @@ pub use definitions::*;
 pub use error::{Error, Otf2Error};
 pub use reader::{EventHandler, ReadReport, Trace};
 pub use table::{
-    CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef, MetricMemberRef,
-    Reference, RegionRef, SystemTreeNodeRef, Table,
+    AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef,
+    MetricMemberRef, Reference, RegionRef, SystemTreeNodeRef, Table,
 };
 pub use words::*;
 pub use writer::{ArchiveWriter, EventWriter};

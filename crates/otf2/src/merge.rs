@@ -7,7 +7,7 @@
 
 use crate::call::other_events;
 use crate::call::reader::{BATCH, Batch, EventReader, Kind};
-use crate::definitions::{Definitions, MetricRef};
+use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::reader::EventHandler;
 use crate::table::{LocationRef, MetricClassRef, MetricInstanceRef, RegionRef};
 
@@ -117,6 +117,13 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
             merged.delivered += 1;
             let flow = match event.kind {
                 Kind::Enter => handler.enter(location, event.time, RegionRef(event.number)),
+                Kind::EnterWith => {
+                    let value = match stream.batch.values.get(usize::from(event.values_start)) {
+                        Some(MetricValue::U64(value)) => *value,
+                        _ => 0,
+                    };
+                    handler.enter_with(location, event.time, RegionRef(event.number), value)
+                }
                 Kind::Leave => handler.leave(location, event.time, RegionRef(event.number)),
                 Kind::Metric => {
                     let start = usize::from(event.values_start);

@@ -3,10 +3,10 @@
 
 use crate::call::UNDEFINED_U64;
 use crate::call::global_def_reader::{MemberRecord, Records};
-use crate::call::global_def_writer::Value;
+use crate::call::global_def_writer::{UINT64, Value};
 use crate::definitions::{
-    ClockProperties, Comm, Definitions, Group, Location, LocationGroup, MetricClass, MetricInstance,
-    MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
+    Attribute, ClockProperties, Comm, Definitions, Group, Location, LocationGroup, MetricClass,
+    MetricInstance, MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
 };
 use crate::table::{LocationRef, MetricClassRef, Reference, Table};
 use crate::words::{
@@ -73,6 +73,10 @@ pub(crate) fn definitions(mut records: Records) -> Definitions {
             let paradigm = ParadigmType::from_raw(paradigm);
             (own.into(), Group { name: strings.of(name), kind, paradigm, flags, members })
         }));
+    let whole_numbers = records.attributes.iter().filter(|(_, _, _, kind)| *kind == UINT64);
+    definitions.attributes = table(whole_numbers.map(|&(own, name, description, _)| {
+        (own.into(), Attribute { name: strings.of(name), description: strings.of(description) })
+    }));
     definitions.comms = table(records.comms.iter().filter_map(|&(own, name, group, parent, flags)| {
         let comm =
             Comm { name: strings.of(name), group: reference(group)?, parent: reference(parent), flags };

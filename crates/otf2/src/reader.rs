@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::extent::{self, Content, Extent};
 use crate::merge::{self, Stream};
 use crate::read_definitions;
-use crate::table::{LocationRef, RegionRef};
+use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
@@ -24,6 +24,22 @@ const MAGIC: &[u8; 5] = b"OTF2\0";
 pub trait EventHandler {
     /// A location entered a region.
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+
+    /// The attribute of enters that is looked for. Asked once, before the first event.
+    fn attribute(&self) -> Option<AttributeRef> {
+        None
+    }
+
+    /// A location entered a region, with this value of the attribute that is looked for.
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: RegionRef,
+        _value: u64,
+    ) -> ControlFlow<()> {
+        self.enter(location, time, region)
+    }
 
     /// A location left a region.
     fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
@@ -185,6 +201,7 @@ impl Trace {
             truncated.insert(*location, reason.clone());
         }
         reading(self.reader.open_event_files(), "open the event files")?;
+        let attribute = handler.attribute().map(|attribute| attribute.0);
         let mut streams = Vec::with_capacity(present.len());
         for (location, extent) in present {
             if !wanted(location) {
@@ -199,7 +216,7 @@ impl Trace {
             if extent.events == Some(0) {
                 continue;
             }
-            match self.reader.event_reader(location.0, handler.wants_other()) {
+            match self.reader.event_reader(location.0, handler.wants_other(), attribute) {
                 Ok(reader) => streams.push(Stream::new(location, reader, extent.events)),
                 Err(error) if error.code == OUT_OF_FILES => {
                     return Err(Error::TooManyFiles { locations: self.definitions.locations.len() });

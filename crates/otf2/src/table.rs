@@ -55,6 +55,8 @@ references! {
     GroupRef(u32);
     /// A communicator.
     CommRef(u32);
+    /// An attribute of events.
+    AttributeRef(u32);
 }
 
 /// Definitions by reference, in ascending order of reference.

@@ -1,6 +1,6 @@
 //! From [`Definitions`] to OTF2's definition records: strings first, then everything after what it refers to.
 
-use crate::call::global_def_writer::{GlobalDefWriter, Value};
+use crate::call::global_def_writer::{GlobalDefWriter, UINT64, Value};
 use crate::call::{UNDEFINED_U32, UNDEFINED_U64};
 use crate::definitions::{Definitions, Property, PropertyValue};
 use crate::error::{Error, Otf2Error};
@@ -99,6 +99,10 @@ pub(crate) fn write(
         let name = strings.of(&group.name)?;
         let (kind, paradigm) = (group.kind.to_raw(), group.paradigm.to_raw());
         writer.group(own.0, name, kind, paradigm, group.flags, &group.members)?;
+    }
+    for (own, attribute) in definitions.attributes.iter() {
+        let (name, description) = (strings.of(&attribute.name)?, strings.of(&attribute.description)?);
+        writer.attribute(own.0, name, description, UINT64)?;
     }
     for (own, comm) in definitions.comms.iter() {
         let name = strings.of(&comm.name)?;

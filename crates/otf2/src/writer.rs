@@ -4,7 +4,7 @@ use crate::call::archive::{Archive, RawEventWriter};
 use crate::call::{Doing, c_path};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
-use crate::table::{LocationRef, RegionRef};
+use crate::table::{AttributeRef, LocationRef, RegionRef};
 use crate::write_definitions::{self, Failure};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -208,6 +208,20 @@ impl EventWriter<'_> {
             Ok(()) => Ok(()),
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// As [`enter`](EventWriter::enter), with an attribute.
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    pub fn enter_with(
+        &mut self,
+        time: u64,
+        region: RegionRef,
+        attribute: AttributeRef,
+        value: u64,
+    ) -> Result<(), Error> {
+        self.writer.enter_with(time, region.0, attribute.0, value).map_err(|error| self.fail(error))
     }
 
     /// The location left a region.

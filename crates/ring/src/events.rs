@@ -1,38 +1,55 @@
 //! The event path: what the plugin does with an enter and a leave. This is the page that must stay short.
 
+use crate::fold::{Events, Folding};
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
 
 /// Writes one location's enter and leave events so that the stream is well nested whatever happens.
 ///
 /// An enter is admitted only if, after it, room remains for its leave and for the leave of every open frame; so a
-/// leave always finds room. An enter that is not admitted is *suppressed* together with everything below it: its
-/// leave writes nothing either, and its time and energy go to the enclosing frame. A call that has ended unseen is
-/// counted. Once there is ample room again, the next enter brings the suppressed frames that are still open back,
-/// as entered then: one bad moment does not hide a function that runs for hours.
+/// leave always finds room. What is not admitted is, by [`Events`],
+/// - waited for (`All`);
+/// - *folded* (`Auto`, `Folded`, see [`crate::fold`]): calls are counted and timed here, and told in groups;
+/// - or *suppressed*, together with everything below it: its leave writes nothing either, and its time and energy go to
+///   the enclosing frame. A call that has ended unseen is counted. Once there is ample room again, the next enter brings
+///   the suppressed frames that are still open back, as entered then: one bad moment does not hide a function that runs
+///   for hours.
 pub struct EventWriter {
-    ring: RingProducer,
+    pub(crate) ring: RingProducer,
     /// Frames whose enter is in the ring and whose leave is not.
-    open: u64,
-    /// Frames that are open and not in the ring; 0 when nothing is being suppressed.
-    suppressed_depth: usize,
+    pub(crate) open: u64,
+    /// An enter is admitted without a further look while position + open frames is below this.
+    pub(crate) limit: u64,
+    /// Neither folding nor suppressing: what is left is what was entered last in the ring.
+    pub(crate) recording: bool,
+    pub(crate) folding: Option<Box<Folding>>,
+    pub(crate) events: Events,
+    /// Frames that are open and neither in the ring nor folded.
+    pub(crate) suppressed_depth: usize,
     /// The regions of the outermost of them.
     suppressed: [u32; REMEMBERED],
-    suppressed_calls: u64,
+    pub(crate) suppressed_calls: u64,
     dropped_records: u64,
     reported_calls: u64,
 }
 
 /// Slots kept free besides the leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
-const RESERVE: u64 = 3;
+pub(crate) const RESERVE: u64 = 3;
+/// Events until it is tried again to fold.
+const UNTIL_FOLDED: u64 = 64;
 /// Deeper suppressed frames are brought back when the stack has come down to this.
 const REMEMBERED: usize = 64;
 
 impl EventWriter {
+    /// One that suppresses what finds no room.
     pub fn new(ring: RingProducer) -> EventWriter {
         EventWriter {
             ring,
             open: 0,
+            limit: 0,
+            recording: true,
+            folding: None,
+            events: Events::Suppress,
             suppressed_depth: 0,
             suppressed: [0; REMEMBERED],
             suppressed_calls: 0,
@@ -43,26 +60,79 @@ impl EventWriter {
 
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
-        if self.suppressed_depth == 0 && self.ring.has_room(self.open + 2 + RESERVE) {
+        if self.ring.position() + self.open < self.limit {
             self.open += 1;
             self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
         } else {
-            self.suppress(timestamp, region);
+            self.enter_aside(timestamp, region);
         }
     }
 
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
-        if self.suppressed_depth == 0 && self.open > 0 {
+        if self.recording && self.open > 0 {
             self.open -= 1;
             self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
         } else {
-            self.unwind();
+            self.leave_aside(timestamp, region);
+        }
+    }
+
+    #[inline(never)]
+    fn enter_aside(&mut self, timestamp: u64, region: u32) {
+        if self.suppressed_depth > 0 {
+            self.suppress(timestamp, region);
+        } else if !self.recording {
+            self.fold_enter(timestamp, region);
+        } else if self.events == Events::Folded && self.begin_folding(timestamp) {
+            self.fold_enter(timestamp, region);
+        } else if self.look_again() {
+            self.open += 1;
+            self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+        } else if self.begin_folding(timestamp) {
+            self.fold_enter(timestamp, region);
+        } else {
+            self.suppress(timestamp, region);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_aside(&mut self, timestamp: u64, region: u32) {
+        if self.suppressed_depth > 0 {
+            self.suppressed_depth -= 1;
+            self.count_suppressed(1);
+            if self.suppressed_depth == 0 && self.folding.as_ref().is_none_or(|folding| !folding.active) {
+                self.recording = true;
+            }
+        } else if !self.recording {
+            self.fold_leave(timestamp, region);
+        } else {
+            // A leave without an enter, from a host that began to measure inside a region: nothing to close.
+            self.count_dropped();
+        }
+    }
+
+    /// Sets the limit by the reader's true position; whether one more enter is within it.
+    fn look_again(&mut self) -> bool {
+        loop {
+            let free = self.ring.free();
+            // Folding begins while there is room for what it needs.
+            let kept = if self.events.folds() { self.ring.capacity_records() / 2 } else { 0 };
+            self.limit = (self.ring.position() + free).saturating_sub(kept + 1 + RESERVE);
+            if self.events == Events::Folded {
+                self.limit = self.limit.min(self.ring.position() + self.open + UNTIL_FOLDED); // the clock is not known yet
+            }
+            let admitted = self.ring.position() + self.open < self.limit;
+            if admitted || !self.wait_for_room() {
+                return admitted;
+            }
         }
     }
 
     #[cold]
-    fn suppress(&mut self, timestamp: u64, region: u32) {
+    pub(crate) fn suppress(&mut self, timestamp: u64, region: u32) {
+        self.recording = false;
+        self.limit = 0;
         if let Some(place) = self.suppressed.get_mut(self.suppressed_depth) {
             *place = region;
         }
@@ -70,26 +140,24 @@ impl EventWriter {
         let frames = self.suppressed_depth as u64;
         // Half of the ring, or it would be full again at once.
         let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
-        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample {
+        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample && self.end_folding() {
             for at in 0..self.suppressed_depth {
                 self.ring.push_with_room(Record::new(Kind::Enter, timestamp, self.suppressed[at]));
             }
             self.open += frames;
             self.suppressed_depth = 0;
+            self.recording = true;
         }
     }
 
-    #[cold]
-    fn unwind(&mut self) {
-        if self.suppressed_depth > 0 {
-            self.suppressed_depth -= 1;
-            self.suppressed_calls += 1;
-            self.ring.set_suppressed_calls(self.suppressed_calls);
-        } else {
-            // A leave without an enter, from a host that began to measure inside a region: nothing to close.
-            self.dropped_records += 1;
-            self.ring.set_dropped_records(self.dropped_records);
-        }
+    pub(crate) fn count_suppressed(&mut self, calls: u64) {
+        self.suppressed_calls += calls;
+        self.ring.set_suppressed_calls(self.suppressed_calls);
+    }
+
+    pub(crate) fn count_dropped(&mut self) {
+        self.dropped_records += 1;
+        self.ring.set_dropped_records(self.dropped_records);
     }
 
     /// The program's measurement begins.
@@ -110,8 +178,8 @@ impl EventWriter {
     }
 
     fn end(&mut self, kind: Kind, timestamp: u64) {
-        self.suppressed_calls += self.suppressed_depth as u64;
-        self.ring.set_suppressed_calls(self.suppressed_calls);
+        self.count_suppressed(self.suppressed_depth as u64);
+        self.stop_folding(timestamp);
         if self.suppressed_calls > self.reported_calls && self.ring.has_room(2) {
             let more = self.suppressed_calls - self.reported_calls;
             self.ring.push_with_room(Record::new(Kind::Suppressed, more, 0));
@@ -120,11 +188,10 @@ impl EventWriter {
         if self.ring.has_room(1) {
             self.ring.push_with_room(Record::new(kind, timestamp, 0));
         } else {
-            self.dropped_records += 1;
-            self.ring.set_dropped_records(self.dropped_records);
+            self.count_dropped();
         }
-        self.open = 0;
-        self.suppressed_depth = 0;
+        (self.open, self.limit, self.suppressed_depth) = (0, 0, 0);
+        self.recording = true;
     }
 
     /// Whether a sample would find room.
@@ -138,8 +205,7 @@ impl EventWriter {
             let head = Record::new(Kind::Sample, timestamp, device);
             self.ring.push_pair_with_room(head, Record::new(Kind::Value, nanojoules, device));
         } else {
-            self.dropped_records += 1;
-            self.ring.set_dropped_records(self.dropped_records);
+            self.count_dropped();
         }
     }
 

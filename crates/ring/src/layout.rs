@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: [u8; 8] = *b"AMPRING1";
 /// Changes with every change of the format.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 pub const HEADER_BYTES: usize = 4096;
 pub const RECORD_BYTES: usize = 16;
 

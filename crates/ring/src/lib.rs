@@ -54,9 +54,10 @@
 //! ```
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
+//! A group of folded calls is one `Fold{begin, n}` and n records `Folded`, published together (record.rs, fold.rs).
 //! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
-//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is left out as
-//! a whole subtree and counted (*suppressed*).
+//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is folded, or left
+//! out as a whole subtree and counted (*suppressed*).
 //!
 //! # Trust
 //!
@@ -64,10 +65,12 @@
 //! that the write position has not gone back and is no further than one capacity ahead, copies a record out before
 //! it looks at it, and answers an unknown kind or handle with a counter, never with a panic.
 
+mod calltree;
 pub mod clock;
 pub mod definitions;
 mod error;
 mod events;
+mod fold;
 pub mod layout;
 mod mapping;
 pub mod process;
@@ -79,6 +82,7 @@ pub mod session;
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use events::EventWriter;
-pub use record::{Kind, Record};
+pub use fold::{Events, Surroundings};
+pub use record::{Folded, Kind, Record};
 pub use ring::{RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
 pub use session::{CollectorState, Session};

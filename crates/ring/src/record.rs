@@ -20,6 +20,33 @@ pub enum Kind {
     Value = 7,
     /// Calls that found no room; word 0: how many, argument: 0.
     Suppressed = 8,
+    /// A group of folded calls begins at this time; argument: how many records of `Folded` follow.
+    Fold = 9,
+    /// The calls of one call path in the group: see [`Folded`].
+    Folded = 10,
+    /// As `Enter`, of a frame that was open before: no call begins here.
+    Resume = 11,
+}
+
+/// What a group says of one call path: those below it follow, each with its depth.
+///
+/// ```text
+/// word 0   bits 0..40 exclusive ticks    bits 40..64 calls that began
+/// word 1   bits 0..32 region handle      bits 32..40 kind    bits 40..48 zero    bits 48..64 depth in the group
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folded {
+    pub region: u32,
+    /// 0 for what is directly below the frame that is open in the ring.
+    pub depth: u16,
+    pub calls: u32,
+    pub exclusive_ticks: u64,
+}
+
+impl Folded {
+    /// More than that takes several records.
+    pub const MOST_CALLS: u32 = (1 << 24) - 1;
+    pub const MOST_TICKS: u64 = (1 << 40) - 1;
 }
 
 impl Kind {
@@ -33,6 +60,9 @@ impl Kind {
             6 => Kind::Sample,
             7 => Kind::Value,
             8 => Kind::Suppressed,
+            9 => Kind::Fold,
+            10 => Kind::Folded,
+            11 => Kind::Resume,
             _ => return None,
         })
     }
@@ -42,7 +72,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Timestamp in ticks, or the value of a `Value` or `Suppressed`.
+    /// Timestamp in ticks, or what its kind says.
     pub word0: u64,
     word1: u64,
 }
@@ -56,10 +86,28 @@ impl Record {
     /// `None` for what this version does not know, or bits that must be zero and are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
-        if self.word1 >> 40 != 0 {
-            return None;
+        let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
+        let unused = if kind == Kind::Folded { self.word1 >> 40 & 0xff } else { self.word1 >> 40 };
+        (unused == 0).then_some(kind)
+    }
+
+    /// Ticks and calls must be no more than there is room for.
+    #[inline]
+    pub const fn folded(folded: Folded) -> Record {
+        let word0 = folded.exclusive_ticks & Folded::MOST_TICKS | (folded.calls as u64) << 40;
+        let head = Record::new(Kind::Folded, word0, folded.region);
+        Record { word0, word1: head.word1 | (folded.depth as u64) << 48 }
+    }
+
+    /// What a record of kind `Folded` says.
+    #[inline]
+    pub const fn as_folded(&self) -> Folded {
+        Folded {
+            region: self.argument(),
+            depth: (self.word1 >> 48) as u16,
+            calls: (self.word0 >> 40) as u32,
+            exclusive_ticks: self.word0 & Folded::MOST_TICKS,
         }
-        Kind::from_u8((self.word1 >> 32) as u8)
     }
 
     #[inline]
@@ -102,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(kind in 1u8..=8, word0: u64, argument: u32) {
+        fn what_goes_in_comes_out(kind in 1u8..=11, word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));
@@ -111,9 +159,17 @@ mod tests {
         }
 
         #[test]
+        fn what_is_folded_comes_out(region: u32, depth: u16, calls in 0u32..1 << 24, ticks in 0u64..1 << 40) {
+            let folded = Folded { region, depth, calls, exclusive_ticks: ticks };
+            let record = Record::folded(folded);
+            prop_assert_eq!((record.kind(), record.as_folded()), (Some(Kind::Folded), folded));
+        }
+
+        #[test]
         fn any_bytes_are_survived(bytes: [u8; 16]) {
             let record = Record::from_bytes(&bytes);
-            let known = (1..=8).contains(&bytes[12]) && bytes[13..] == [0, 0, 0];
+            let unused = if bytes[12] == 10 { &bytes[13..14] } else { &bytes[13..] };
+            let known = (1..=11).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
             prop_assert_eq!(record.kind().is_some(), known);
         }
     }

@@ -186,6 +186,23 @@ impl RingProducer {
         self.cursor.publish(&self.shared.header().producer.write, 2);
     }
 
+    /// Records written since the start.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.cursor.write()
+    }
+
+    /// Writes a record that [`RingProducer::publish`] publishes with others; `at` is its place among them.
+    #[inline]
+    pub fn put_with_room(&mut self, at: u64, record: Record) {
+        self.shared.store(self.cursor.write() + at, record);
+    }
+
+    #[inline]
+    pub fn publish(&mut self, count: u64) {
+        self.cursor.publish(&self.shared.header().producer.write, count);
+    }
+
     pub fn set_suppressed_calls(&self, calls: u64) {
         self.shared.header().producer.suppressed_calls.store(calls, Ordering::Relaxed);
     }

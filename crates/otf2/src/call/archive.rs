@@ -74,7 +74,12 @@ impl Archive {
         let handle = unsafe { sys::OTF2_Archive_GetEvtWriter(self.handle.as_ptr(), location) };
         match handle.is_null() {
             true => Err(failure(sys::OTF2_ERROR_INVALID_CALL)),
-            false => Ok(RawEventWriter { handle, archive: self.handle, lifetime: PhantomData }),
+            false => Ok(RawEventWriter {
+                handle,
+                attributes: null_mut(),
+                archive: self.handle,
+                lifetime: PhantomData,
+            }),
         }
     }
 
@@ -138,9 +143,20 @@ fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     }
 }
 
+impl Drop for RawEventWriter<'_> {
+    fn drop(&mut self) {
+        if !self.attributes.is_null() {
+            // SAFETY: made in enter_with, deleted here only.
+            unsafe { sys::OTF2_AttributeList_Delete(self.attributes) };
+        }
+    }
+}
+
 /// OTF2's writer of one location's events. Closed, its handle is null, which OTF2 answers with an error.
 pub(crate) struct RawEventWriter<'a> {
     handle: *mut sys::OTF2_EvtWriter,
+    /// For the attributes of the next event; null until one has any.
+    attributes: *mut sys::OTF2_AttributeList,
     archive: NonNull<sys::OTF2_Archive>,
     lifetime: PhantomData<&'a Archive>,
 }
@@ -150,6 +166,32 @@ impl RawEventWriter<'_> {
     pub(crate) fn enter(&mut self, time: u64, region: u32) -> Result<(), Otf2Error> {
         // SAFETY: the handle is null or belongs to the archive, which is open as long as the lifetime lasts.
         check(unsafe { sys::OTF2_EvtWriter_Enter(self.handle, null_mut(), time, region) })
+    }
+
+    /// An enter with an attribute.
+    pub(crate) fn enter_with(
+        &mut self,
+        time: u64,
+        region: u32,
+        attribute: u32,
+        value: u64,
+    ) -> Result<(), Otf2Error> {
+        // SAFETY: the list is made here and deleted in drop; writing an event empties it. The rest as in enter.
+        unsafe {
+            if self.attributes.is_null() {
+                self.attributes = sys::OTF2_AttributeList_New();
+                if self.attributes.is_null() {
+                    return Err(failure(sys::OTF2_ERROR_MEM_FAULT));
+                }
+            }
+            check(sys::OTF2_AttributeList_AddUint64(self.attributes, attribute, value))?;
+            let written = check(sys::OTF2_EvtWriter_Enter(self.handle, self.attributes, time, region));
+            if written.is_err() {
+                // It may not have been emptied then.
+                sys::OTF2_AttributeList_RemoveAllAttributes(self.attributes);
+            }
+            written
+        }
     }
 
     #[inline]

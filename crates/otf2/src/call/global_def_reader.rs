@@ -42,6 +42,8 @@ pub(crate) struct Records {
     pub groups: Vec<(u32, u32, u8, u8, u32, Vec<u64>)>,
     /// Own, name, group, parent, flags.
     pub comms: Vec<(u32, u32, u32, u32, u32)>,
+    /// Own, name, description, type.
+    pub attributes: Vec<(u32, u32, u32, u8)>,
     /// Of what, name, value.
     pub node_properties: Vec<(u32, u32, Value)>,
     pub group_properties: Vec<(u32, u32, Value)>,
@@ -107,6 +109,7 @@ register! {
     OTF2_GlobalDefReaderCallbacks_SetMetricInstanceCallback = on_instance;
     OTF2_GlobalDefReaderCallbacks_SetGroupCallback = on_group;
     OTF2_GlobalDefReaderCallbacks_SetCommCallback = on_comm;
+    OTF2_GlobalDefReaderCallbacks_SetAttributeCallback = on_attribute;
 }
 
 /// # Safety
@@ -145,6 +148,7 @@ plain! {
     on_recorder(class: u32, recorder: u64) = recorders;
     on_instance(own: u32, class: u32, recorder: u64, scope: u8, number: u64) = instances;
     on_comm(own: u32, name: u32, group: u32, parent: u32, flags: u32) = comms;
+    on_attribute(own: u32, name: u32, description: u32, kind: u8) = attributes;
 }
 
 /// Callbacks with the value of a property.

@@ -11,6 +11,9 @@ pub(crate) struct GlobalDefWriter {
     handle: NonNull<sys::OTF2_GlobalDefWriter>,
 }
 
+/// OTF2's type of whole numbers of 64 bits.
+pub(crate) const UINT64: u8 = sys::OTF2_TYPE_UINT64 as u8;
+
 /// A value of a property, with strings as references.
 #[derive(Clone, Copy)]
 pub(crate) enum Value {
@@ -67,6 +70,7 @@ impl GlobalDefWriter {
         metric_instance = OTF2_GlobalDefWriter_WriteMetricInstance(
             own: u32, class: u32, recorder: u64, kind: u8, scope: u64);
         metric_class_recorder = OTF2_GlobalDefWriter_WriteMetricClassRecorder(class: u32, recorder: u64);
+        attribute = OTF2_GlobalDefWriter_WriteAttribute(own: u32, name: u32, description: u32, kind: u8);
         comm = OTF2_GlobalDefWriter_WriteComm(own: u32, name: u32, group: u32, parent: u32, flags: u32);
     }
 

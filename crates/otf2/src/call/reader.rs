@@ -125,7 +125,12 @@ impl Reader {
 
     /// A reader of a location's events from the first on. One at a time for each location, and never for the location
     /// that is OTF2's "none", on which OTF2 aborts.
-    pub(crate) fn event_reader(&self, location: u64, others: bool) -> Result<EventReader<'_>, Otf2Error> {
+    pub(crate) fn event_reader(
+        &self,
+        location: u64,
+        others: bool,
+        attribute: Option<u32>,
+    ) -> Result<EventReader<'_>, Otf2Error> {
         forget_message();
         if location == UNDEFINED_U64 {
             return Err(failure(sys::OTF2_ERROR_INVALID_ARGUMENT));
@@ -133,7 +138,7 @@ impl Reader {
         // SAFETY: the handle is open until drop, which waits for the borrow in the result.
         let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
-        let mut reader = EventReader { handle, archive: self, batch: Box::default() };
+        let mut reader = EventReader { handle, archive: self, attribute, batch: Box::default() };
         reader.register(others)?;
         Ok(reader)
     }
@@ -173,6 +178,8 @@ const _: () = assert!(size_of::<Event>() == 16 && BATCH * u8::MAX as usize <= u1
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Enter,
+    /// With the value of the attribute that is looked for.
+    EnterWith,
     Leave,
     Metric,
     Other,
@@ -182,13 +189,17 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct Batch {
     pub events: Vec<Event>,
+    /// Of metrics, and of the attribute of enters that is looked for.
     pub values: Vec<MetricValue>,
+    attribute: Option<u32>,
 }
 
 /// OTF2's reader of one location's events.
 pub(crate) struct EventReader<'a> {
     handle: NonNull<sys::OTF2_EvtReader>,
     archive: &'a Reader,
+    /// An attribute of enters that is looked for.
+    attribute: Option<u32>,
     /// Has a fixed address, which OTF2 hands to the callbacks.
     batch: Box<Batch>,
 }
@@ -227,6 +238,7 @@ impl EventReader<'_> {
         std::mem::swap(&mut *self.batch, batch);
         self.batch.events.clear();
         self.batch.values.clear();
+        self.batch.attribute = self.attribute;
         let mut read = 0;
         // SAFETY: both handles are open. The callbacks reach self.batch through the pointer given at registration while
         // self is borrowed mutably here, and nobody touches it otherwise until the call returns.
@@ -269,10 +281,25 @@ unsafe extern "C" fn on_enter(
     time: sys::OTF2_TimeStamp,
     _position: u64,
     user_data: *mut c_void,
-    _attributes: *mut sys::OTF2_AttributeList,
+    attributes: *mut sys::OTF2_AttributeList,
     region: sys::OTF2_RegionRef,
 ) -> sys::OTF2_CallbackCode {
-    let event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Enter };
+    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    let batch = unsafe { &mut *user_data.cast::<Batch>() };
+    let mut event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Enter };
+    if let Some(attribute) = batch.attribute {
+        let mut value = 0;
+        // SAFETY: OTF2 passes a list, which it keeps during the call; the number outlives it.
+        let found = unsafe {
+            sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0
+                && sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) == SUCCESS
+        };
+        if found {
+            event.values_start = batch.values.len() as u16;
+            (event.values_len, event.kind) = (1, Kind::EnterWith);
+            batch.values.push(MetricValue::U64(value));
+        }
+    }
     // SAFETY: registered in EventReader::register and called by OTF2 only.
     unsafe { push(user_data, event) }
 }
