@@ -318,7 +318,6 @@ impl LiveRun {
     /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
     fn set_clock(&mut self, timer: Timer) {
         let clock = SessionClock::calibrated(timer, &self.started);
-        self.session.set_ticks_per_second(clock.ticks_per_second);
         self.clock = Some(clock);
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
         self.lanes = vec![Lane::default()];

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// 1000 ticks are a millisecond.
-const SURROUNDINGS: Surroundings = Surroundings { ticks_per_second: || 1_000_000, reader_is_alive: || true };
+const SURROUNDINGS: Surroundings = Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true };
 
 /// By call path: calls, exclusive ticks.
 type Profile = BTreeMap<Vec<u32>, (u64, u64)>;

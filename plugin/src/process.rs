@@ -4,7 +4,8 @@ use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::session_name::{is_of_this_process, session_name};
 use crate::{start, strings};
-use ampere_model::{Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
+use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
+use ampere_ring::clock;
 use ampere_ring::{
     CollectorState, Error, EventWriter, Events, LogWriter, RingProducer, Session, Surroundings,
 };
@@ -41,6 +42,8 @@ struct State {
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
+    /// When this process joined.
+    joined: Clocks,
     /// What is done with events that the collector cannot follow.
     events: Events,
     ended: AtomicBool,
@@ -50,7 +53,7 @@ static STATE: OnceLock<State> = OnceLock::new();
 
 /// Asked from the event path: neither blocks nor allocates.
 const SURROUNDINGS: Surroundings = Surroundings {
-    ticks_per_second: || STATE.get().map_or(0, |state| state.session.ticks_per_second()),
+    ticks_per_second: |time| STATE.get().map_or(0, |state| clock::ticks_per_second(time, &state.joined)),
     reader_is_alive: || STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
 };
 
@@ -97,6 +100,7 @@ fn join() -> Result<State, String> {
     }
     let pid = std::process::id();
     let path = session.directory().join(format!("{pid}.defs"));
+    let joined = clock::read_clocks();
     let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
     log.append(&Definition::Process(Process {
         pid,
@@ -104,7 +108,7 @@ fn join() -> Result<State, String> {
         hostname: ampere_ring::process::node_name(),
         executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
         host: host_name().to_owned(),
-        clocks: ampere_ring::clock::read_clocks(),
+        clocks: joined,
         environment: DEVICE_VARIABLES
             .iter()
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
@@ -116,6 +120,7 @@ fn join() -> Result<State, String> {
         log: Mutex::new(log),
         callbacks: OnceLock::new(),
         pid,
+        joined,
         events: events_wanted(),
         ended: AtomicBool::new(false),
     })

@@ -120,7 +120,7 @@ impl EventWriter {
             let kept = if self.events.folds() { self.ring.capacity_records() / 2 } else { 0 };
             self.limit = (self.ring.position() + free).saturating_sub(kept + 1 + RESERVE);
             if self.events == Events::Folded {
-                self.limit = self.limit.min(self.ring.position() + self.open + UNTIL_FOLDED); // the clock is not known yet
+                self.limit = self.limit.min(self.ring.position() + self.open + UNTIL_FOLDED); // the clock cannot be told yet
             }
             let admitted = self.ring.position() + self.open < self.limit;
             if admitted || !self.wait_for_room() {

@@ -40,8 +40,8 @@ impl Events {
 /// What folding and waiting need to know of the session. Both are asked seldom, and must not block.
 #[derive(Clone, Copy)]
 pub struct Surroundings {
-    /// Of the event clock; 0 while it is not known.
-    pub ticks_per_second: fn() -> u64,
+    /// Of the clock that this time of an event is from; 0 if that cannot be told.
+    pub ticks_per_second: fn(u64) -> u64,
     pub reader_is_alive: fn() -> bool,
 }
 
@@ -120,7 +120,7 @@ impl EventWriter {
     #[cold]
     pub(crate) fn begin_folding(&mut self, timestamp: u64) -> bool {
         let Some(folding) = self.folding.as_mut().filter(|_| self.events.folds()) else { return false };
-        folding.period = (folding.surroundings.ticks_per_second)() / 1000;
+        folding.period = (folding.surroundings.ticks_per_second)(timestamp) / 1000;
         if folding.period == 0 {
             return false;
         }

@@ -16,7 +16,6 @@
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
 //! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
 //!                                         never goes back. 0 until it begins, and where time is the machine's own
-//! 4080    ticks per second     u64        the collector: of the event clock, once it knows it; 0 until then
 //! ```
 
 use crate::error::Error;
@@ -51,7 +50,6 @@ struct Page {
     output_length: AtomicU32,
     output: [AtomicU8; LONGEST_PATH_BYTES],
     told_time: AtomicU64,
-    ticks_per_second: AtomicU64,
 }
 
 const _: () = {
@@ -60,7 +58,6 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, heartbeat) == 40);
     assert!(std::mem::offset_of!(Page, output_length) == 64);
     assert!(std::mem::offset_of!(Page, told_time) == 4072);
-    assert!(std::mem::offset_of!(Page, ticks_per_second) == 4080);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -283,16 +280,6 @@ impl Session {
     /// See [`Session::tell_time`].
     pub fn told_time(&self) -> u64 {
         self.page().told_time.load(Ordering::Acquire)
-    }
-
-    /// The event clock has so many ticks in a second.
-    pub fn set_ticks_per_second(&self, ticks: u64) {
-        self.page().ticks_per_second.store(ticks, Ordering::Relaxed);
-    }
-
-    /// 0: not known yet.
-    pub fn ticks_per_second(&self) -> u64 {
-        self.page().ticks_per_second.load(Ordering::Relaxed)
     }
 
     /// Removes the session's files. Whoever has its page open still sees what is said there.

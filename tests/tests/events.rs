@@ -1,0 +1,92 @@
+//! A program that calls tiny functions faster than anybody could follow: `AMPERE_EVENTS`.
+
+use ampere_tests::runs::{
+    Place, assert_same_figures, attribute, compile, list, number, on_path, relative, succeed, text,
+};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Always the same calls: 8.4 million, three deep, most of them a few nanoseconds long.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+static volatile unsigned long sum;
+__attribute__((noinline)) void leaf(void) { sum++; }
+__attribute__((noinline)) void pair(void) { leaf(); leaf(); }
+__attribute__((noinline)) int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+int main(int argc, char **argv) {
+    long rounds = argc > 1 ? atol(argv[1]) : 1000000;
+    for (long i = 0; i < rounds; i++) pair();
+    for (int i = 0; i < 20; i++) fib(20);
+    printf("%lu\n", sum);
+    return 0;
+}
+"#;
+
+fn program(place: &Place) -> String {
+    let compiler = ["cc", "-O1", "-g", "-finstrument-functions"];
+    compile(place, &compiler, "tiny", PROGRAM).to_string_lossy().into_owned()
+}
+
+/// By call path: calls.
+fn calls(summary: &Value) -> BTreeMap<String, u64> {
+    let view = &summary["devices"][0]["views"][0];
+    let path = |row: &Value| -> String {
+        row["path"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect::<Vec<_>>().join("/")
+    };
+    list(view, "callpaths").iter().map(|row| (path(row), number(row, "calls") as u64)).collect()
+}
+
+fn run(events: &str, rounds: &str) -> (Place, Value) {
+    let place = Place::new();
+    let program = program(&place);
+    let mut command = place.ampere_run(&[&program, rounds]);
+    let output = succeed(command.env("AMPERE_EVENTS", events));
+    assert_eq!(text(&output.stdout).trim(), (2 * rounds.parse::<u64>().unwrap()).to_string());
+    let summary = place.summary();
+    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records", "late_events"] {
+        assert_eq!(summary["quality"][key], 0, "{key}, {events}");
+    }
+    let device = &summary["devices"][0];
+    for view in list(device, "views") {
+        let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|key| number(view, key));
+        assert!(relative(parts.iter().sum(), number(device, "total_joules")) < 1e-9, "{events}");
+    }
+    (place, summary)
+}
+
+#[test]
+fn folded_calls_are_those_of_a_run_with_all_events() {
+    skip_unless!(on_path("cc"), "no C compiler");
+    let (_place, all) = run("all", "1000000");
+    assert_eq!(all["quality"]["coalesced_calls"], 0, "all events are in the trace");
+    let expected = calls(&all);
+    assert_eq!(expected["main/pair/leaf"], 2_000_000);
+    for events in ["folded", "auto"] {
+        let (place, folded) = run(events, "1000000");
+        assert_eq!(calls(&folded), expected, "{events}");
+        let coalesced = number(&folded["quality"], "coalesced_calls");
+        assert!(coalesced > 2_000_000.0, "{events}: {coalesced}");
+        // What the trace says, with how many calls an enter stands for.
+        let offline = attribute(&place.trace(), &[]);
+        assert_eq!(offline["quality"]["coalesced_calls"], folded["quality"]["coalesced_calls"]);
+        assert_same_figures(&folded, &offline);
+        if on_path("otf2-print") {
+            let printed = text(&succeed(Command::new("otf2-print").arg(place.trace())).stdout);
+            assert!(printed.contains("ampere::calls"), "other tools see it, too");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_word_is_said_and_the_program_runs() {
+    skip_unless!(on_path("cc"), "no C compiler");
+    let place = Place::new();
+    let program = program(&place);
+    let mut command = place.ampere_run(&[&program, "10"]);
+    let output = succeed(command.env("AMPERE_EVENTS", "some"));
+    let messages = text(&output.stderr);
+    assert!(messages.contains("AMPERE_EVENTS=\"some\": use all, auto or folded"), "{messages}");
+}
