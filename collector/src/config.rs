@@ -1,5 +1,6 @@
 //! `ampere.toml` and its environment variables.
 
+use crate::conflicts;
 use ampere_attribution::{Policy, Sharing};
 use regex::Regex;
 use serde::Deserialize;
@@ -29,6 +30,8 @@ pub struct Config {
     pub counter_stale: Duration,
     /// Most series of one metric; the rest goes to "other".
     pub most_series: usize,
+    /// Where nothing says which GPU a rank uses, it is taken to be that of its local rank.
+    pub by_local_rank: bool,
 }
 
 impl Default for Config {
@@ -46,6 +49,7 @@ impl Default for Config {
             counter_gap: None,
             counter_stale: Duration::from_secs(10),
             most_series: 2000,
+            by_local_rank: false,
         }
     }
 }
@@ -110,6 +114,8 @@ struct File {
     counters: FileCounters,
     #[serde(default)]
     metrics: FileMetrics,
+    #[serde(default)]
+    topology: FileTopology,
 }
 
 #[derive(Deserialize)]
@@ -167,6 +173,12 @@ struct FileMetrics {
     most_series: Option<usize>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileTopology {
+    by_local_rank: Option<bool>,
+}
+
 impl Config {
     /// Reads the file (if one is named), then the environment, which wins.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
@@ -214,9 +226,13 @@ impl Config {
             config.counter_stale = parse_duration(&stale).map_err(|e| at("[counters] stale", e))?;
         }
         config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
+        config.by_local_rank = file.topology.by_local_rank.unwrap_or(config.by_local_rank);
         for device in file.device {
             let name = device.name.clone();
-            config.devices.push(compile(device).map_err(|e| at(&format!("device {name:?}"), e))?);
+            let at = |why| at(&format!("device {name:?}"), why);
+            let setting = compile(device).map_err(at)?;
+            conflicts::impossible(&config.devices, &setting).map_or(Ok(()), |why| Err(at(why)))?;
+            config.devices.push(setting);
         }
         config.check().map_err(|e| ConfigError(format!("{origin}: {e}")))?;
         Ok(config)
@@ -236,11 +252,10 @@ impl Config {
             self.most_series = text.trim().parse().map_err(wrong)?;
         }
         if let Some(text) = lookup("AMPERE_TRACE") {
-            self.trace = match text.trim() {
-                "on" | "1" | "true" => true,
-                "off" | "0" | "false" => false,
-                other => return Err(at("AMPERE_TRACE", format!("{other:?}: use on or off"))),
-            };
+            self.trace = parse_switch(&text).map_err(|e| at("AMPERE_TRACE", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_BY_LOCAL_RANK") {
+            self.by_local_rank = parse_switch(&text).map_err(|e| at("AMPERE_BY_LOCAL_RANK", e))?;
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;
@@ -294,6 +309,14 @@ fn parse_sharing(text: &str) -> Result<Sharing, String> {
         "shared" => Ok(Sharing::Shared),
         "independent" => Ok(Sharing::Independent),
         other => Err(format!("{other:?} is no way of sharing: use \"shared\" or \"independent\"")),
+    }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "on" | "1" | "true" => Ok(true),
+        "off" | "0" | "false" => Ok(false),
+        other => Err(format!("{other:?}: use on or off")),
     }
 }
 
@@ -363,7 +386,7 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
 }
 
 /// Levenshtein's distance.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -456,6 +479,14 @@ mod tests {
             "ampere.toml: [counters] gap = 0.5: use how many usual intervals are a gap, 1 or more",
         );
         refused("[counters]\nwatts_max = 0", "ampere.toml: [counters] watts_max = 0: use a number above 0");
+        refused(
+            "[[device]]\nname = \"GPU-$2\"\nmetric = 'energy:(\\d)'",
+            "ampere.toml: device \"GPU-$2\": name: there is no $2, metric = 'energy:(\\d)' has 1 group",
+        );
+        refused(
+            "[[device]]\nname = \"a\"\nmetric = 'e'\n[[device]]\nname = \"b\"\nmetric = 'e'",
+            "ampere.toml: device \"b\": metric = 'e' is device \"a\" already",
+        );
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }
 

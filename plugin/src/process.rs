@@ -20,7 +20,7 @@ const MAIN_RING_BYTES: u64 = 8 << 20;
 /// How long the last process of a node waits for the collector to finish the trace.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Environment that says which devices a process may use.
-const DEVICE_VARIABLES: [&str; 9] = [
+const DEVICE_VARIABLES: [&str; 13] = [
     "ROCR_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "CUDA_VISIBLE_DEVICES",
@@ -29,7 +29,11 @@ const DEVICE_VARIABLES: [&str; 9] = [
     "SLURM_PROCID",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
     "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
 ];
 
 /// Made in `init`, never freed: events may come as long as the process lives.

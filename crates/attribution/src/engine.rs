@@ -76,6 +76,21 @@ impl Engine {
         }
     }
 
+    /// From now on the location is none any more. What it has been paid stays its own.
+    pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
+        let spender = &mut self.locations[location.0 as usize];
+        if let Some(at) = spender.spends_from.iter().position(|(v, _)| *v == view) {
+            let mut fewer = std::mem::take(&mut spender.spends_from).into_vec();
+            let (_, consumer) = fewer.remove(at);
+            spender.spends_from = fewer.into_boxed_slice();
+            self.views[view.0 as usize].remove_consumer(consumer);
+        }
+    }
+
+    pub fn is_bound(&self, view: ViewIndex, location: LocationIndex) -> bool {
+        self.locations[location.0 as usize].spends_from.iter().any(|(v, _)| *v == view)
+    }
+
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
         let spender = &mut self.locations[location.0 as usize];
@@ -144,6 +159,16 @@ impl Engine {
     pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
         let location = &self.locations[location.0 as usize];
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
+    }
+
+    /// Whether a frame was ever entered there.
+    pub fn has_run(&self, location: LocationIndex) -> bool {
+        self.locations[location.0 as usize].paths.len() > 1
+    }
+
+    /// Whether the view has had a sample.
+    pub fn has_begun(&self, view: ViewIndex) -> bool {
+        self.views[view.0 as usize].has_begun()
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {

@@ -84,6 +84,8 @@ pub(crate) struct Resolved {
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     pub location: u32,
+    /// Not one any more, but what it was paid stays.
+    removed: bool,
     node: NodeIndex,
     /// Share clock when `node` came on top.
     since: f64,
@@ -137,10 +139,17 @@ impl View {
         }
     }
 
-    /// A consumer whose call path is `node` as of now.
+    /// A consumer whose call path is `node` as of now. One that was removed comes back with what it was paid.
     pub fn add_consumer(&mut self, location: u32, node: NodeIndex) -> u32 {
+        let before = self.consumers.iter().position(|c| c.removed && c.location == location);
+        if let Some(consumer) = before {
+            self.consumers[consumer].removed = false;
+            self.switch(consumer as u32, self.now, node);
+            return consumer as u32;
+        }
         self.consumers.push(Consumer {
             location,
+            removed: false,
             node: NodeIndex::ROOT,
             since: self.clock,
             before: NodeIndex::ROOT,
@@ -150,6 +159,15 @@ impl View {
         let consumer = (self.consumers.len() - 1) as u32;
         self.switch(consumer, self.now, node);
         consumer
+    }
+
+    pub fn remove_consumer(&mut self, consumer: u32) {
+        self.switch(consumer, self.now, NodeIndex::ROOT);
+        self.consumers[consumer as usize].removed = true;
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.interval.is_some()
     }
 
     /// Moves time on. Time that goes back is counted and taken as no time.
@@ -366,6 +384,11 @@ impl Consumer {
     /// What ran in the instant before `now`, which nothing is later than.
     fn just_before(&self, now: Timestamp) -> NodeIndex {
         if self.changed == now { self.before } else { self.node }
+    }
+
+    /// It is none any more, and has never been paid anything.
+    pub fn is_nobody(&self) -> bool {
+        self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
     }
 
     pub fn account(&self, node: NodeIndex) -> Account {
