@@ -128,7 +128,7 @@ pub fn place_of(device: &Device) -> Place {
 
 /// A system tree node for a counter of which more is known than its metric's name says. `None`: the name says it all.
 pub fn counter_node(metric: &str, place: &Place, above: SystemTreeNodeRef) -> Option<SystemTreeNode> {
-    let gpu = place.kind == "gpu" || metric_number(metric).is_some();
+    let gpu = place.kind.eq_ignore_ascii_case("gpu") || metric_number(metric).is_some();
     if !gpu || *place == Place::default() {
         return None;
     }

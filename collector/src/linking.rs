@@ -26,13 +26,19 @@ pub struct Linking {
 
 #[derive(Default)]
 struct Process {
-    main: Option<usize>,
+    /// Threads that are consumers of the ranks view.
+    threads: Vec<usize>,
     streams: Vec<usize>,
+}
+
+/// Whether a location is a consumer of ranks views.
+fn spends_as_rank(info: &LocationInfo) -> bool {
+    info.kind == LocationKind::CpuThread && info.main
 }
 
 #[derive(Default)]
 struct OfNode {
-    mains: Vec<usize>,
+    threads: Vec<usize>,
     streams: Vec<usize>,
     devices: Vec<usize>,
 }
@@ -41,17 +47,15 @@ impl Attributor {
     pub fn add_location_with(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
         let index = self.engine.add_location();
         let at = index.0 as usize;
-        let main = info.kind == LocationKind::CpuThread && info.main;
         let gpu = info.kind == LocationKind::Gpu;
-        if main || gpu {
-            let process = evidence.process.map(|process| self.linking.by_process.entry(process).or_default());
+        if gpu || spends_as_rank(&info) {
             let node = self.linking.by_node.entry(info.node.clone()).or_default();
-            if gpu {
-                node.streams.push(at);
-                process.into_iter().for_each(|process| process.streams.push(at));
-            } else {
-                node.mains.push(at);
-                process.into_iter().for_each(|process| process.main = Some(at));
+            let of_node = if gpu { &mut node.streams } else { &mut node.threads };
+            of_node.push(at);
+            if let Some(process) = evidence.process {
+                let process = self.linking.by_process.entry(process).or_default();
+                let of_process = if gpu { &mut process.streams } else { &mut process.threads };
+                of_process.push(at);
             }
         }
         self.locations.push(info);
@@ -86,7 +90,7 @@ impl Attributor {
     fn link_node(&mut self, node: &str) {
         let Some(of_node) = self.linking.by_node.get(node) else { return };
         // Streams first: their processes go by them.
-        let all: Vec<usize> = of_node.streams.iter().chain(&of_node.mains).copied().collect();
+        let all: Vec<usize> = of_node.streams.iter().chain(&of_node.threads).copied().collect();
         for location in all {
             self.link_one(location);
         }
@@ -98,11 +102,10 @@ impl Attributor {
             LocationKind::Gpu => {
                 self.link_one(location);
                 let process = self.linking.evidence[location].process;
-                if let Some(main) = process.and_then(|process| self.linking.by_process[&process].main) {
-                    self.link_one(main);
-                }
+                let threads = process.map(|process| self.linking.by_process[&process].threads.clone());
+                threads.into_iter().flatten().for_each(|thread| self.link_one(thread));
             }
-            LocationKind::CpuThread if self.locations[location].main => {
+            _ if spends_as_rank(&self.locations[location]) => {
                 if self.config().by_local_rank {
                     // How many there are matters to the others, too.
                     let node = self.locations[location].node.clone();
@@ -142,8 +145,11 @@ impl Attributor {
     }
 
     fn local_rank(&self, of_node: &OfNode, location: usize) -> Option<LocalRank> {
-        let all: Vec<&Evidence> = of_node.mains.iter().map(|main| &self.linking.evidence[*main]).collect();
-        let at = of_node.mains.iter().position(|main| *main == location)?;
+        // One of each process.
+        let mains = of_node.threads.iter().filter(|thread| self.locations[**thread].main);
+        let all: Vec<&Evidence> = mains.map(|main| &self.linking.evidence[*main]).collect();
+        let own = self.linking.evidence[location].process?;
+        let at = all.iter().position(|evidence| evidence.process == Some(own))?;
         local_ranks(&all).map(|mut ranks| ranks.swap_remove(at))
     }
 
@@ -193,8 +199,8 @@ impl Attributor {
     /// The process that a GPU stream is of, or else its context.
     pub fn owner_of(&self, stream: usize) -> &str {
         let process = self.linking.evidence[stream].process;
-        let main = process.and_then(|process| self.linking.by_process.get(&process)?.main);
-        &self.locations[main.unwrap_or(stream)].group
+        let thread = process.and_then(|process| self.linking.by_process.get(&process)?.threads.first());
+        &self.locations[*thread.unwrap_or(&stream)].group
     }
 
     /// The devices whose kernels view a location spends from.

@@ -89,7 +89,11 @@ impl Counter {
         let streams_are_named = setting.is_some_and(|setting| setting.locations.is_some());
         Counter {
             gpu: streams_are_named
-                || if place.kind.is_empty() { number.is_some() } else { place.kind == "gpu" },
+                || if place.kind.is_empty() {
+                    number.is_some()
+                } else {
+                    place.kind.eq_ignore_ascii_case("gpu")
+                },
             number,
             vendor: Vendor::of_metric(metric),
             family: family.to_owned(),

@@ -36,6 +36,9 @@ const DEVICE_VARIABLES: [&str; 13] = [
     "JSM_NAMESPACE_LOCAL_RANK",
 ];
 
+/// What is longer is no list of devices, and a definition that is too long would be left out.
+const LONGEST_VARIABLE_BYTES: usize = 4096;
+
 /// Made in `init`, never freed: events may come as long as the process lives.
 struct State {
     session: Session,
@@ -102,6 +105,7 @@ fn join() -> Result<State, String> {
         environment: DEVICE_VARIABLES
             .iter()
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
+            .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),
     }));
     session.join();

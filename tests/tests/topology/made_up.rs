@@ -2,7 +2,8 @@
 //! there are.
 //!
 //! ```text
-//! counter 0                         rocm_smi's of GPU 0; "counter 1 silent": it is always 0
+//! counter 0                         rocm_smi's of GPU 0; "silent": it is always 0; "model=MI250X", "pci=193": told, as by
+//!                                   our own traces
 //! metric cpu_energy                 any other, in joules
 //! rank node0 ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0
 //! stream HIP[0:0]                   of the rank above; "tree=1", "pci=193", "uuid=GPU-x": the device in the system tree;
@@ -54,12 +55,13 @@ pub fn write(directory: &Path, text: &str) -> PathBuf {
         trace.regions.push(region);
     }
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    let mut counters = Vec::new();
+    let (mut counters, mut told) = (Vec::new(), Vec::new());
     let (mut rank, mut process) = (0, None);
     for words in lines.iter().filter(|words| !words.is_empty()) {
         match words[..] {
             ["counter", number, ref more @ ..] => {
                 let metric = format!("rocm_smi:::energy_count:device={number}");
+                told.push((metric.clone(), more.to_vec()));
                 counters.push((trace.metric(metric, "#"), !more.contains(&"silent")));
             }
             ["metric", name] => counters.push((trace.metric(name.to_owned(), "uJ"), true)),
@@ -77,6 +79,7 @@ pub fn write(directory: &Path, text: &str) -> PathBuf {
     let nodes = trace.nodes.clone();
     for (name, node) in nodes {
         trace.samples(&name, node, &counters);
+        told.iter().for_each(|(metric, more)| trace.told(metric, more, node));
     }
     trace.archive.finish(&trace.definitions).expect("a trace");
     directory.join("traces.otf2")
@@ -134,6 +137,22 @@ impl Trace {
             writer.leave(at(STEPS), regions[0]).expect("an event");
         });
         (group, node)
+    }
+
+    fn told(&mut self, metric: &str, more: &[&str], node: SystemTreeNodeRef) {
+        let value = |key: &str| more.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        let mut said = vec![("metric", metric)];
+        said.extend(value("model").map(|model| ("Device name", model)));
+        said.extend(value("pci").map(|bus| ("PCI Bus ID", bus)));
+        if said.len() > 1 {
+            self.definitions.system_tree_nodes.push(SystemTreeNode {
+                name: "a counter".to_owned(),
+                class_name: "energy counter".to_owned(),
+                parent: Some(node),
+                domains: Vec::new(),
+                properties: properties(&said),
+            });
+        }
     }
 
     fn stream(

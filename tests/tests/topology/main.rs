@@ -152,6 +152,25 @@ fn the_system_tree_says_which_device() {
     );
 }
 
+/// What live counters tell of their GPUs, a trace tells again.
+#[test]
+fn counters_tell_their_model_and_address() {
+    finds(
+        "counter 0 model=MI250X pci=193\ncounter 2 model=MI250X pci=201\n\
+         rank n ROCR_VISIBLE_DEVICES=1\n\
+         rank n\nstream HIP[0:0] pci=206\nstream HIP[1:0] pci=193\n",
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1; second die of the package that GPU 0 counts",
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[1:0] ran on it",
+            "GPU-0 <- MPI Rank 1/HIP[1:0]: PCI address 0000:c1:00.0",
+            "GPU-2 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            "GPU-2 <- MPI Rank 1/HIP[0:0]: PCI address 0000:ce:00.0, the second die of the package that is counted at \
+             0000:c9:00.0",
+        ],
+    );
+}
+
 #[test]
 fn every_node_has_its_own() {
     let by_local_rank = "[topology]\nby_local_rank = true\n";
