@@ -88,7 +88,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     };
     let attributed = offline::attribute(&arguments.trace, &config, view, &mut progress)?;
     bar.finish_and_clear();
-    for line in &attributed.warnings {
+    for line in attributed.warnings.iter().chain(&attributed.odd) {
         say!("ampere: {line}");
     }
     let summary = attributed.summary;

@@ -2,7 +2,9 @@
 //! offline reader fill in the same attributor.
 
 use crate::config::{Config, DeviceSetting, Locations};
+use crate::linking::Linking;
 use crate::regions::Regions;
+use crate::topology::{Counter as TopologyCounter, Evidence, Place};
 use ampere_attribution::{
     Counter, CounterFigures, CounterKind, Engine, Increase, Limits, LocationIndex, ViewIndex,
 };
@@ -23,8 +25,6 @@ pub struct LocationInfo {
     pub rank: Option<u32>,
     /// Whether it is its process' main CPU location: the one whose frame is the rank's.
     pub main: bool,
-    /// Which process it belongs to: threads of one have the same number.
-    pub process: u32,
 }
 
 /// A device as it is found, before the configuration has its say.
@@ -88,6 +88,8 @@ pub struct Device {
     pub kernels: ViewIndex,
     counter: Counter,
     setting: Option<DeviceSetting>,
+    /// Whether some reading was not 0; `None` before the first.
+    counts: Option<bool>,
     /// Samples show what was so long ago.
     pub delay_ticks: u64,
 }
@@ -95,7 +97,7 @@ pub struct Device {
 impl Device {
     /// One that nothing is configured of. Views: ranks, kernels.
     pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
-        Device { info, ranks, kernels, counter, setting: None, delay_ticks: 0 }
+        Device { info, ranks, kernels, counter, setting: None, counts: None, delay_ticks: 0 }
     }
 
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
@@ -113,17 +115,29 @@ impl Device {
     /// What a reading means: when, and how much more.
     pub fn read_u64(&mut self, time: Timestamp, value: u64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
+        self.counts = Some(self.counts == Some(true) || value != 0);
         (time, self.counter.read_u64(time, value))
     }
 
     pub fn read_i64(&mut self, time: Timestamp, value: i64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
+        self.counts = Some(self.counts == Some(true) || value != 0);
         (time, self.counter.read_i64(time, value))
     }
 
     pub fn read_f64(&mut self, time: Timestamp, value: f64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
+        self.counts = Some(self.counts == Some(true) || value != 0.0);
         (time, self.counter.read_f64(time, value))
+    }
+
+    pub fn setting(&self) -> Option<&DeviceSetting> {
+        self.setting.as_ref()
+    }
+
+    /// It was read, and never showed anything but 0.
+    pub fn is_silent(&self) -> bool {
+        self.counts == Some(false)
     }
 }
 
@@ -132,6 +146,7 @@ pub struct Attributor {
     pub regions: Regions,
     pub locations: Vec<LocationInfo>,
     pub devices: Vec<Device>,
+    pub(crate) linking: Linking,
     config: Config,
     pub ticks_per_second: u64,
     /// Devices of time whose first event has not come.
@@ -145,6 +160,7 @@ impl Attributor {
             regions: Regions::default(),
             locations: Vec::new(),
             devices: Vec::new(),
+            linking: Linking::default(),
             config,
             ticks_per_second: ticks_per_second.max(1),
             not_begun: Vec::new(),
@@ -155,16 +171,9 @@ impl Attributor {
         &self.config
     }
 
+    /// One of which nothing more is known than this.
     pub fn add_location(&mut self, info: LocationInfo) -> LocationIndex {
-        if self.is_rank(&info) {
-            self.add_time(&info.node);
-        }
-        let index = self.engine.add_location();
-        self.locations.push(info);
-        for device in 0..self.devices.len() {
-            self.bind(device, index);
-        }
-        index
+        self.add_location_with(info, Evidence::default())
     }
 
     /// The rank of a process becomes known, and with it who it shares with.
@@ -172,13 +181,15 @@ impl Attributor {
         let info = &mut self.locations[location.0 as usize];
         info.rank = Some(rank);
         info.group = group;
-        for device in 0..self.devices.len() {
-            self.bind(device, location);
-        }
+        self.link(location.0 as usize);
     }
 
     /// `None` if the metric is no device: no energy by its definition, and not configured.
     pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
+        self.add_device_at(found, Place::default())
+    }
+
+    pub fn add_device_at(&mut self, found: FoundDevice, place: Place) -> Option<usize> {
         let named = self.config.devices.iter().find_map(|setting| {
             setting.name_for(&found.node, &found.metric).map(|name| (setting.clone(), name))
         });
@@ -209,6 +220,7 @@ impl Attributor {
             (None, None) => return None,
         };
         let delay = setting.as_ref().map_or(0.0, |s| s.delay.as_secs_f64());
+        let of_topology = TopologyCounter::new(&found.metric, place, setting.as_ref());
         self.devices.push(Device {
             info: DeviceInfo {
                 node: found.node,
@@ -222,102 +234,20 @@ impl Attributor {
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
             counter: Counter::new(kind, limits),
             setting,
+            counts: None,
             delay_ticks: (delay * self.ticks_per_second as f64) as u64,
         });
-        let device = self.devices.len() - 1;
-        for location in 0..self.locations.len() {
-            self.bind(device, LocationIndex(location as u32));
-        }
-        Some(device)
-    }
-
-    /// Makes a location a consumer of the device's views, if it is one.
-    fn bind(&mut self, device: usize, location: LocationIndex) {
-        let info = &self.locations[location.0 as usize];
-        let all = self.config.locations == Locations::All;
-        let Some(kind) = self.devices[device].spender(info, all) else { return };
-        let view = self.devices[device].view(kind);
-        if kind == ViewKind::Ranks && all {
-            self.engine.bind_member(view, location, info.process);
-        } else {
-            self.engine.bind(view, location);
-        }
+        self.link_device(of_topology);
+        Some(self.devices.len() - 1)
     }
 
     /// Whether a location's frames are a rank's.
     pub fn is_rank(&self, info: &LocationInfo) -> bool {
-        info.main || (info.kind == LocationKind::CpuThread && self.config.locations == Locations::All)
-    }
-
-    /// The devices whose kernels view a location spends from.
-    pub fn kernel_devices_of(&self, location: LocationIndex) -> Vec<usize> {
-        let info = &self.locations[location.0 as usize];
         let all = self.config.locations == Locations::All;
-        let spends = |device: &Device| device.spender(info, all) == Some(ViewKind::Kernels);
-        (0..self.devices.len()).filter(|device| spends(&self.devices[*device])).collect()
+        info.kind == LocationKind::CpuThread && (info.main || all)
     }
 
     pub fn longest_delay_ticks(&self) -> u64 {
         self.devices.iter().map(|device| device.delay_ticks).max().unwrap_or(0)
-    }
-}
-
-impl Device {
-    /// Whether GPU streams could spend from it: a device with a number, or one with streams configured.
-    pub fn may_have_streams(&self) -> bool {
-        let configured = self.setting.as_ref().is_some_and(|setting| setting.locations.is_some());
-        configured || metric_device(&self.info.metric).is_some()
-    }
-
-    /// The view that a location spends from, if any. `all`: with all threads of a process, not only its main one.
-    fn spender(&self, location: &LocationInfo, all: bool) -> Option<ViewKind> {
-        if location.node != self.info.node {
-            return None;
-        }
-        let setting = self.setting.as_ref();
-        match location.kind {
-            LocationKind::CpuThread if location.main || all => match setting.and_then(|s| s.ranks.as_ref()) {
-                Some(ranks) => {
-                    location.rank.is_some_and(|rank| ranks.contains(&rank)).then_some(ViewKind::Ranks)
-                }
-                None => Some(ViewKind::Ranks),
-            },
-            LocationKind::Gpu => {
-                let ours = match setting.and_then(|s| s.locations.as_ref()) {
-                    Some(patterns) => patterns.iter().any(|pattern| pattern.is_match(&location.name)),
-                    None => stream_device(&location.name)
-                        .is_some_and(|number| Some(number) == metric_device(&self.info.metric)),
-                };
-                ours.then_some(ViewKind::Kernels)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The device number in a GPU stream's name: `HIP[1:0]` is on device 1.
-fn stream_device(name: &str) -> Option<u32> {
-    let inside = name.split_once('[')?.1;
-    inside.split([':', ']']).next()?.parse().ok()
-}
-
-/// The device number in a metric's name: `rocm_smi:::energy_count:device=1` is device 1.
-fn metric_device(metric: &str) -> Option<u32> {
-    let digits = metric.split_once("device=")?.1;
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    digits[..end].parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn streams_and_metrics_are_matched_by_number() {
-        assert_eq!(stream_device("HIP[1:0]"), Some(1));
-        assert_eq!(stream_device("CUDA[12:7]"), Some(12));
-        assert_eq!(stream_device("Master thread"), None);
-        assert_eq!(metric_device("A2rocm_smi:::energy_count:device=1"), Some(1));
-        assert_eq!(metric_device("estimate:::energy"), None);
     }
 }

@@ -1,5 +1,6 @@
 //! `ampere.toml` and its environment variables.
 
+use crate::conflicts;
 use ampere_attribution::{Policy, Sharing};
 use regex::Regex;
 use serde::Deserialize;
@@ -36,6 +37,8 @@ pub struct Config {
     pub counter_stale: Duration,
     /// Most series of one metric; the rest goes to "other".
     pub most_series: usize,
+    /// Where nothing says which GPU a rank uses, it is taken to be that of its local rank.
+    pub by_local_rank: bool,
 }
 
 /// Which of a process' threads spend what the process gets.
@@ -66,6 +69,7 @@ impl Default for Config {
             counter_gap: None,
             counter_stale: Duration::from_secs(10),
             most_series: 2000,
+            by_local_rank: false,
         }
     }
 }
@@ -130,6 +134,8 @@ struct File {
     counters: FileCounters,
     #[serde(default)]
     metrics: FileMetrics,
+    #[serde(default)]
+    topology: FileTopology,
 }
 
 #[derive(Deserialize)]
@@ -190,6 +196,12 @@ struct FileMetrics {
     most_series: Option<usize>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileTopology {
+    by_local_rank: Option<bool>,
+}
+
 impl Config {
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
 
@@ -246,9 +258,13 @@ impl Config {
             config.counter_stale = parse_duration(&stale).map_err(|e| at("[counters] stale", e))?;
         }
         config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
+        config.by_local_rank = file.topology.by_local_rank.unwrap_or(config.by_local_rank);
         for device in file.device {
             let name = device.name.clone();
-            config.devices.push(compile(device).map_err(|e| at(&format!("device {name:?}"), e))?);
+            let at = |why| at(&format!("device {name:?}"), why);
+            let setting = compile(device).map_err(at)?;
+            conflicts::impossible(&config.devices, &setting).map_or(Ok(()), |why| Err(at(why)))?;
+            config.devices.push(setting);
         }
         config.check().map_err(|e| ConfigError(format!("{origin}: {e}")))?;
         Ok(config)
@@ -278,6 +294,9 @@ impl Config {
         }
         if let Some(text) = lookup("AMPERE_TRACE") {
             self.trace = parse_switch(&text).map_err(|e| at("AMPERE_TRACE", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_BY_LOCAL_RANK") {
+            self.by_local_rank = parse_switch(&text).map_err(|e| at("AMPERE_BY_LOCAL_RANK", e))?;
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;
@@ -416,7 +435,7 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
 }
 
 /// Levenshtein's distance.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -517,6 +536,14 @@ mod tests {
         refused(
             "[attribution]\nlocations = \"some\"",
             "ampere.toml: [attribution] locations: \"some\": use \"main\" or \"all\"",
+        );
+        refused(
+            "[[device]]\nname = \"GPU-$2\"\nmetric = 'energy:(\\d)'",
+            "ampere.toml: device \"GPU-$2\": name: there is no $2, metric = 'energy:(\\d)' has 1 group",
+        );
+        refused(
+            "[[device]]\nname = \"a\"\nmetric = 'e'\n[[device]]\nname = \"b\"\nmetric = 'e'",
+            "ampere.toml: device \"b\": metric = 'e' is device \"a\" already",
         );
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }

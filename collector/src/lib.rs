@@ -4,7 +4,9 @@
 //! live.rs        one node's run: processes, rings, lanes, the loop's body and the end
 //! process.rs     one process: its definitions log and its locations' rings
 //! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
-//! attributor.rs  who spends from what                 snapshot.rs   a consistent picture for metrics.rs and http.rs
+//! attributor.rs  devices, locations, the engine       snapshot.rs   a consistent picture for metrics.rs and http.rs
+//! topology.rs    who spends from what, and why        linking.rs    the same, as it becomes known
+//! evidence.rs    what a trace says about it           conflicts.rs  settings that say odd things about it
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
@@ -15,7 +17,10 @@ pub mod attributor;
 pub mod clock;
 pub mod clock_text;
 pub mod config;
+pub mod conflicts;
+pub mod evidence;
 pub mod http;
+pub mod linking;
 pub mod live;
 pub mod metrics;
 mod numbers;
@@ -33,4 +38,5 @@ pub mod stream;
 pub mod summary;
 pub mod text;
 pub mod time_device;
+pub mod topology;
 pub mod trace;

@@ -3,17 +3,19 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
+use crate::evidence::place_of;
 use crate::metrics::Latest;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
-use crate::replay::{Replay, ReplayedMetric};
+use crate::replay::Replay;
 use crate::sampler::{self, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
 use crate::summary::{Overhead, QualityFigures, Run, Summary};
+use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
-use crate::{clock_text, overhead, trace};
+use crate::{clock_text, conflicts, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
 use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
@@ -31,6 +33,8 @@ const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
 const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
+
+const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
 
 /// The lane of the ranks views.
 const RANKS: usize = 0;
@@ -144,7 +148,7 @@ impl LiveRun {
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
         self.notes.extend(replay.notes.iter().cloned());
         let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
-        let devices = replay.metrics.iter().map(ReplayedMetric::as_found).collect();
+        let devices = replay.metrics.iter().map(|m| (m.as_found(), m.place.clone())).collect();
         let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
         self.add_devices(metrics, devices, ring.map_err(|e| e.to_string())?);
         Ok(())
@@ -249,17 +253,13 @@ impl LiveRun {
                 let kind = location.definition.kind;
                 let main = kind == LocationKind::CpuThread && location.definition.id.0 == 0;
                 let Some(index) = location.index else {
-                    let info = LocationInfo {
-                        node,
-                        group,
-                        name: location.definition.name.clone(),
-                        kind,
-                        rank,
-                        main,
-                        process: number as u32,
-                    };
+                    let name = location.definition.name.clone();
+                    let evidence = process.evidence(at, number as u64);
+                    let info = LocationInfo { node, group, name, kind, rank, main };
                     let of_rank = attributor.is_rank(&info);
-                    location.index = Some(attributor.add_location(info));
+                    let index = attributor.add_location_with(info, evidence);
+                    let location = &mut process.locations[at];
+                    location.index = Some(index);
                     if of_rank {
                         location.queue = Some((RANKS, self.lanes[RANKS].add_queue()));
                     }
@@ -360,12 +360,15 @@ impl LiveRun {
         };
         found.notes.into_iter().for_each(|line| self.note(line));
         let node = node_name();
-        let devices = found.devices.iter().map(|device| FoundDevice {
-            node: node.clone(),
-            metric: device.metric.clone(),
-            source: device.source.clone(),
-            quality: device.quality,
-            joules_per_unit: Some(1e-9),
+        let devices = found.devices.iter().map(|device| {
+            let found = FoundDevice {
+                node: node.clone(),
+                metric: device.metric.clone(),
+                source: device.source.clone(),
+                quality: device.quality,
+                joules_per_unit: Some(1e-9),
+            };
+            (found, place_of(device))
         });
         let devices = devices.collect();
         let metrics =
@@ -374,9 +377,15 @@ impl LiveRun {
     }
 
     /// Counters become devices, and those that GPU streams may spend from get a lane.
-    fn add_devices(&mut self, metrics: Vec<SampledMetric>, devices: Vec<FoundDevice>, ring: RingConsumer) {
+    fn add_devices(
+        &mut self,
+        metrics: Vec<SampledMetric>,
+        devices: Vec<(FoundDevice, DevicePlace)>,
+        ring: RingConsumer,
+    ) {
         let Some(attributor) = &mut self.attributor else { return };
-        let devices = devices.into_iter().map(|device| attributor.add_device(device)).collect();
+        let add = |(device, place)| attributor.add_device_at(device, place);
+        let devices = devices.into_iter().map(add).collect();
         let spool = self.spool.create("sampler.0.records");
         if let Err(error) = &spool {
             self.notes.push(format!(
@@ -386,7 +395,7 @@ impl LiveRun {
         }
         let mut kernel_queues = vec![None; attributor.devices.len()];
         for (device, queue) in kernel_queues.iter_mut().enumerate() {
-            if attributor.devices[device].may_have_streams() {
+            if attributor.counter(device).is_gpu() {
                 self.lanes.push(Lane::default());
                 let lane = self.lanes.len() - 1;
                 *queue = Some((lane, self.lanes[lane].add_queue()));
@@ -812,7 +821,9 @@ impl LiveRun {
                 lane.advance(Timestamp::MAX, attributor);
             }
             attributor.end_time();
+            attributor.learn_silence();
         }
+        self.look_at_settings();
         self.publish();
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         write_results(&self.options.output, &self.summary(false))?;
@@ -836,15 +847,20 @@ impl LiveRun {
             self.note(why);
         }
         let mut summary = self.summary(complete && traced);
-        if summary.quality.late_events > 0 {
-            if traced && self.spool.wanted {
-                self.settle(&mut summary);
-            } else {
+        let unsettled = self.unsettled(&summary);
+        if traced && self.spool.wanted && !unsettled.is_empty() {
+            self.settle(&mut summary, &unsettled);
+        } else {
+            let there_is_no_trace = "there is no trace to compute the figures from again";
+            if summary.quality.late_events > 0 {
                 let late = summary.quality.late_events;
                 let note = format!(
-                    "{late} events came late, and are charged as of when they came: there is no trace to compute the \
-                     figures from again"
+                    "{late} events came late, and are charged as of when they came: {there_is_no_trace}"
                 );
+                summary.run.notes.push(note);
+            }
+            if self.links_moved() {
+                let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
                 summary.run.notes.push(note);
             }
         }
@@ -858,14 +874,37 @@ impl LiveRun {
 }
 
 impl LiveRun {
-    /// Events that came late were charged as well as could be at that time. The trace has them in their places: the final
-    /// figures are computed again from it.
-    fn settle(&self, summary: &mut Summary) {
+    fn links_moved(&self) -> bool {
+        self.attributor.as_ref().is_some_and(Attributor::links_moved)
+    }
+
+    /// Why figures are not yet as they would be, had everything been known in time.
+    fn unsettled(&self, summary: &Summary) -> String {
+        let late = summary.quality.late_events;
+        let late = (late > 0).then(|| format!("{late} events came late"));
+        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
+        late.into_iter().chain(moved).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What is odd about the settings, now that everything is known.
+    fn look_at_settings(&mut self) {
+        let Some(attributor) = &self.attributor else { return };
+        let mut metrics: BTreeSet<String> =
+            attributor.devices.iter().map(|device| device.info.metric.clone()).collect();
+        metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
+        for line in conflicts::notes(attributor, &metrics) {
+            self.note(line);
+        }
+    }
+
+    /// Events that came late, and joules of who was not yet known to spend from a device, were charged as well as could be
+    /// at that time. The trace has everything in its place: the final figures are computed again from it.
+    fn settle(&self, summary: &mut Summary, why_again: &str) {
         let trace = self.options.output.join("traces.otf2");
         let again = crate::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
-        let late = summary.quality.late_events;
         match again {
             Ok(again) => {
+                summary.topology = again.summary.topology;
                 for device in &mut summary.devices {
                     let same = again
                         .summary
@@ -877,14 +916,12 @@ impl LiveRun {
                         *device = crate::summary::Device { source, energy, ..same.clone() };
                     }
                 }
-                let note =
-                    format!("{late} events came late: the figures below were computed again from the trace");
+                let note = format!("{why_again}: the figures below were computed again from the trace");
                 summary.run.notes.push(note);
             }
-            Err(why) => summary
-                .run
-                .notes
-                .push(format!("{late} events came late, and are charged as of when they came: {why:#}")),
+            Err(why) => {
+                summary.run.notes.push(format!("{why_again}, and joules are charged as of then: {why:#}"))
+            }
         }
     }
 }

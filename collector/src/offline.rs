@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::numbers::NumberMap;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
+use crate::topology::Place as DevicePlace;
 use crate::trace::{CALLS_NAME, scorep_names};
+use crate::{conflicts, evidence};
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
 use anyhow::{Context, bail};
@@ -14,7 +16,7 @@ use otf2::{
     AttributeRef, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef,
     MetricValue, Trace,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -26,6 +28,9 @@ struct Feed<'a> {
     regions: Vec<Option<RegionRef>>,
     members: Classes,
     devices: BTreeMap<(String, String), Option<usize>>,
+    /// What the trace says of its counters.
+    places: HashMap<(String, String), DevicePlace>,
+    found: Vec<(FoundDevice, DevicePlace)>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
     /// Samples that are shifted by a sensor's delay have to be put in order again.
@@ -70,6 +75,10 @@ pub struct Attributed {
     pub summary: Summary,
     /// One line each: what was not read, and why.
     pub warnings: Vec<String>,
+    /// One line each: what is odd about the settings.
+    pub odd: Vec<String>,
+    /// Who spends from what became known too late.
+    moved: bool,
 }
 
 /// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
@@ -79,12 +88,36 @@ pub fn attribute(
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Attributed> {
+    let (attributed, known) = attribute_once(path, config, only, progress, Vec::new())?;
+    if !attributed.moved {
+        return Ok(attributed);
+    }
+    // A counter that came later than others, or that never moved, changed who spends from those: once more, with all of
+    // them known before the first event.
+    Ok(attribute_once(path, config, only, progress, known)?.0)
+}
+
+/// The devices that were found are returned, and may be known before.
+fn attribute_once(
+    path: &Path,
+    config: &Config,
+    only: Option<ViewKind>,
+    progress: &mut dyn FnMut(u64, u64),
+    known: Vec<(FoundDevice, DevicePlace)>,
+) -> anyhow::Result<(Attributed, Vec<(FoundDevice, DevicePlace)>)> {
     let mut trace = Trace::open(path)?;
     let definitions = trace.definitions();
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     let found = find_metrics(definitions);
+    let names: BTreeSet<String> = found.keys().cloned().collect();
     let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
+    let places = evidence::places(definitions);
+    let devices = known.iter().map(|(device, place)| {
+        let key = (device.node.clone(), device.metric.clone());
+        (key, attributor.add_device_at(device.clone(), place.clone()))
+    });
+    let devices = devices.collect();
     let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
         let mut lane = Lane::default();
         locations.values_mut().for_each(|place| place.queue = Some(lane.add_queue()));
@@ -115,7 +148,9 @@ pub fn attribute(
         locations,
         regions,
         members,
-        devices: BTreeMap::new(),
+        devices,
+        places,
+        found: known,
         quality: QualityFigures::default(),
         node_of_location: nodes,
         delayed,
@@ -124,8 +159,12 @@ pub fn attribute(
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
     feed.put_in_order(u64::MAX);
-    let quality = feed.quality;
+    let (quality, mut known) = (feed.quality, feed.found);
     attributor.end_time();
+    attributor.learn_silence();
+    for (found, place) in &mut known {
+        place.silent = attributor.is_silent(&found.node, &found.metric);
+    }
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
     }
@@ -136,6 +175,7 @@ pub fn attribute(
     }
     let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
     let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
+    let odd = conflicts::notes(&attributor, &names);
     let run = Run {
         id: trace_id(path),
         command: Vec::new(),
@@ -151,9 +191,10 @@ pub fn attribute(
         seconds,
         timer: "trace".to_owned(),
         ticks_per_second: clock.timer_resolution,
-        notes: warnings.clone(),
+        notes: warnings.iter().chain(&odd).cloned().collect(),
     };
-    Ok(Attributed { summary: Summary::new(&attributor, only, run, quality), warnings })
+    let moved = attributor.links_moved();
+    Ok((Attributed { summary: Summary::new(&attributor, only, run, quality), warnings, odd, moved }, known))
 }
 
 impl EventHandler for Feed<'_> {
@@ -213,14 +254,18 @@ impl EventHandler for Feed<'_> {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
             let attributor = &mut *self.attributor;
-            let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|(node, name)| {
-                attributor.add_device(FoundDevice {
-                    node: node.clone(),
+            let (places, known) = (&self.places, &mut self.found);
+            let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|key| {
+                let found = FoundDevice {
+                    node: key.0.clone(),
                     metric: name.clone(),
                     source: "trace".to_owned(),
                     quality: *quality,
                     joules_per_unit: *joules_per_unit,
-                })
+                };
+                let place = places.get(key).cloned().unwrap_or_default();
+                known.push((found.clone(), place.clone()));
+                attributor.add_device_at(found, place)
             });
             let Some(number) = device else { continue };
             let device = &mut attributor.devices[number];
@@ -363,15 +408,9 @@ fn add_locations(
         }
         let node = node_of(definitions, reference);
         let group = group.map_or_else(String::new, |g| g.name.clone());
-        let index = attributor.add_location(LocationInfo {
-            node,
-            rank: location.group.and_then(|g| rank_of_group(definitions, g)),
-            group,
-            name: location.name.clone(),
-            kind,
-            main,
-            process: location.group.map_or(u32::MAX, |group| group.0),
-        });
+        let rank = location.group.and_then(|g| rank_of_group(definitions, g));
+        let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
+        let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
         all.insert(reference, Place { index, last: 0, queue: None });
     }
     all

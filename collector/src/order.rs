@@ -140,7 +140,6 @@ mod tests {
             kind: LocationKind::CpuThread,
             rank: Some(rank),
             main: true,
-            process: rank,
         };
         let locations = [attributor.add_location(location(0)), attributor.add_location(location(1))];
         (attributor, locations)

@@ -5,6 +5,7 @@ use crate::order::QueueIndex;
 use crate::replay::{Replay, ReplayedProcess};
 use crate::spool::{Place, Spool};
 use crate::stream::Stream;
+use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::{LogReader, Record, RingConsumer};
@@ -185,6 +186,31 @@ impl Process {
             Some(_) => "Process".to_owned(),
             None => format!("Process {}", self.info.pid),
         }
+    }
+
+    /// What is known of who uses which device. `number`: of this process among those of the run.
+    pub fn evidence(&self, location: usize, number: u64) -> Evidence {
+        let location = &self.locations[location].definition;
+        match &self.replayed {
+            Some(replayed) => {
+                let of = replayed.location(location.id);
+                Evidence {
+                    process: of.is_none_or(|of| of.is_of_process).then_some(number),
+                    environment: self.environment().into(),
+                    accelerator: of.map_or_else(Default::default, |of| of.accelerator.clone()),
+                }
+            }
+            None => Evidence {
+                process: Some(number),
+                environment: self.environment().into(),
+                accelerator: Accelerator::default(),
+            },
+        }
+    }
+
+    /// Its variables. Those of a replay's host are nothing of the trace's.
+    pub fn environment(&self) -> &[String] {
+        self.replayed.as_ref().map_or(&self.info.environment, |replayed| &replayed.environment)
     }
 
     /// The node that a location is on.

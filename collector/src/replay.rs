@@ -6,7 +6,8 @@
 
 use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
-use crate::offline;
+use crate::topology::{Accelerator, Place};
+use crate::{evidence, offline};
 use ampere_model::{LocalLocation, Quality};
 use anyhow::{Context, bail};
 use otf2::{
@@ -33,6 +34,8 @@ pub struct Replay {
     pub processes: Vec<ReplayedProcess>,
     /// In the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
+    /// Of all of the trace's metrics, devices or not.
+    pub metric_names: Vec<String>,
     /// Locations with samples of them.
     pub recorders: Vec<u64>,
     /// Enters, leaves and samples.
@@ -56,6 +59,8 @@ pub struct ReplayedProcess {
     pub node: String,
     /// The location group's name.
     pub group: String,
+    /// Its variables that links are found by, `NAME=value`.
+    pub environment: Vec<String>,
     pub locations: Vec<ReplayedLocation>,
 }
 
@@ -69,6 +74,10 @@ pub struct ReplayedLocation {
     pub gpu: bool,
     pub node: String,
     pub group: String,
+    /// Whether the trace says that it is this process': one that it says nothing about is played by some process.
+    pub is_of_process: bool,
+    /// Of a GPU stream, what the trace says of its device.
+    pub accelerator: Accelerator,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +90,7 @@ pub struct ReplayedMetric {
     pub exponent: i64,
     pub value: ValueType,
     pub joules_per_unit: Option<f64>,
+    pub place: Place,
 }
 
 /// How the 64 bits of a sample are to be read.
@@ -165,6 +175,7 @@ impl Replay {
             streams: streams.map(|l| (LocationRef(l.reference), (0, 0))).collect(),
             longest_frame: 0,
             attributor: Attributor::new(config.clone(), clock.timer_resolution),
+            places: evidence::places(definitions),
             definitions: definitions.clone(),
             classes,
             seen: HashMap::new(),
@@ -193,6 +204,7 @@ impl Replay {
             realtime_ns: clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64)),
             processes,
             metrics: survey.metrics,
+            metric_names: found.into_keys().collect(),
             recorders,
             events: survey.events,
             stream_lag_ticks: Some(0),
@@ -275,13 +287,15 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
         rank,
         node: group_node(group),
         group: groups.get(group).map_or_else(String::new, |g| g.name.clone()),
-        locations: replayed_locations(definitions, &locations, missing),
+        environment: evidence::of_group(definitions, group),
+        locations: replayed_locations(definitions, group, &locations, missing),
     })
     .collect()
 }
 
 fn replayed_locations(
     definitions: &Definitions,
+    process: LocationGroupRef,
     locations: &[LocationRef],
     missing: &[LocationRef],
 ) -> Vec<ReplayedLocation> {
@@ -299,6 +313,7 @@ fn replayed_locations(
         let id = if main { 0 } else { next };
         next += u32::from(!main);
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
+        let evidence = evidence::of_location(definitions, *reference);
         all.push(ReplayedLocation {
             reference: reference.0,
             id,
@@ -306,6 +321,8 @@ fn replayed_locations(
             gpu,
             node: offline::node_of(definitions, *reference),
             group: group.map_or_else(String::new, |g| g.name.clone()),
+            is_of_process: evidence.process == Some(u64::from(process.0)),
+            accelerator: evidence.accelerator,
         });
     }
     all
@@ -320,6 +337,7 @@ struct Survey {
     longest_frame: u64,
     /// Says what is a device.
     attributor: Attributor,
+    places: HashMap<(String, String), Place>,
     definitions: Definitions,
     classes: offline::Classes,
     /// By node and name: whether it is one.
@@ -358,6 +376,7 @@ impl Survey {
             exponent: member.map_or(0, |m| m.exponent),
             value: ValueType::of(value),
             joules_per_unit: joules,
+            place: self.places.get(&key).cloned().unwrap_or_default(),
         };
         let is_device = self.attributor.add_device(metric.as_found()).is_some();
         self.seen.insert(key, is_device);

@@ -119,6 +119,8 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
                 ampere_counters::Quality::Simulated => Quality::Simulated,
             },
             resolution_joules: device.resolution_joules,
+            kind: device.kind.as_str().to_owned(),
+            pci: device.pci.clone().unwrap_or_default(),
             description: device.description.clone(),
         })
         .collect()

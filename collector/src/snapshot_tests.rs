@@ -33,7 +33,6 @@ fn devices_of_the_same_name_are_one() {
         kind: ampere_model::LocationKind::CpuThread,
         rank: Some(0),
         main: true,
-        process: 0,
     });
     let region = attributor.regions.add_unknown(1);
     attributor.engine.enter(location, 0, region);
@@ -88,7 +87,6 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
             kind: ampere_model::LocationKind::CpuThread,
             rank: Some(rank),
             main: true,
-            process: 0,
         });
         let mut time = u64::from(rank) * 10 * u64::from(REGIONS);
         for region in &regions {

@@ -1,6 +1,7 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::topology::table::{self, Link};
 use ampere_model::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -12,6 +13,9 @@ pub struct Summary {
     pub schema: String,
     pub run: Run,
     pub devices: Vec<Device>,
+    /// Who spends from what, and why.
+    #[serde(default)]
+    pub topology: Vec<Link>,
     pub quality: QualityFigures,
     pub overhead: Overhead,
 }
@@ -217,7 +221,9 @@ impl Summary {
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         let energy = energies.map(|device| device.info.quality).max_by_key(|quality| trust(*quality));
         let run = Run { energy: energy.map_or("none", |quality| quality.as_str()).to_owned(), ..run };
-        Summary { schema: SCHEMA.to_owned(), run, devices, quality, overhead: Overhead::default() }
+        let topology = table::of_attributor(attributor, only);
+        let (schema, overhead) = (SCHEMA.to_owned(), Overhead::default());
+        Summary { schema, run, devices, topology, quality, overhead }
     }
 
     /// Names of the nodes and number of ranks of an attributor's locations.

@@ -26,7 +26,6 @@ fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
         kind: LocationKind::CpuThread,
         rank: Some(0),
         main: true,
-        process: 0,
     });
     let main = attributor.regions.add(&ampere_model::Region {
         handle: RegionHandle(0),

@@ -1,12 +1,16 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
 use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Summary, View};
+use crate::topology::table;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
 const BAR_CELLS: usize = 24;
+/// Lines of who spends from what.
+const MOST_LINKS: usize = 40;
+const LONGEST_LINK: usize = 200;
 
 /// `colour`: for a terminal.
 pub fn render(summary: &Summary, colour: bool) -> String {
@@ -14,6 +18,7 @@ pub fn render(summary: &Summary, colour: bool) -> String {
     let page = Page { colour };
     // Writing to a String cannot fail.
     let _ = page.head(summary, &mut out);
+    let _ = page.topology(summary, &mut out);
     for device in &summary.devices {
         let _ = page.device(summary, device, &mut out);
     }
@@ -63,6 +68,34 @@ impl Page {
             writeln!(out, "note:    {note}")?;
         }
         Ok(())
+    }
+
+    fn topology(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let mut lines = table::lines(&summary.topology);
+        lines.extend(self.spent_by_nobody(summary));
+        if !lines.is_empty() {
+            writeln!(out, "\n{}", self.bold("who spends from what"))?;
+        }
+        for line in lines.iter().take(MOST_LINKS) {
+            writeln!(out, "  {}", short(line, LONGEST_LINK))?;
+        }
+        if lines.len() > MOST_LINKS {
+            writeln!(out, "  ... and {} more in summary.json", lines.len() - MOST_LINKS)?;
+        }
+        Ok(())
+    }
+
+    /// Devices without a consumer, where there are links at all.
+    fn spent_by_nobody(&self, summary: &Summary) -> Option<String> {
+        let linked = |device: &Device| {
+            let of =
+                |link: &&table::Link| link.node == device.node && link.device.as_ref() == Some(&device.name);
+            summary.topology.iter().any(|link| of(&link))
+        };
+        let alone = summary.devices.iter().filter(|device| !linked(device));
+        let mut names: Vec<&str> = alone.map(|device| device.name.as_str()).collect();
+        names.sort_by_key(|name| (name.len(), *name));
+        (!names.is_empty()).then(|| format!("{} <- nobody: all idle", table::compact(&names)))
     }
 
     fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {

@@ -5,6 +5,7 @@
 //! of the node had a frame open. It begins with the node's first event and ends with its last.
 
 use crate::attributor::{Attributor, Device, DeviceInfo, Unit};
+use crate::topology;
 use ampere_attribution::{Counter, CounterKind, Limits, LocationIndex, Policy, Sharing};
 use ampere_model::{Quality, RegionRef, Timestamp};
 
@@ -55,6 +56,7 @@ impl Attributor {
         let views = [(); 2].map(|()| self.engine.add_view(Policy::TimeSliced, Sharing::Independent));
         self.not_begun.push(self.devices.len());
         self.devices.push(Device::new(info, views, Counter::new(kind, Limits::none(ticks_per_second))));
+        self.link_device(topology::Counter::new(TIME, topology::Place::default(), None));
     }
 
     fn begin_time(&mut self, location: LocationIndex, time: Timestamp) {
@@ -102,6 +104,7 @@ mod tests {
     use crate::attributor::{Attributor, LocationInfo};
     use crate::config::{Config, Locations};
     use crate::summary::{QualityFigures, Run, Summary};
+    use crate::topology::Evidence;
     use ampere_attribution::LocationIndex;
     use ampere_model::{LocationKind, RegionRef};
 
@@ -115,10 +118,11 @@ mod tests {
             kind: LocationKind::CpuThread,
             rank: Some(process),
             main,
-            process,
         };
-        let all = [location(0, true), location(0, false), location(1, true)];
-        let all = all.map(|info| attributor.add_location(info));
+        let evidence = |process| Evidence { process: Some(process), ..Evidence::default() };
+        let all = [(0, true), (0, false), (1, true)].map(|(process, main)| {
+            attributor.add_location_with(location(process, main), evidence(process.into()))
+        });
         (attributor, all)
     }
 

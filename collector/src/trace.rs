@@ -3,10 +3,12 @@
 
 use crate::attributor::Attributor;
 use crate::clock::SessionClock;
+use crate::evidence;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool;
 use crate::stream::{Event, Stream};
+use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
 use anyhow::Context;
 use otf2::{
@@ -26,6 +28,7 @@ pub struct SampledMetric {
     pub node: String,
     member: MetricMember,
     value: ValueType,
+    place: Place,
 }
 
 impl SampledMetric {
@@ -41,7 +44,7 @@ impl SampledMetric {
             exponent: -9,
             unit: "J".to_owned(),
         };
-        SampledMetric { node, member, value: ValueType::U64 }
+        SampledMetric { node, member, value: ValueType::U64, place: evidence::place_of(device) }
     }
 
     /// A replayed trace's: raw values, so that the same configuration says the same about them.
@@ -60,7 +63,8 @@ impl SampledMetric {
             exponent: metric.exponent,
             unit: metric.unit.clone(),
         };
-        SampledMetric { node: metric.node.clone(), member, value: metric.value }
+        let (node, place) = (metric.node.clone(), metric.place.clone());
+        SampledMetric { node, member, value: metric.value, place }
     }
 
     /// A sample's 64 bits.
@@ -150,12 +154,12 @@ fn try_write(
             kind: LocationGroupType::Process,
             system_tree_parent: Some(node),
             creating_location_group: None,
-            properties: Vec::new(),
+            properties: evidence::environment_properties(process.environment()),
         });
         let mut contexts = BTreeMap::new();
-        for location in &process.locations {
+        for (at, location) in process.locations.iter().enumerate() {
             let group = match location.definition.kind {
-                LocationKind::Gpu => context(&mut definitions, &mut contexts, process, location, node, group),
+                LocationKind::Gpu => context(&mut definitions, &mut contexts, process, at, node, group),
                 _ => group,
             };
             let reference = LocationRef((u64::from(location.definition.id.0) << 32) | u64::from(number));
@@ -182,6 +186,7 @@ fn try_write(
         let recorded: Vec<bool> = metrics.iter().map(|m| recorder_of(m, processes, &order) == *at).collect();
         if recorded.contains(&true) {
             let by = Recorder { group, number };
+            counter_nodes(&mut definitions, metrics, &recorded, &mut tree);
             write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
         }
     }
@@ -196,6 +201,7 @@ fn try_write(
             properties: Vec::new(),
         });
         let (recorded, by) = (vec![true; metrics.len()], Recorder { group, number: 0 });
+        counter_nodes(&mut definitions, metrics, &recorded, &mut tree);
         write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
     }
     let in_mpi =
@@ -365,35 +371,57 @@ impl Tree {
     }
 }
 
+/// What is known of the counters' GPUs.
+fn counter_nodes(
+    definitions: &mut Definitions,
+    metrics: &[SampledMetric],
+    recorded: &[bool],
+    tree: &mut Tree,
+) {
+    for (metric, _) in metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded) {
+        let above = tree.node(definitions, &metric.node);
+        let node = evidence::counter_node(&metric.member.name, &metric.place, above);
+        node.into_iter().for_each(|node| {
+            definitions.system_tree_nodes.push(node);
+        });
+    }
+}
+
+/// The contexts of a process, by name and by what is known of their device.
+type Contexts = BTreeMap<(String, Accelerator, bool), LocationGroupRef>;
+
 /// The location group of a GPU stream: its context, below a device in the system tree.
 fn context(
     definitions: &mut Definitions,
-    contexts: &mut BTreeMap<String, LocationGroupRef>,
+    contexts: &mut Contexts,
     process: &Process,
-    location: &LiveLocation,
+    location: usize,
     node: SystemTreeNodeRef,
     creator: LocationGroupRef,
 ) -> LocationGroupRef {
-    let name = process.group_of(&location.definition);
-    if let Some(known) = contexts.get(&name) {
+    let name = process.group_of(&process.locations[location].definition);
+    let Evidence { accelerator, process: owner, .. } = process.evidence(location, 0);
+    let key = (name.clone(), accelerator.clone(), owner.is_some());
+    if let Some(known) = contexts.get(&key) {
         return *known;
     }
-    let number = name.rsplit(' ').next().unwrap_or_default().to_owned();
+    let number = accelerator.number.map(|number| number.to_string());
+    let number = number.unwrap_or_else(|| name.rsplit(' ').next().unwrap_or_default().to_owned());
     let device = definitions.system_tree_nodes.push(SystemTreeNode {
         name: number,
         class_name: "Accelerator".to_owned(),
         parent: Some(node),
         domains: vec![SystemTreeDomain::AcceleratorDevice],
-        properties: Vec::new(),
+        properties: evidence::accelerator_properties(&accelerator),
     });
     let group = definitions.location_groups.push(LocationGroup {
         name: name.clone(),
         kind: LocationGroupType::Accelerator,
         system_tree_parent: Some(device),
-        creating_location_group: Some(creator),
+        creating_location_group: owner.map(|_| creator),
         properties: Vec::new(),
     });
-    contexts.insert(name, group);
+    contexts.insert(key, group);
     group
 }
 

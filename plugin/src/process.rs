@@ -23,7 +23,7 @@ const MAIN_RING_BYTES: u64 = 8 << 20;
 /// How long the last process of a node waits for the collector to finish the trace.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Environment that says which devices a process may use.
-const DEVICE_VARIABLES: [&str; 9] = [
+const DEVICE_VARIABLES: [&str; 13] = [
     "ROCR_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "CUDA_VISIBLE_DEVICES",
@@ -32,8 +32,15 @@ const DEVICE_VARIABLES: [&str; 9] = [
     "SLURM_PROCID",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
     "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
 ];
+
+/// What is longer is no list of devices, and a definition that is too long would be left out.
+const LONGEST_VARIABLE_BYTES: usize = 4096;
 
 /// Made in `init`, never freed: events may come as long as the process lives.
 struct State {
@@ -112,6 +119,7 @@ fn join() -> Result<State, String> {
         environment: DEVICE_VARIABLES
             .iter()
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
+            .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),
     }));
     session.join();

@@ -72,11 +72,11 @@ impl Engine {
 
     /// As [`Engine::bind`], but the locations of one group count as one consumer: what it is due is split, at every
     /// instant, over those of them that run. What number a group has is the caller's to say.
-    pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u32) {
+    pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u64) {
         self.bind_as(view, location, Some(group));
     }
 
-    fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u32>) {
+    fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u64>) {
         let spender = &mut self.locations[location.0 as usize];
         if spender.spends_from.iter().all(|(v, _)| *v != view) {
             let consumer = self.views[view.0 as usize].add_consumer(location.0, group, spender.current);
@@ -84,6 +84,21 @@ impl Engine {
             more.push((view, consumer));
             spender.spends_from = more.into_boxed_slice();
         }
+    }
+
+    /// From now on the location is none any more. What it has been paid stays its own.
+    pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
+        let spender = &mut self.locations[location.0 as usize];
+        if let Some(at) = spender.spends_from.iter().position(|(v, _)| *v == view) {
+            let mut fewer = std::mem::take(&mut spender.spends_from).into_vec();
+            let (_, consumer) = fewer.remove(at);
+            spender.spends_from = fewer.into_boxed_slice();
+            self.views[view.0 as usize].remove_consumer(consumer);
+        }
+    }
+
+    pub fn is_bound(&self, view: ViewIndex, location: LocationIndex) -> bool {
+        self.locations[location.0 as usize].spends_from.iter().any(|(v, _)| *v == view)
     }
 
     #[inline]
@@ -166,6 +181,16 @@ impl Engine {
     /// When its innermost frame last changed.
     pub fn last_change(&self, location: LocationIndex) -> Timestamp {
         self.locations[location.0 as usize].since
+    }
+
+    /// Whether a frame was ever entered there.
+    pub fn has_run(&self, location: LocationIndex) -> bool {
+        self.locations[location.0 as usize].paths.len() > 1
+    }
+
+    /// Whether the view has had a sample.
+    pub fn has_begun(&self, view: ViewIndex) -> bool {
+        self.views[view.0 as usize].has_begun()
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {

@@ -53,7 +53,7 @@ impl Engine {
         let seen = self.view(view);
         let mut callpaths = Vec::new();
         let mut regions = BTreeMap::new();
-        for consumer in seen.consumers() {
+        for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_nobody()) {
             self.report_consumer(seen, consumer, &mut callpaths, &mut regions);
         }
         let mut regions: Vec<RegionRow> = regions.into_values().collect();

@@ -106,6 +106,8 @@ impl Group {
 pub(crate) struct Consumer {
     pub location: u32,
     group: Option<u32>,
+    /// Not one any more, but what it was paid stays.
+    removed: bool,
     node: NodeIndex,
     /// Share clock (its group's, if it has one) when `node` came on top.
     since: f64,
@@ -123,7 +125,7 @@ pub(crate) struct View {
     consumers: Vec<Consumer>,
     groups: Vec<Group>,
     /// The caller's names of the groups.
-    group_names: Vec<u32>,
+    group_names: Vec<u64>,
     /// Groups with a member that runs, and consumers without a group that run.
     active: u32,
     /// Share-clock ticks per tick.
@@ -165,12 +167,20 @@ impl View {
         }
     }
 
-    /// A consumer whose call path is `node` as of now. With those of the same group it counts as one.
-    pub fn add_consumer(&mut self, location: u32, group: Option<u32>, node: NodeIndex) -> u32 {
+    /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
+    /// comes back with what it was paid.
+    pub fn add_consumer(&mut self, location: u32, group: Option<u64>, node: NodeIndex) -> u32 {
+        let before = self.consumers.iter().position(|c| c.removed && c.location == location);
+        if let Some(consumer) = before {
+            self.consumers[consumer].removed = false;
+            self.switch(consumer as u32, self.now, node);
+            return consumer as u32;
+        }
         let group = group.map(|name| self.group(name));
         self.consumers.push(Consumer {
             location,
             group,
+            removed: false,
             node: NodeIndex::ROOT,
             since: 0.0,
             before: NodeIndex::ROOT,
@@ -183,13 +193,22 @@ impl View {
     }
 
     /// The number here of the caller's group, made if it is new.
-    fn group(&mut self, name: u32) -> u32 {
+    fn group(&mut self, name: u64) -> u32 {
         let known = self.group_names.iter().position(|known| *known == name);
         known.unwrap_or_else(|| {
             self.group_names.push(name);
             self.groups.push(Group { seen: self.clock, ..Group::default() });
             self.groups.len() - 1
         }) as u32
+    }
+
+    pub fn remove_consumer(&mut self, consumer: u32) {
+        self.switch(consumer, self.now, NodeIndex::ROOT);
+        self.consumers[consumer as usize].removed = true;
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.interval.is_some()
     }
 
     /// Moves time on. Time that goes back is counted and taken as no time.
@@ -433,6 +452,11 @@ impl Consumer {
     /// What ran in the instant before `now`, which nothing is later than.
     fn just_before(&self, now: Timestamp) -> NodeIndex {
         if self.changed == now { self.before } else { self.node }
+    }
+
+    /// It is none any more, and has never been paid anything.
+    pub fn is_nobody(&self) -> bool {
+        self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
     }
 
     pub fn account(&self, node: NodeIndex) -> Account {

@@ -50,7 +50,7 @@ fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> 
 /// A group for each location, or none.
 fn run_grouped(
     events: &[Event],
-    groups: &[Option<u32>],
+    groups: &[Option<u64>],
     policy: Policy,
     sharing: Sharing,
 ) -> (Engine, ViewIndex) {
@@ -113,7 +113,7 @@ fn check(timeline: &str, locations: usize, policy: Policy, sharing: Sharing, exp
 }
 
 #[track_caller]
-fn check_grouped(timeline: &str, groups: &[Option<u32>], policy: Policy, sharing: Sharing, expected: &str) {
+fn check_grouped(timeline: &str, groups: &[Option<u64>], policy: Policy, sharing: Sharing, expected: &str) {
     let (engine, view) = run_grouped(&parse(timeline), groups, policy, sharing);
     let expected: Vec<&str> = expected.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     assert_eq!(table(&engine, view), expected.join("\n"));
@@ -348,6 +348,38 @@ fn leaves_without_enters_and_time_that_goes_back_are_counted() {
     assert_eq!((odd.unmatched_leaves, odd.backward, odd.late), (1, 1, 1));
 }
 
+/// One that turns out to be another device's consumer keeps what it has, and gets no more until it is one again.
+#[test]
+fn a_consumer_that_is_none_any_more_is_paid_up_to_then() {
+    for policy in [Policy::TimeSliced, Policy::BusyOnly] {
+        let mut engine = Engine::new();
+        let view = engine.add_view(policy, Sharing::Shared);
+        let [one, other, never] = [(); 3].map(|()| engine.add_location());
+        [one, other, never].iter().for_each(|location| engine.bind(view, *location));
+        engine.unbind(view, never);
+        engine.sample(view, 0, Increase::First);
+        [one, other, never].iter().for_each(|location| engine.enter(*location, 0, RegionRef(0)));
+        engine.sample(view, 10, Increase::Joules(100.0));
+        let joules = |engine: &Engine| {
+            let rows = engine.report(view).callpaths;
+            [one, other, never]
+                .map(|l| rows.iter().find(|row| row.location == l).map(|row| row.exclusive_joules))
+        };
+        assert_eq!(joules(&engine), [Some(50.0), Some(50.0), None]);
+        engine.unbind(view, one);
+        engine.unbind(view, one);
+        engine.sample(view, 20, Increase::Joules(100.0));
+        assert_eq!(joules(&engine), [Some(50.0), Some(150.0), None]);
+        engine.bind(view, one);
+        engine.sample(view, 30, Increase::Joules(100.0));
+        assert_eq!(joules(&engine), [Some(100.0), Some(200.0), None]);
+        assert_eq!(engine.report(view).callpaths.len(), 2, "{policy:?}: one row each");
+        let totals = engine.totals(view);
+        assert_eq!((totals.attributed_joules, totals.idle_joules), (300.0, 0.0));
+        assert!(engine.is_bound(view, one) && !engine.is_bound(view, never));
+    }
+}
+
 #[test]
 fn the_clock_is_as_exact_at_the_end_of_time_as_at_its_beginning() {
     let year = 365 * 86_400 * 1_000_000_000u64;
@@ -425,12 +457,12 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
 type Spent = BTreeMap<(usize, Vec<u32>), f64>;
 
 /// Four locations, each by itself or in one of two groups.
-fn any_groups() -> impl Strategy<Value = Vec<Option<u32>>> {
-    prop::collection::vec(prop::option::of(0u32..2), 4)
+fn any_groups() -> impl Strategy<Value = Vec<Option<u64>>> {
+    prop::collection::vec(prop::option::of(0u64..2), 4)
 }
 
 /// The definition, tick by tick, with no idea of a clock.
-fn naive(events: &[Event], policy: Policy, groups: &[Option<u32>]) -> (Spent, f64) {
+fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f64) {
     let samples: Vec<(u64, u64)> = events
         .iter()
         .filter_map(|e| if let Event::Sample(t, v) = e { Some((*t, *v)) } else { None })

@@ -109,5 +109,10 @@ pub struct Device {
     pub quality: Quality,
     /// Joules that one raw tick of the counter stands for.
     pub resolution_joules: f64,
+    /// What it counts the energy of: "gpu", "node" and so on.
+    pub kind: String,
+    /// PCI address, `0000:c1:00.0`; empty where it is not known.
+    pub pci: String,
+    /// For people: the model, among other words.
     pub description: String,
 }

@@ -113,6 +113,8 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 Quality::Simulated => 2,
             });
             out.u64(d.resolution_joules.to_bits());
+            out.string(&d.kind);
+            out.string(&d.pci);
             out.string(&d.description);
         }
         Definition::Finished { left_out } => {
@@ -177,6 +179,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 _ => return None,
             },
             resolution_joules: f64::from_bits(from.u64()?),
+            kind: from.string()?,
+            pci: from.string()?,
             description: from.string()?,
         }),
         FINISHED => Definition::Finished { left_out: from.u64()? },
@@ -232,8 +236,8 @@ mod tests {
                 let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
                 Definition::Location(Location { id: LocalLocation(id), kind, name, ring })
             }),
-            (any::<u32>(), 0usize..3, any::<[String; 4]>(), -1e9f64..1e9).prop_map(
-                |(index, quality, [name, metric, source, description], resolution_joules)| {
+            (any::<u32>(), 0usize..3, any::<[String; 6]>(), -1e9f64..1e9).prop_map(
+                |(index, quality, [name, metric, source, kind, pci, description], resolution_joules)| {
                     let quality = [Quality::Measured, Quality::Estimated, Quality::Simulated][quality];
                     Definition::Device(Device {
                         index,
@@ -242,6 +246,8 @@ mod tests {
                         source,
                         quality,
                         resolution_joules,
+                        kind,
+                        pci,
                         description,
                     })
                 }

@@ -1,0 +1,54 @@
+//! The place of a process among the ranks of its node, as launchers and MPI libraries tell it.
+
+use super::Evidence;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The MPI library's own first: under `mpirun` in a Slurm job, Slurm's is that of the script.
+pub const VARIABLES: [&str; 8] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "SLURM_LOCALID",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalRank {
+    pub rank: u32,
+    pub of: u32,
+    variable: &'static str,
+}
+
+impl fmt::Display for LocalRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "local rank {} of {} ({})", self.rank, self.of, self.variable)
+    }
+}
+
+impl LocalRank {
+    /// The GPU, if the ranks fit the GPUs: the first ranks get one each, then it begins again, as programs do it that
+    /// choose their device by their local rank.
+    pub fn uses(&self, gpus: &[u32]) -> Option<u32> {
+        let count = gpus.len() as u32;
+        (count > 0 && self.of.is_multiple_of(count)).then(|| gpus[(self.rank % count) as usize])
+    }
+}
+
+/// Local ranks of all processes of a node, in their order: by a variable that gives each a number of its own, from 0 on.
+pub fn local_ranks(processes: &[&Evidence]) -> Option<Vec<LocalRank>> {
+    let of = processes.len() as u32;
+    VARIABLES.iter().find_map(|variable| {
+        let rank = |evidence: &&Evidence| {
+            let text = evidence.environment.iter().find_map(|e| e.strip_prefix(*variable)?.strip_prefix('='));
+            text.and_then(|text| text.trim().parse::<u32>().ok())
+        };
+        let ranks: Vec<u32> = processes.iter().map(rank).collect::<Option<_>>()?;
+        let distinct: BTreeSet<u32> = ranks.iter().copied().collect();
+        let complete = distinct.len() == ranks.len() && distinct.last().is_none_or(|last| *last + 1 == of);
+        complete.then(|| ranks.into_iter().map(|rank| LocalRank { rank, of, variable }).collect())
+    })
+}

@@ -1,0 +1,187 @@
+//! Which GPUs a process may use, by the environment variables that the vendors' runtimes read.
+//!
+//! | runtime | what it does |
+//! | --- | --- |
+//! | ROCr | `ROCR_VISIBLE_DEVICES` chooses among the node's GPUs; empty: none |
+//! | HIP | `HIP_VISIBLE_DEVICES`, or `CUDA_VISIBLE_DEVICES` where that is not set or empty, chooses among what ROCr left |
+//! | OpenCL on ROCr | `GPU_DEVICE_ORDINAL` instead; Slurm sets it beside the others, so it counts only where it is alone |
+//! | CUDA | `CUDA_VISIBLE_DEVICES` chooses among the node's GPUs; empty: none |
+//!
+//! An entry is a number or a UUID (`GPU-<hex>`, or of a part of a GPU `MIG-<hex>`). A list ends at the first entry that is neither, such as -1.
+
+/// Whose GPU a counter or a stream is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    Amd,
+    Nvidia,
+    Unknown,
+}
+
+impl Vendor {
+    /// `rocm_smi:::energy_count:device=0` is of an AMD GPU.
+    pub fn of_metric(metric: &str) -> Vendor {
+        let says = |words: &[&str]| words.iter().any(|word| metric.contains(word));
+        match () {
+            () if says(&["rocm_smi", "amdsmi", "amd_smi"]) => Vendor::Amd,
+            () if says(&["nvml"]) => Vendor::Nvidia,
+            () => Vendor::Unknown,
+        }
+    }
+
+    /// `HIP[0:0]` is on an AMD GPU.
+    pub fn of_stream(name: &str) -> Vendor {
+        match () {
+            () if name.starts_with("HIP") => Vendor::Amd,
+            () if name.starts_with("CUDA") => Vendor::Nvidia,
+            () => Vendor::Unknown,
+        }
+    }
+
+    /// Whether both may be about the same GPU.
+    pub fn goes_with(self, other: Vendor) -> bool {
+        self == other || self == Vendor::Unknown || other == Vendor::Unknown
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The GPU's number on the node.
+    Number(u32),
+    Uuid(String),
+}
+
+/// What a process sees, in its runtime's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible {
+    pub entries: Vec<Entry>,
+    /// The variables that say so: `ROCR_VISIBLE_DEVICES=3`.
+    pub because: String,
+}
+
+/// `None`: no variable says anything, and the process sees all of the node's GPUs. `environment`: `NAME=value`.
+pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
+    let value = |name: &str| {
+        environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
+    };
+    // A variable that is there, but empty, hides all GPUs from ROCr and from CUDA, and none from HIP.
+    let variable = |name: &'static str| value(name).map(|text| (name, text));
+    let filled = |name: &'static str| variable(name).filter(|(_, text)| !text.is_empty());
+    let (first, second) = match vendor {
+        Vendor::Nvidia => (variable("CUDA_VISIBLE_DEVICES"), None),
+        Vendor::Amd | Vendor::Unknown => {
+            let hip = filled("HIP_VISIBLE_DEVICES").or_else(|| filled("CUDA_VISIBLE_DEVICES"));
+            match variable("ROCR_VISIBLE_DEVICES") {
+                Some(rocr) => (Some(rocr), hip),
+                None => (hip.or_else(|| filled("GPU_DEVICE_ORDINAL")), None),
+            }
+        }
+    };
+    let (name, text) = first?;
+    let outer = Visible { entries: parse(text), because: said(name, text) };
+    let Some((name, text)) = second else { return Some(outer) };
+    let mut entries = Vec::new();
+    let inner = parse(text);
+    for entry in &inner {
+        match entry {
+            Entry::Number(number) => match outer.entries.get(*number as usize) {
+                Some(chosen) => entries.push(chosen.clone()),
+                None => break,
+            },
+            Entry::Uuid(_) => entries.push(entry.clone()),
+        }
+    }
+    // Numbers of the node in both variables, as some launchers set them: HIP would find no GPU at all, so whatever the
+    // process does with one, it does through ROCr.
+    if entries.is_empty() && !inner.is_empty() {
+        return Some(outer);
+    }
+    Some(Visible { entries, because: format!("{} and {}", outer.because, said(name, text)) })
+}
+
+fn said(name: &str, text: &str) -> String {
+    if text.is_empty() { format!("{name} is empty") } else { format!("{name}={text}") }
+}
+
+fn parse(text: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for entry in text.split(',').map(str::trim) {
+        let entry = match entry.parse() {
+            Ok(number) => Entry::Number(number),
+            Err(_) if entry.starts_with("GPU-") || entry.starts_with("MIG-") => Entry::Uuid(entry.to_owned()),
+            Err(_) => break,
+        };
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process with this environment sees, as text.
+    fn sees(environment: &str, vendor: Vendor) -> String {
+        let environment: Vec<String> = environment.split_whitespace().map(str::to_owned).collect();
+        let Some(visible) = visible(&environment, vendor) else { return "all".to_owned() };
+        let entries = visible.entries.iter().map(|entry| match entry {
+            Entry::Number(number) => number.to_string(),
+            Entry::Uuid(uuid) => uuid.clone(),
+        });
+        entries.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn variables_say_what_is_visible() {
+        use Vendor::{Amd, Nvidia, Unknown};
+        for (environment, vendor, expected) in [
+            ("", Amd, "all"),
+            ("PATH=/bin", Amd, "all"),
+            ("ROCR_VISIBLE_DEVICES=3", Amd, "3"),
+            ("ROCR_VISIBLE_DEVICES=3,1", Amd, "3 1"),
+            ("ROCR_VISIBLE_DEVICES=", Amd, ""),
+            ("ROCR_VISIBLE_DEVICES=-1", Amd, ""),
+            ("ROCR_VISIBLE_DEVICES=2,-1,3", Amd, "2"),
+            ("ROCR_VISIBLE_DEVICES=2,2,3", Amd, "2 3"),
+            ("ROCR_VISIBLE_DEVICES=0,GPU-a70564cccd47836c", Amd, "0 GPU-a70564cccd47836c"),
+            // HIP's numbers are within what ROCr left.
+            ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1", Amd, "5"),
+            ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1,0", Amd, "5 4"),
+            ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=-1", Amd, ""),
+            ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=0,7,1", Amd, "4"),
+            ("ROCR_VISIBLE_DEVICES=4 CUDA_VISIBLE_DEVICES=0", Amd, "4"),
+            // The same number in both leaves HIP nothing: ROCr's stands.
+            ("ROCR_VISIBLE_DEVICES=4 HIP_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
+            ("ROCR_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
+            ("HIP_VISIBLE_DEVICES=2", Amd, "2"),
+            ("HIP_VISIBLE_DEVICES=2 CUDA_VISIBLE_DEVICES=1", Amd, "2"),
+            ("HIP_VISIBLE_DEVICES= CUDA_VISIBLE_DEVICES=1", Amd, "1"),
+            ("HIP_VISIBLE_DEVICES=", Amd, "all"),
+            ("GPU_DEVICE_ORDINAL=1", Amd, "1"),
+            ("CUDA_VISIBLE_DEVICES=1", Unknown, "1"),
+            // Slurm sets AMD's variables on NVIDIA's nodes, too.
+            ("CUDA_VISIBLE_DEVICES=2,0 ROCR_VISIBLE_DEVICES=7", Nvidia, "2 0"),
+            ("CUDA_VISIBLE_DEVICES=", Nvidia, ""),
+            ("CUDA_VISIBLE_DEVICES=MIG-41b2", Nvidia, "MIG-41b2"),
+            ("CUDA_VISIBLE_DEVICES=0,none,1", Nvidia, "0"),
+            ("ROCR_VISIBLE_DEVICES=7", Nvidia, "all"),
+        ] {
+            assert_eq!(sees(environment, vendor), expected, "{environment} ({vendor:?})");
+        }
+    }
+
+    #[test]
+    fn the_reason_names_the_variables() {
+        let because = |environment: &[&str]| {
+            let environment: Vec<String> = environment.iter().map(|entry| (*entry).to_owned()).collect();
+            visible(&environment, Vendor::Amd).expect("something is said").because
+        };
+        assert_eq!(because(&["ROCR_VISIBLE_DEVICES=3"]), "ROCR_VISIBLE_DEVICES=3");
+        assert_eq!(because(&["ROCR_VISIBLE_DEVICES="]), "ROCR_VISIBLE_DEVICES is empty");
+        assert_eq!(
+            because(&["HIP_VISIBLE_DEVICES=1", "ROCR_VISIBLE_DEVICES=4,5"]),
+            "ROCR_VISIBLE_DEVICES=4,5 and HIP_VISIBLE_DEVICES=1"
+        );
+    }
+}

@@ -1,0 +1,414 @@
+//! Who spends from what: found out, said with its reason, and the same live, from the run's own trace, and as if it had been
+//! configured by hand.
+
+mod made_up;
+
+use ampere_tests::runs::{
+    Place, assert_same_figures, attribute, compile, list, number, on_path, relative, stencil, succeed, text,
+};
+use ampere_tests::{artifact, skip_unless};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// "device <- consumer: reason" for every link.
+fn topology(summary: &Value) -> Vec<String> {
+    let word = |link: &Value, key: &str| link[key].as_str().unwrap_or("no GPU").to_owned();
+    let links = list(summary, "topology").iter();
+    links
+        .map(|l| format!("{} <- {}: {}", word(l, "device"), word(l, "consumer"), word(l, "reason")))
+        .collect()
+}
+
+/// Attributed as expected, and the same when it is replayed.
+#[track_caller]
+fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), made);
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, settings).expect("room");
+    let options = ["--config", config.to_str().expect("a name")];
+    let offline = attribute(&trace, &options);
+    assert_eq!(topology(&offline), expected);
+    let mut command = place.command(artifact("ampere"));
+    command.arg("replay").arg(&trace).arg("-o").arg(place.output()).args(options).args(["--speed", "max"]);
+    // What the replay itself may see is nothing of the trace's.
+    succeed(command.env("ROCR_VISIBLE_DEVICES", "7"));
+    let live = place.summary();
+    assert_eq!(topology(&live), expected, "live");
+    assert_same_figures(&live, &offline);
+    let again = attribute(&place.trace(), &options);
+    assert_eq!(topology(&again), expected, "from the replay's own trace");
+    assert_same_figures(&again, &offline);
+    offline
+}
+
+/// The figures are those of the settings that say the same by hand.
+#[track_caller]
+fn is_as_configured(made: &str, found: &Value, settings: &str) {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), made);
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, settings).expect("room");
+    assert_same_figures(found, &attribute(&trace, &["--config", config.to_str().expect("a name")]));
+}
+
+/// A [[device]] of rocm_smi's, with its ranks and streams.
+fn device(number: u32, ranks: &str, streams: &str) -> String {
+    format!(
+        "[[device]]\nname = 'GPU-{number}'\nmetric = 'rocm_smi:::energy_count:device={number}'\nranks = [{ranks}]\n\
+         locations = [{streams}]\n"
+    )
+}
+
+#[test]
+fn variables_of_each_rank() {
+    let made = "counter 0\ncounter 1\ncounter 2\nmetric cpu_energy\n\
+        rank n ROCR_VISIBLE_DEVICES=2\nstream HIP[0:0]\n\
+        rank n ROCR_VISIBLE_DEVICES=0,1 HIP_VISIBLE_DEVICES=1\n\
+        rank n ROCR_VISIBLE_DEVICES=\n\
+        rank n\n";
+    let found = finds(
+        made,
+        "",
+        &[
+            "GPU-0 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0,1 and HIP_VISIBLE_DEVICES=1",
+            "GPU-1 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-2 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+            "GPU-2 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-2 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=2",
+            "cpu_energy <- MPI Rank 0: counts more than a GPU: all ranks of the node",
+            "cpu_energy <- MPI Rank 1: counts more than a GPU: all ranks of the node",
+            "cpu_energy <- MPI Rank 2: counts more than a GPU: all ranks of the node",
+            "cpu_energy <- MPI Rank 3: counts more than a GPU: all ranks of the node",
+            "no GPU <- MPI Rank 2: ROCR_VISIBLE_DEVICES is empty",
+        ],
+    );
+    let settings = [
+        device(0, "3", ""),
+        device(1, "1, 3", ""),
+        device(2, "0, 3", "'HIP\\[0:0\\]'"),
+        "[[device]]\nname = 'cpu_energy'\nmetric = 'cpu_energy'\n".to_owned(),
+    ];
+    is_as_configured(made, &found, &settings.concat());
+}
+
+/// The second die's counter never moves, which is known only at the end.
+#[test]
+fn two_dies_with_one_counter() {
+    let made = "counter 0\ncounter 1 silent\ncounter 2\ncounter 3 silent\n\
+        rank n ROCR_VISIBLE_DEVICES=0\nstream HIP[0:0]\n\
+        rank n ROCR_VISIBLE_DEVICES=1\nstream HIP[0:1]\n\
+        rank n ROCR_VISIBLE_DEVICES=3\n";
+    let odd = "as it seems: no odd GPU has a counter";
+    let found = finds(
+        made,
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[0:1] ran on it",
+            "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=0",
+            &format!(
+                "GPU-0 <- MPI Rank 1/HIP[0:1]: device 0 in its name, of ROCR_VISIBLE_DEVICES=1; second die of the \
+                 package that GPU 0 counts, {odd}"
+            ),
+            &format!(
+                "GPU-2 <- MPI Rank 2: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts, {odd}"
+            ),
+        ],
+    );
+    let settings = [
+        device(0, "0, 1", "'HIP\\[0:0\\]', 'HIP\\[0:1\\]'"),
+        device(1, "", ""),
+        device(2, "2", ""),
+        device(3, "", ""),
+    ];
+    is_as_configured(made, &found, &settings.concat());
+}
+
+/// A counter that appears later than others, and changes who spends from those.
+#[test]
+fn a_counter_that_comes_late() {
+    let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
+    let found = finds(made, "", &["GPU-3 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
+    is_as_configured(made, &found, &[device(0, "", ""), device(2, "", ""), device(3, "0", "")].concat());
+}
+
+#[test]
+fn the_system_tree_says_which_device() {
+    finds(
+        "counter 0\ncounter 1\n\
+         rank n\nstream stream-7 tree=1\n\
+         rank n\nstream HIP[0:3] nobodys\n",
+        "",
+        &[
+            "GPU-0 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+            "GPU-0 <- Context of HIP[0:3]/HIP[0:3]: device 0 in its name",
+            "GPU-1 <- MPI Rank 0: its GPU stream stream-7 ran on it",
+            "GPU-1 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+            "GPU-1 <- MPI Rank 0/stream-7: device 1 in the system tree",
+        ],
+    );
+}
+
+/// What live counters tell of their GPUs, a trace tells again.
+#[test]
+fn counters_tell_their_model_and_address() {
+    finds(
+        "counter 0 model=MI250X pci=193\ncounter 2 model=MI250X pci=201\n\
+         rank n ROCR_VISIBLE_DEVICES=1\n\
+         rank n\nstream HIP[0:0] pci=206\nstream HIP[1:0] pci=193\n",
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1; second die of the package that GPU 0 counts",
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[1:0] ran on it",
+            "GPU-0 <- MPI Rank 1/HIP[1:0]: PCI address 0000:c1:00.0",
+            "GPU-2 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            "GPU-2 <- MPI Rank 1/HIP[0:0]: PCI address 0000:ce:00.0, the second die of the package that is counted at \
+             0000:c9:00.0",
+        ],
+    );
+}
+
+#[test]
+fn every_node_has_its_own() {
+    let by_local_rank = "[topology]\nby_local_rank = true\n";
+    let local = |rank| format!("SLURM_LOCALID={rank}");
+    let made = format!(
+        "counter 0\ncounter 1\nrank a {}\nrank a {}\nrank b {}\nrank b {}\n",
+        local(0),
+        local(1),
+        local(1),
+        local(0)
+    );
+    let assumed = |local, gpu| format!("assumed: local rank {local} of 2 (SLURM_LOCALID), 2 GPUs, GPU {gpu}");
+    let expected = [
+        format!("GPU-0 <- MPI Rank 0: {}", assumed(0, 0)),
+        format!("GPU-1 <- MPI Rank 1: {}", assumed(1, 1)),
+        format!("GPU-0 <- MPI Rank 3: {}", assumed(0, 0)),
+        format!("GPU-1 <- MPI Rank 2: {}", assumed(1, 1)),
+    ];
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    finds(&made, by_local_rank, &expected);
+}
+
+/// What `ampere attribute` says about settings: on standard error, and in the summary.
+#[track_caller]
+fn says(made: &str, settings: &str, expected: &[&str]) {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), made);
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, settings).expect("room");
+    let mut command = Command::new(artifact("ampere"));
+    let output = succeed(command.arg("attribute").arg(&trace).arg("--json").arg("--config").arg(&config));
+    let lines: Vec<String> = text(&output.stderr).lines().map(str::to_owned).collect();
+    let wanted: Vec<String> = expected.iter().map(|line| format!("ampere: {line}")).collect();
+    assert_eq!(lines, wanted);
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(summary["run"]["notes"], Value::from(expected.to_vec()));
+    assert_eq!(summary["run"]["complete"], true, "nothing is missing");
+    // Live, once everything is known.
+    let mut command = place.command(artifact("ampere"));
+    command.arg("replay").arg(&trace).arg("-o").arg(place.output()).args(["--speed", "max", "--config"]);
+    let output = succeed(command.arg(&config));
+    for line in expected {
+        assert_eq!(text(&output.stderr).matches(line).count(), 1, "{line}: {}", text(&output.stderr));
+    }
+    let summary = place.summary();
+    let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
+    // Another test may have the port.
+    let notes: Vec<&str> = notes.filter(|note| !note.starts_with("port ")).collect();
+    assert_eq!(notes, expected);
+}
+
+const TWO: &str = "counter 0\ncounter 1\nmetric cpu_energy\nrank n\nstream HIP[0:0]\nrank n\n";
+
+#[test]
+fn settings_that_may_not_be_meant_are_told() {
+    let all = "[[device]]\nname = 'GPU-$1'\nmetric = 'rocm_smi:::energy_count:device=(\\d)'\n";
+    says(TWO, all, &[]);
+    says(
+        TWO,
+        &format!("[[device]]\nname = 'first'\nmetric = '.*device=0'\n{all}"),
+        &[
+            "[[device]] \"first\" and \"GPU-$1\" both match rocm_smi:::energy_count:device=0 on n: the first is taken",
+        ],
+    );
+    says(
+        TWO,
+        &format!("{all}[[device]]\nname = 'never'\nmetric = '.*device=[01]'\n"),
+        &[
+            "[[device]] \"GPU-$1\" and \"never\" both match rocm_smi:::energy_count:device=0 on n and 1 more: the first is \
+           taken",
+        ],
+    );
+    says(
+        TWO,
+        &format!("{all}[[device]]\nname = 'x'\nmetric = 'rocm_smi:::energy_count:device=7'\n"),
+        &["[[device]] \"x\": metric = 'rocm_smi:::energy_count:device=7' matches nothing: there are \
+           rocm_smi:::energy_count:device=0, rocm_smi:::energy_count:device=1, cpu_energy"],
+    );
+    says(
+        TWO,
+        &format!("{all}[[device]]\nname = 'x'\nnode = 'm\\d'\nmetric = 'cpu_energy'\n"),
+        &["[[device]] \"x\": no node matches node = 'm\\d': there is only n"],
+    );
+    says(
+        TWO,
+        "[[device]]\nname = 'GPU'\nmetric = '.*device=\\d'\n",
+        &[
+            "2 devices on n are named \"GPU\" (rocm_smi:::energy_count:device=0, rocm_smi:::energy_count:device=1): /metrics \
+           shows their sum",
+        ],
+    );
+    says(
+        TWO,
+        "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0, 5]\nlocations = ['HIP\\[1:.*', 'HIP.*']\n",
+        &[
+            "[[device]] \"a\": ranks = [0, 5]: no rank 5 on n: there is 0, 1",
+            "[[device]] \"a\": locations = 'HIP\\[1:.*' matches no GPU stream: there is only HIP[0:0]",
+        ],
+    );
+    says(
+        TWO,
+        "[[device]]\nname = 'a'\nmetric = '.*device=0'\nranks = [0]\n\
+         [[device]]\nname = 'b'\nmetric = '.*device=1'\nranks = [0, 1]\n",
+        &["MPI Rank 0 on n is in the ranks of 2 GPUs by configuration: a, b"],
+    );
+    let cgroups = "counter 0\ncounter 1\nrank n ROCR_VISIBLE_DEVICES=0\nrank n ROCR_VISIBLE_DEVICES=0\n";
+    says(
+        cgroups,
+        "",
+        &[
+            "all 2 ranks on n say ROCR_VISIBLE_DEVICES=0 and 2 GPUs have a counter: where each task has its own cgroup, all \
+           call their GPU 0; then say ranks = [...] in a [[device]]",
+        ],
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_meant_are_errors() {
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), TWO);
+    for (settings, expected) in [
+        (
+            "[[device]]\nname = 'a'\nmetric = 'e'\n[[device]]\nname = 'b'\nmetric = 'e'\n",
+            "device \"b\": metric = 'e' is device \"a\" already",
+        ),
+        (
+            "[[device]]\nname = 'GPU-$1'\nmetric = 'e'\n",
+            "device \"GPU-$1\": name: there is no $1, metric = 'e' has 0 groups",
+        ),
+    ] {
+        let config = place.directory.path().join("ampere.toml");
+        std::fs::write(&config, settings).expect("room");
+        let mut command = place.command(artifact("ampere"));
+        let output =
+            command.arg("attribute").arg(&trace).arg("--config").arg(&config).output().expect("it runs");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        let said = text(&output.stderr);
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+/// The stand-in's library, and what it shows.
+fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so")).env("FAKE_ROCM_SMI", script)
+}
+
+/// Joules of each device, by rank.
+fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
+    let mut all = BTreeMap::new();
+    for device in list(summary, "devices") {
+        let view = list(device, "views").iter().find(|view| view["view"] == "ranks").expect("the view");
+        for row in list(view, "callpaths") {
+            let word = |value: &Value| value.as_str().expect("a word").to_owned();
+            *all.entry((word(&device["name"]), word(&row["location_group"]))).or_insert(0.0) +=
+                number(row, "exclusive_joules");
+        }
+    }
+    all
+}
+
+#[test]
+fn each_rank_spends_from_its_own_gpu() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    // One wrapper for both ranks, as sites have them.
+    let script = place.directory.path().join("choose");
+    let choose =
+        "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))\nexec \"$@\"\n";
+    std::fs::write(&script, choose).expect("room");
+    let script = script.to_str().expect("a name");
+    let stencil = stencil();
+    let mut command =
+        place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+    let output = succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
+    let said = text(&output.stderr);
+    assert!(said.contains("who spends from what\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
+    let live = place.summary();
+    let expected =
+        ["GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0", "GPU-2 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=2"];
+    assert_eq!(topology(&live), expected);
+    let joules = joules_by_rank(&live);
+    let pairs: Vec<(&str, &str)> = joules.keys().map(|(d, r)| (d.as_str(), r.as_str())).collect();
+    assert_eq!(pairs, [("GPU-0", "MPI Rank 1"), ("GPU-2", "MPI Rank 0")]);
+    for device in list(&live, "devices") {
+        let view = &list(device, "views")[0];
+        let all = number(view, "attributed_joules") + number(view, "idle_joules");
+        assert!(
+            relative(all, number(device, "total_joules")) < 1e-9 && number(view, "attributed_joules") > 50.0
+        );
+    }
+    let offline = attribute(&place.trace(), &[]);
+    assert_eq!(topology(&offline), expected);
+    assert_same_figures(&live, &offline);
+}
+
+/// Ranks are known in MPI_Init only, when main has long been running.
+#[test]
+fn a_rank_that_is_known_late_is_settled_from_the_trace() {
+    skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");
+    let place = Place::new();
+    let source = "#include <mpi.h>
+        #include <time.h>
+        static void nap(long ms) { struct timespec t = {0, ms * 1000000}; nanosleep(&t, 0); }
+        int main(int argc, char **argv) {
+            nap(300);
+            MPI_Init(&argc, &argv);
+            nap(300);
+            MPI_Finalize();
+            return 0;
+        }";
+    let program = compile(&place, &["mpicc", "-O0", "-finstrument-functions"], "late", source);
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, "[[device]]\nname = 'mine'\nmetric = 'estimate:::energy'\nranks = [1]\n")
+        .expect("room");
+    let run = |trace: &str, output: &Path| {
+        let mut command = place.command(artifact("ampere"));
+        command.args(["run", "--config"]).arg(&config).arg("-o").arg(output).env("AMPERE_TRACE", trace);
+        succeed(command.args(["--", "mpirun", "--oversubscribe", "-n", "2"]).arg(&program));
+        ampere_tests::runs::json(&output.join("summary.json"))
+    };
+    let (with, without) = (place.output(), place.directory.path().join("without"));
+    let live = run("on", &with);
+    let notes = live["run"]["notes"].to_string();
+    assert!(
+        notes.contains("became known only while it ran: the figures below were computed again"),
+        "{notes}"
+    );
+    assert_eq!(topology(&live), ["mine <- MPI Rank 1: configured: ranks = [1]"]);
+    let offline = attribute(&place.trace(), &["--config", config.to_str().expect("a name")]);
+    assert_eq!(topology(&offline), topology(&live));
+    assert_same_figures(&live, &offline);
+    // From the beginning, not only from MPI_Init on.
+    let nap =
+        list(&list(&list(&live, "devices")[0], "views")[0], "regions").iter().find(|r| r["region"] == "nap");
+    let nap = nap.expect("its row");
+    assert_eq!(number(nap, "calls"), 2.0);
+    assert!(number(nap, "exclusive_joules") > 0.55 * 100.0, "{nap}");
+    let notes = run("off", &without)["run"]["notes"].to_string();
+    assert!(notes.contains("became known only while it ran, and joules until then"), "{notes}");
+}
