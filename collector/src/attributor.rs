@@ -2,6 +2,7 @@
 //! offline reader fill in the same attributor.
 
 use crate::config::{Config, DeviceSetting};
+use crate::nature::Nature;
 use crate::regions::Regions;
 use ampere_attribution::{
     Counter, CounterFigures, CounterKind, Engine, Increase, Limits, LocationIndex, ViewIndex,
@@ -43,6 +44,7 @@ pub struct DeviceInfo {
     pub metric: String,
     pub source: String,
     pub quality: Quality,
+    pub nature: Nature,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +187,7 @@ impl Attributor {
                 metric: found.metric,
                 source: found.source,
                 quality: found.quality,
+                nature: Nature::default(),
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
@@ -213,6 +216,30 @@ impl Attributor {
         let info = &self.locations[location.0 as usize];
         let spends = |device: &Device| device.spender(info) == Some(ViewKind::Kernels);
         (0..self.devices.len()).filter(|device| spends(&self.devices[*device])).collect()
+    }
+
+    /// What is known of a device besides its counter.
+    pub fn set_nature(&mut self, device: usize, nature: Nature) {
+        self.devices[device].info.nature = nature;
+    }
+
+    /// Names of the other devices of its node whose joules are also in a device's.
+    pub fn parts(&self, device: usize) -> Vec<String> {
+        let info = &self.devices[device].info;
+        let others = self.devices.iter().map(|other| &other.info).filter(|other| other.node == info.node);
+        let parts = others.filter(|other| info.nature.contains.contains(&other.metric));
+        parts.filter(|other| other.metric != info.metric).map(|other| other.name.clone()).collect()
+    }
+
+    /// The device of its node that contains a device, and is contained by no other: what a sum of all counts it in.
+    pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
+        let info = &self.devices[device].info;
+        let contains = |whole: &DeviceInfo, part: &str| {
+            whole.metric != part && whole.nature.contains.iter().any(|m| m == part)
+        };
+        let others = || self.devices.iter().map(|other| &other.info).filter(|other| other.node == info.node);
+        let topmost = |whole: &&DeviceInfo| !others().any(|other| contains(other, &whole.metric));
+        others().filter(|other| contains(other, &info.metric)).find(topmost)
     }
 
     pub fn longest_delay_ticks(&self) -> u64 {

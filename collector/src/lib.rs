@@ -18,6 +18,7 @@ pub mod config;
 pub mod http;
 pub mod live;
 pub mod metrics;
+pub mod nature;
 mod numbers;
 pub mod offline;
 pub mod order;

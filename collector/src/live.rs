@@ -4,6 +4,7 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::metrics::Latest;
+use crate::nature::Nature;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::{Replay, ReplayedMetric};
@@ -148,7 +149,8 @@ impl LiveRun {
         let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
         let devices = replay.metrics.iter().map(ReplayedMetric::as_found).collect();
         let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
-        self.add_devices(metrics, devices, ring.map_err(|e| e.to_string())?);
+        let natures = replay.metrics.iter().map(|metric| metric.nature.clone()).collect();
+        self.add_devices(metrics, devices, natures, ring.map_err(|e| e.to_string())?);
         Ok(())
     }
 
@@ -370,13 +372,23 @@ impl LiveRun {
         let devices = devices.collect();
         let metrics =
             found.devices.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
-        self.add_devices(metrics, devices, ring);
+        let natures = found.devices.iter().map(Nature::of_device).collect();
+        self.add_devices(metrics, devices, natures, ring);
     }
 
     /// Counters become devices, and those that GPU streams may spend from get a lane.
-    fn add_devices(&mut self, metrics: Vec<SampledMetric>, devices: Vec<FoundDevice>, ring: RingConsumer) {
+    fn add_devices(
+        &mut self,
+        metrics: Vec<SampledMetric>,
+        devices: Vec<FoundDevice>,
+        natures: Vec<Nature>,
+        ring: RingConsumer,
+    ) {
         let Some(attributor) = &mut self.attributor else { return };
-        let devices = devices.into_iter().map(|device| attributor.add_device(device)).collect();
+        let devices: Vec<_> = devices.into_iter().map(|device| attributor.add_device(device)).collect();
+        for (device, nature) in devices.iter().zip(natures) {
+            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        }
         let spool = self.spool.create("sampler.0.records");
         if let Err(error) = &spool {
             self.notes.push(format!(
@@ -781,6 +793,7 @@ impl LiveRun {
             nodes,
             ranks,
             energy: String::new(),
+            total_joules: 0.0,
             seconds,
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),

@@ -140,12 +140,20 @@ impl Scrape {
         }
         .gauge(encoder)?;
         let sources = self.snapshot.devices.iter().map(|d| {
-            let source = ("source", d.source.as_str());
-            (vec![self.node(), ("device", d.device.as_str()), source, ("energy", d.energy.as_str())], 1.0)
+            let labels = vec![
+                self.node(),
+                ("device", d.device.as_str()),
+                ("source", d.source.as_str()),
+                ("energy", d.energy.as_str()),
+                ("kind", d.kind.as_str()),
+                // What is within another device must not be added to it.
+                ("within", d.within.as_str()),
+            ];
+            (labels, 1.0)
         });
         Family {
             name: "ampere_device_info",
-            help: "Where a device's energy figures come from",
+            help: "Where a device's energy figures come from, what it is, and the device that has its joules, too",
             unit: None,
             series: sources.collect(),
         }

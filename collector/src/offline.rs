@@ -3,6 +3,7 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
+use crate::nature::Nature;
 use crate::numbers::NumberMap;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
@@ -28,6 +29,7 @@ struct Feed<'a> {
     devices: BTreeMap<(String, String), Option<usize>>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
+    definitions: &'a otf2::Definitions,
     /// Samples that are shifted by a sensor's delay have to be put in order again.
     delayed: Option<Delayed>,
     progress: &'a mut dyn FnMut(u64),
@@ -105,6 +107,7 @@ pub fn attribute(
         .collect();
     let members = classes(definitions, &found, config);
     let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
+    let definitions = definitions.clone();
     let mut step = |done| progress(done, expected);
     let mut feed = Feed {
         attributor: &mut attributor,
@@ -114,6 +117,7 @@ pub fn attribute(
         devices: BTreeMap::new(),
         quality: QualityFigures::default(),
         node_of_location: nodes,
+        definitions: &definitions,
         delayed,
         progress: &mut step,
     };
@@ -142,6 +146,7 @@ pub fn attribute(
         nodes,
         ranks,
         energy: String::new(),
+        total_joules: 0.0,
         seconds,
         timer: "trace".to_owned(),
         ticks_per_second: clock.timer_resolution,
@@ -207,14 +212,17 @@ impl EventHandler for Feed<'_> {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
             let attributor = &mut *self.attributor;
+            let definitions = self.definitions;
             let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|(node, name)| {
-                attributor.add_device(FoundDevice {
+                let device = attributor.add_device(FoundDevice {
                     node: node.clone(),
                     metric: name.clone(),
                     source: "trace".to_owned(),
                     quality: *quality,
                     joules_per_unit: *joules_per_unit,
-                })
+                })?;
+                attributor.set_nature(device, Nature::in_trace(definitions, location, name));
+                Some(device)
             });
             let Some(number) = device else { continue };
             let device = &mut attributor.devices[number];
@@ -393,7 +401,9 @@ pub(crate) fn classes(
 /// Our own traces say in the description of a metric how far it can be trusted.
 pub(crate) fn quality_of(description: &str) -> Quality {
     let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
-    let less = [Quality::Estimated, Quality::Simulated].into_iter().find(|quality| says(*quality));
+    let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
+        .into_iter()
+        .find(|quality| says(*quality));
     less.unwrap_or(Quality::Measured)
 }
 

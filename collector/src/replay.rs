@@ -6,6 +6,7 @@
 
 use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
+use crate::nature::Nature;
 use crate::offline;
 use ampere_model::{LocalLocation, Quality};
 use anyhow::{Context, bail};
@@ -81,6 +82,8 @@ pub struct ReplayedMetric {
     pub exponent: i64,
     pub value: ValueType,
     pub joules_per_unit: Option<f64>,
+    #[serde(default)]
+    pub nature: Nature,
 }
 
 /// How the 64 bits of a sample are to be read.
@@ -358,6 +361,7 @@ impl Survey {
             exponent: member.map_or(0, |m| m.exponent),
             value: ValueType::of(value),
             joules_per_unit: joules,
+            nature: Nature::in_trace(&self.definitions, location, &key.1),
         };
         let is_device = self.attributor.add_device(metric.as_found()).is_some();
         self.seen.insert(key, is_device);

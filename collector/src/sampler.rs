@@ -106,8 +106,13 @@ fn make_ring(path: &Path) -> Result<RingProducer, String> {
 
 /// All devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
-    let all = sources.iter().flat_map(|source| source.devices());
-    all.enumerate()
+    let all = || sources.iter().flat_map(|source| source.devices());
+    let metrics_of = |names: &[String]| {
+        let named = all().filter(|device| names.contains(&device.name));
+        named.map(|device| device.metric.clone()).collect()
+    };
+    all()
+        .enumerate()
         .map(|(index, device)| Device {
             index: index as u32,
             name: device.name.clone(),
@@ -115,11 +120,14 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             source: device.source.to_owned(),
             quality: match device.quality {
                 ampere_counters::Quality::Measured => Quality::Measured,
+                ampere_counters::Quality::Integrated => Quality::Integrated,
                 ampere_counters::Quality::Estimated => Quality::Estimated,
                 ampere_counters::Quality::Simulated => Quality::Simulated,
             },
             resolution_joules: device.resolution_joules,
+            kind: device.kind.as_str().to_owned(),
             description: device.description.clone(),
+            contains: metrics_of(&device.contains),
         })
         .collect()
 }

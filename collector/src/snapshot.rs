@@ -28,8 +28,14 @@ pub struct Snapshot {
 pub struct DeviceFigures {
     pub device: String,
     pub source: String,
-    /// "measured", "estimated", "simulated".
+    /// "measured", "integrated", "estimated", "simulated".
     pub energy: String,
+    /// "gpu", "cpu", "memory", "node"; empty where that is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// The device whose joules have these in them; empty if there is none. Only what is in no other may be added up.
+    #[serde(default)]
+    pub within: String,
     pub joules: f64,
     pub watts: f64,
     pub lost_joules: f64,
@@ -102,6 +108,11 @@ impl Snapshot {
     pub fn of_this_node() -> Snapshot {
         let node = ampere_ring::process::node_name();
         Snapshot { node, ..Snapshot::default() }
+    }
+
+    /// The devices that are in no other: what may be added up.
+    pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
+        self.devices.iter().filter(|device| device.within.is_empty())
     }
 
     /// One row for each rank label. Two processes have the same when a script starts mpirun twice.
@@ -209,6 +220,8 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
             energy: device.info.quality.as_str().to_owned(),
+            kind: device.info.nature.kind.clone(),
+            within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
             joules: ranks.total_joules,
             watts: 0.0,
             lost_joules: ranks.lost_joules,

@@ -29,9 +29,12 @@ pub struct Run {
     pub host: String,
     pub nodes: Vec<String>,
     pub ranks: u32,
-    /// The least trustworthy of the devices': "measured", "simulated" or "estimated".
+    /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
     pub seconds: f64,
+    /// Of all nodes. What a device contains is in its own joules and not added to them.
+    #[serde(default)]
+    pub total_joules: f64,
     pub timer: String,
     pub ticks_per_second: u64,
     pub notes: Vec<String>,
@@ -43,8 +46,14 @@ pub struct Device {
     pub name: String,
     pub metric: String,
     pub source: String,
-    /// "measured", "simulated" or "estimated".
+    /// "measured", "integrated" (from a measured power), "simulated" or "estimated".
     pub energy: String,
+    /// "gpu", "cpu", "memory" or "node"; empty where that is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// Names of devices of the same node whose joules are also in this one's.
+    #[serde(default)]
+    pub contains: Vec<String>,
     pub samples: u64,
     pub total_joules: f64,
     /// From the first sample to the last: what lies outside is not in the total.
@@ -161,7 +170,8 @@ impl Summary {
         mut quality: QualityFigures,
     ) -> Summary {
         let mut devices = Vec::new();
-        for device in &attributor.devices {
+        let mut total_joules = 0.0;
+        for (number, device) in attributor.devices.iter().enumerate() {
             let mut views = Vec::new();
             let totals = attributor.engine.totals(device.ranks);
             let counter = device.counter_figures();
@@ -184,12 +194,17 @@ impl Summary {
             quality.counter_wraps += counter.wraps;
             quality.sampling_gaps += counter.gaps;
             quality.stale_counters += u64::from(counter.stale);
+            if attributor.whole(number).is_none() {
+                total_joules += totals.total_joules;
+            }
             devices.push(Device {
                 node: device.info.node.clone(),
                 name: device.info.name.clone(),
                 metric: device.info.metric.clone(),
                 source: device.info.source.clone(),
                 energy: device.info.quality.as_str().to_owned(),
+                kind: device.info.nature.kind.clone(),
+                contains: attributor.parts(number),
                 samples: totals.samples,
                 total_joules: totals.total_joules,
                 sampled_seconds,
@@ -204,7 +219,8 @@ impl Summary {
         quality.late_events = quality.late_events.max(oddities.late);
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energy = attributor.devices.iter().map(|d| d.info.quality).max_by_key(|q| trust(*q));
-        let run = Run { energy: energy.map_or("none", |quality| quality.as_str()).to_owned(), ..run };
+        let energy = energy.map_or("none", |quality| quality.as_str()).to_owned();
+        let run = Run { energy, total_joules, ..run };
         Summary { schema: SCHEMA.to_owned(), run, devices, quality, overhead: Overhead::default() }
     }
 
@@ -219,8 +235,9 @@ impl Summary {
 fn trust(quality: Quality) -> u8 {
     match quality {
         Quality::Measured => 0,
-        Quality::Simulated => 1,
-        Quality::Estimated => 2,
+        Quality::Integrated => 1,
+        Quality::Simulated => 2,
+        Quality::Estimated => 3,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::attributor::Attributor;
 use crate::clock::SessionClock;
+use crate::nature::Nature;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool;
@@ -26,6 +27,7 @@ pub struct SampledMetric {
     pub node: String,
     member: MetricMember,
     value: ValueType,
+    nature: Nature,
 }
 
 impl SampledMetric {
@@ -41,7 +43,7 @@ impl SampledMetric {
             exponent: -9,
             unit: "J".to_owned(),
         };
-        SampledMetric { node, member, value: ValueType::U64 }
+        SampledMetric { node, member, value: ValueType::U64, nature: Nature::of_device(device) }
     }
 
     /// A replayed trace's: raw values, so that the same configuration says the same about them.
@@ -60,7 +62,8 @@ impl SampledMetric {
             exponent: metric.exponent,
             unit: metric.unit.clone(),
         };
-        SampledMetric { node: metric.node.clone(), member, value: metric.value }
+        let nature = metric.nature.clone();
+        SampledMetric { node: metric.node.clone(), member, value: metric.value, nature }
     }
 
     /// A sample's 64 bits.
@@ -306,6 +309,7 @@ fn write_samples(
         Ok(result?)
     })?;
     let events = writer.close()?;
+    let ours = metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded);
     definitions.locations.insert(
         reference,
         otf2::Location {
@@ -313,7 +317,7 @@ fn write_samples(
             kind: LocationType::Metric,
             events,
             group: Some(recorder.group),
-            properties: Vec::new(),
+            properties: ours.flat_map(|(metric, _)| metric.nature.properties(&metric.member.name)).collect(),
         },
     );
     Ok(())
