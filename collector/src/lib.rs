@@ -6,7 +6,8 @@
 //! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
 //! attributor.rs  who spends from what                 snapshot.rs   a consistent picture for metrics.rs and http.rs
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
-//! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
+//! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
+//! nature.rs      what contains what                   clock.rs      which clock, how fast
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod offline;
 pub mod order;
 pub mod output;
 mod overhead;
+pub mod pace;
 mod process;
 pub mod regions;
 pub mod replay;

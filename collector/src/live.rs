@@ -12,7 +12,7 @@ use crate::sampler::{self, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
-use crate::summary::{Overhead, QualityFigures, Run, Summary};
+use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::SampledMetric;
 use crate::{clock_text, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
@@ -21,7 +21,6 @@ use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// GPU streams that have been silent for so long are taken as idle.
@@ -351,6 +350,9 @@ impl LiveRun {
 
     /// The sampler has opened its counters: they become devices.
     fn find_devices(&mut self) {
+        while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
+            self.note(line);
+        }
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
         let opened = found.and_then(|found| {
             let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
@@ -698,6 +700,13 @@ impl LiveRun {
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes().1;
+        snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
+        for (device, readings) in attributor.devices.iter().zip(self.readings()) {
+            let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
+            if let (Some(shown), Some(readings)) = (shown, readings) {
+                shown.readings.add(&readings);
+            }
+        }
         self.power.push_back((ticks, snapshot.devices.iter().map(|d| d.joules).collect()));
         let window = clock.ticks(POWER_WINDOW);
         while self.power.len() > 2 && ticks.saturating_sub(self.power[1].0) > window {
@@ -775,7 +784,7 @@ impl LiveRun {
             ));
         }
         if let Some(sampler) = &self.sampler {
-            let failed = sampler.figures.failed_readings.load(Ordering::Relaxed);
+            let failed = sampler.figures.failed_readings();
             if failed > 0 {
                 notes.push(format!("{failed} readings of a counter failed"));
             }
@@ -800,11 +809,28 @@ impl LiveRun {
             notes,
         };
         let mut summary = Summary::new(attributor, None, run, quality);
+        for (device, readings) in summary.devices.iter_mut().zip(self.readings()) {
+            device.readings = readings;
+        }
         summary.overhead = Overhead {
             collector_cpu_seconds: overhead::cpu_seconds(),
             collector_peak_rss_bytes: overhead::resident_bytes().0,
+            sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
         };
         summary
+    }
+
+    /// By the attributor's devices, what the sampler says of reading them.
+    fn readings(&self) -> Vec<Option<Readings>> {
+        let devices = self.attributor.as_ref().map_or(0, |attributor| attributor.devices.len());
+        let mut all = vec![None; devices];
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
+        for (figures, device) in sampler.figures.devices().iter().zip(&samples.devices) {
+            if let Some(device) = *device {
+                all[device] = Some(Readings::of(figures));
+            }
+        }
+        all
     }
 
     /// The end: everything that is left is attributed, and the trace and the summary are written.
@@ -817,6 +843,7 @@ impl LiveRun {
         if let Some(sampler) = &mut self.sampler {
             sampler.stop();
         }
+        self.find_devices(); // its last news
         self.drain_samples();
         if let Some(attributor) = &mut self.attributor {
             for lane in &mut self.lanes {
@@ -875,7 +902,8 @@ impl LiveRun {
                         .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
-                        *device = crate::summary::Device { source, energy, ..same.clone() };
+                        let readings = device.readings.take();
+                        *device = crate::summary::Device { source, energy, readings, ..same.clone() };
                     }
                 }
                 let note =

@@ -1,6 +1,7 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
 use crate::attributor::{Attributor, ViewKind};
+use crate::summary::{Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub struct Snapshot {
     /// How far attribution is behind.
     pub lag_seconds: f64,
     pub collector_cpu_seconds: f64,
+    /// `None` where nothing is sampled, as in a replay.
+    #[serde(default)]
+    pub sampler: Option<SamplerOverhead>,
     pub collector_rss_bytes: u64,
 }
 
@@ -46,6 +50,8 @@ pub struct DeviceFigures {
     pub conservation_error_joules: f64,
     pub samples: u64,
     pub counter_resets: u64,
+    #[serde(default)]
+    pub readings: Readings,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -231,6 +237,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
             samples: ranks.samples,
             counter_resets: ranks.counter_resets,
+            readings: Readings::default(),
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),

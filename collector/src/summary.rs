@@ -1,9 +1,11 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::attributor::{Attributor, ViewKind};
+use crate::sampler::{DeviceFigures, SamplerFigures};
 use ampere_model::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const SCHEMA: &str = "ampere-summary/1";
 
@@ -69,6 +71,9 @@ pub struct Device {
     pub longest_still_seconds: f64,
     #[serde(default)]
     pub stale: bool,
+    /// What the sampler says; nothing of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readings: Option<Readings>,
     pub views: Vec<View>,
 }
 
@@ -159,6 +164,71 @@ pub struct QualityFigures {
 pub struct Overhead {
     pub collector_cpu_seconds: f64,
     pub collector_peak_rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerOverhead>,
+}
+
+/// How a device was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Readings {
+    pub readings: u64,
+    pub failed_readings: u64,
+    /// Sum and longest of the time that readings took.
+    pub read_seconds: f64,
+    pub longest_read_seconds: f64,
+    /// The time from change to change of the source's counters, as learned; 0 where it is not known.
+    pub update_seconds: f64,
+}
+
+impl Readings {
+    pub fn of(figures: &DeviceFigures) -> Readings {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        Readings {
+            readings: figures.readings.load(Ordering::Relaxed),
+            failed_readings: figures.failed_readings.load(Ordering::Relaxed),
+            read_seconds: seconds(&figures.read_ns),
+            longest_read_seconds: seconds(&figures.longest_read_ns),
+            update_seconds: seconds(&figures.update_ns),
+        }
+    }
+
+    /// Of devices that are shown as one.
+    pub fn add(&mut self, more: &Readings) {
+        self.readings += more.readings;
+        self.failed_readings += more.failed_readings;
+        self.read_seconds += more.read_seconds;
+        self.longest_read_seconds = self.longest_read_seconds.max(more.longest_read_seconds);
+        self.update_seconds = self.update_seconds.max(more.update_seconds);
+    }
+}
+
+/// What sampling cost, and how well it kept its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SamplerOverhead {
+    /// CPU time of the sampler's thread, and what part of one core that was.
+    pub cpu_seconds: f64,
+    pub cpu_share: f64,
+    /// Times that it had to wake up, and those that were more than a millisecond too late.
+    pub deadlines: u64,
+    pub missed_deadlines: u64,
+    pub mean_late_seconds: f64,
+    pub longest_late_seconds: f64,
+}
+
+impl SamplerOverhead {
+    pub fn of(figures: &SamplerFigures) -> SamplerOverhead {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        let (cpu_seconds, run) = (seconds(&figures.cpu_ns), seconds(&figures.run_ns));
+        let deadlines = figures.deadlines.load(Ordering::Relaxed);
+        SamplerOverhead {
+            cpu_seconds,
+            cpu_share: if run > 0.0 { cpu_seconds / run } else { 0.0 },
+            deadlines,
+            missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),
+            mean_late_seconds: seconds(&figures.late_ns) / deadlines.max(1) as f64,
+            longest_late_seconds: seconds(&figures.latest_ns),
+        }
+    }
 }
 
 impl Summary {
@@ -212,6 +282,7 @@ impl Summary {
                 longest_sample_seconds: seconds(counter.longest_interval_ticks),
                 longest_still_seconds: seconds(counter.longest_still_ticks),
                 stale: counter.stale,
+                readings: None,
                 views,
             });
         }

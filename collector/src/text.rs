@@ -226,6 +226,16 @@ impl Page {
                 o.collector_peak_rss_bytes as f64 / 1e6
             )?;
         }
+        if let Some(s) = &o.sampler {
+            writeln!(
+                out,
+                "         sampler {:.1} % of a core; {} of {} deadlines missed by more than 1 ms, {:.3} ms late on average",
+                100.0 * s.cpu_share,
+                s.missed_deadlines,
+                s.deadlines,
+                1e3 * s.mean_late_seconds
+            )?;
+        }
         Ok(())
     }
 }

@@ -339,6 +339,8 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
         let notes = run["notes"].to_string();
         if output == "lost" {
             assert!(notes.contains("readings of a counter failed"), "{script}: {notes}");
+            let said = "GPU-1 cannot be read: rsmi_dev_energy_count_get returned NOT_FOUND (10)";
+            assert_eq!(notes.matches(said).count(), 1, "{script}: {notes}");
         } else {
             assert!(notes.contains("PERMISSION") || notes.contains("ermission"), "{script}: {notes}");
         }

@@ -185,9 +185,11 @@ impl Source for Hwmon {
         &mut self.devices
     }
 
-    fn shortest_period(&self) -> Duration {
-        let integrated = self.sensors.iter().any(|sensor| matches!(sensor, Sensor::Power(..)));
-        if integrated { SHORTEST_PERIOD } else { Duration::ZERO }
+    fn shortest_period(&self, device: usize) -> Duration {
+        match self.sensors.get(device) {
+            Some(Sensor::Power(..)) => SHORTEST_PERIOD,
+            _ => Duration::ZERO,
+        }
     }
 
     fn read(&mut self, device: usize) -> Result<Reading, ReadError> {

@@ -210,8 +210,8 @@ pub trait Source: Send {
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
-    /// Reading more often than this is of no use.
-    fn shortest_period(&self) -> Duration {
+    /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
+    fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
     /// One line about something that has changed since it was last asked, apart from the counters. To be asked every
