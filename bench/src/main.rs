@@ -5,6 +5,7 @@ mod engine;
 mod events;
 mod offline;
 mod ring;
+mod sampler;
 
 use std::time::Instant;
 
@@ -19,11 +20,17 @@ pub struct Figure {
 
 fn main() {
     type Bench = fn() -> Vec<Figure>;
-    let benches: [(&str, Bench); 4] = [
+    if let [_, child, library] = &std::env::args().collect::<Vec<_>>()[..]
+        && child == sampler::CHILD
+    {
+        return sampler::child(library);
+    }
+    let benches: [(&str, Bench); 5] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("engine", engine::figures),
         ("offline", offline::figures),
+        ("sampler", sampler::figures),
     ];
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let mut figures = Vec::new();

@@ -58,6 +58,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     find::program(&arguments.command[0])?;
     // A mistake in the settings is told before the job starts.
     Config::load(given(&arguments.config))?;
+    check_counters()?;
     let name = run_name();
     let wanted = Wanted {
         output: given(&arguments.output),
@@ -105,6 +106,13 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let finished = wait_for_results(&session, &mut collector);
     report(&session, &output, finished);
     Ok(code_of(status))
+}
+
+/// A counter source that does not exist is a mistake in the settings, too. Where nobody reads this before the job starts,
+/// as under Score-P alone, the collector notes it and goes on with what there is.
+fn check_counters() -> anyhow::Result<()> {
+    let names = std::env::var(ampere_counters::ENV_COUNTERS).unwrap_or_default();
+    ampere_counters::check_names(&names).map_err(anyhow::Error::msg)
 }
 
 /// Takes back what the collector has written of a command that never ran. The directory may have been there before, with

@@ -3,7 +3,7 @@
 use crate::screen::Screen;
 use ampere_collector::snapshot::Snapshot;
 use ampere_collector::text::{bar, joules, printable};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -91,10 +91,11 @@ fn fetch(address: SocketAddr) -> Option<Snapshot> {
     serde_json::from_slice(&answer[body..]).ok()
 }
 
-/// (region, joules over all ranks and devices), most first.
+/// (region, joules over all ranks and devices), most first. Of devices that are in others, the joules are there already.
 fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
-    for row in &snapshot.region_energy {
+    let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
+    for row in snapshot.region_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
         *sums.entry(&row.region).or_insert(0.0) += row.joules;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
@@ -127,7 +128,7 @@ fn line(snapshot: &Snapshot) -> String {
 }
 
 fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
-    let total: f64 = snapshot.devices.iter().map(|d| d.joules).sum();
+    let total: f64 = snapshot.topmost().map(|d| d.joules).sum();
     let events: u64 = snapshot.ranks.iter().map(|r| r.events).sum();
     let suppressed: u64 = snapshot.ranks.iter().map(|r| r.suppressed_calls).sum();
     let mut rows = vec![

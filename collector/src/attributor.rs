@@ -3,6 +3,7 @@
 
 use crate::config::{Config, DeviceSetting, Locations};
 use crate::linking::Linking;
+use crate::nature::Nature;
 use crate::regions::Regions;
 use crate::topology::{Counter as TopologyCounter, Evidence, Place};
 use ampere_attribution::{
@@ -45,6 +46,7 @@ pub struct DeviceInfo {
     pub metric: String,
     pub source: String,
     pub quality: Quality,
+    pub nature: Nature,
     pub unit: Unit,
 }
 
@@ -229,6 +231,7 @@ impl Attributor {
                 source: found.source,
                 quality: found.quality,
                 unit: Unit::Joules,
+                nature: Nature::default(),
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
@@ -245,6 +248,30 @@ impl Attributor {
     pub fn is_rank(&self, info: &LocationInfo) -> bool {
         let all = self.config.locations == Locations::All;
         info.kind == LocationKind::CpuThread && (info.main || all)
+    }
+
+    /// What is known of a device besides its counter.
+    pub fn set_nature(&mut self, device: usize, nature: Nature) {
+        self.devices[device].info.nature = nature;
+    }
+
+    /// Names of the other devices of its node whose joules are also in a device's.
+    pub fn parts(&self, device: usize) -> Vec<String> {
+        let info = &self.devices[device].info;
+        let others = self.devices.iter().map(|other| &other.info).filter(|other| other.node == info.node);
+        let parts = others.filter(|other| info.nature.contains.contains(&other.metric));
+        parts.filter(|other| other.metric != info.metric).map(|other| other.name.clone()).collect()
+    }
+
+    /// The device of its node that contains a device, and is contained by no other: what a sum of all counts it in.
+    pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
+        let info = &self.devices[device].info;
+        let contains = |whole: &DeviceInfo, part: &str| {
+            whole.metric != part && whole.nature.contains.iter().any(|m| m == part)
+        };
+        let others = || self.devices.iter().map(|other| &other.info).filter(|other| other.node == info.node);
+        let topmost = |whole: &&DeviceInfo| !others().any(|other| contains(other, &whole.metric));
+        others().filter(|other| contains(other, &info.metric)).find(topmost)
     }
 
     pub fn longest_delay_ticks(&self) -> u64 {

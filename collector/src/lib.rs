@@ -8,7 +8,8 @@
 //! topology.rs    who spends from what, and why        linking.rs    the same, as it becomes known
 //! evidence.rs    what a trace says about it           conflicts.rs  settings that say odd things about it
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
-//! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
+//! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
+//! nature.rs      what contains what                   clock.rs      which clock, how fast
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
@@ -23,11 +24,13 @@ pub mod http;
 pub mod linking;
 pub mod live;
 pub mod metrics;
+pub mod nature;
 mod numbers;
 pub mod offline;
 pub mod order;
 pub mod output;
 mod overhead;
+pub mod pace;
 mod process;
 pub mod regions;
 pub mod replay;

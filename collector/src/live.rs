@@ -5,6 +5,7 @@ use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::evidence::place_of;
 use crate::metrics::Latest;
+use crate::nature::Nature;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
@@ -12,7 +13,7 @@ use crate::sampler::{self, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
-use crate::summary::{Overhead, QualityFigures, Run, Summary};
+use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
 use crate::{clock_text, conflicts, overhead, trace};
@@ -22,7 +23,6 @@ use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
@@ -150,7 +150,8 @@ impl LiveRun {
         let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
         let devices = replay.metrics.iter().map(|m| (m.as_found(), m.place.clone())).collect();
         let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
-        self.add_devices(metrics, devices, ring.map_err(|e| e.to_string())?);
+        let natures = replay.metrics.iter().map(|metric| metric.nature.clone()).collect();
+        self.add_devices(metrics, devices, natures, ring.map_err(|e| e.to_string())?);
         Ok(())
     }
 
@@ -349,6 +350,9 @@ impl LiveRun {
 
     /// The sampler has opened its counters: they become devices.
     fn find_devices(&mut self) {
+        while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
+            self.note(line);
+        }
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
         let opened = found.and_then(|found| {
             let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
@@ -373,7 +377,8 @@ impl LiveRun {
         let devices = devices.collect();
         let metrics =
             found.devices.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
-        self.add_devices(metrics, devices, ring);
+        let natures = found.devices.iter().map(Nature::of_device).collect();
+        self.add_devices(metrics, devices, natures, ring);
     }
 
     /// Counters become devices, and those that GPU streams may spend from get a lane.
@@ -381,11 +386,15 @@ impl LiveRun {
         &mut self,
         metrics: Vec<SampledMetric>,
         devices: Vec<(FoundDevice, DevicePlace)>,
+        natures: Vec<Nature>,
         ring: RingConsumer,
     ) {
         let Some(attributor) = &mut self.attributor else { return };
         let add = |(device, place)| attributor.add_device_at(device, place);
-        let devices = devices.into_iter().map(add).collect();
+        let devices: Vec<_> = devices.into_iter().map(add).collect();
+        for (device, nature) in devices.iter().zip(natures) {
+            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        }
         let spool = self.spool.create("sampler.0.records");
         if let Err(error) = &spool {
             self.notes.push(format!(
@@ -696,6 +705,13 @@ impl LiveRun {
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes().1;
+        snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
+        for (device, readings) in attributor.devices.iter().zip(self.readings()) {
+            let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
+            if let (Some(shown), Some(readings)) = (shown, readings) {
+                shown.readings.add(&readings);
+            }
+        }
         self.power.push_back((ticks, snapshot.devices.iter().map(|d| d.joules).collect()));
         let window = clock.ticks(POWER_WINDOW);
         while self.power.len() > 2 && ticks.saturating_sub(self.power[1].0) > window {
@@ -774,7 +790,7 @@ impl LiveRun {
             ));
         }
         if let Some(sampler) = &self.sampler {
-            let failed = sampler.figures.failed_readings.load(Ordering::Relaxed);
+            let failed = sampler.figures.failed_readings();
             if failed > 0 {
                 notes.push(format!("{failed} readings of a counter failed"));
             }
@@ -792,17 +808,35 @@ impl LiveRun {
             nodes,
             ranks,
             energy: String::new(),
+            total_joules: 0.0,
             seconds,
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
             notes,
         };
         let mut summary = Summary::new(attributor, None, run, quality);
+        for (device, readings) in summary.devices.iter_mut().zip(self.readings()) {
+            device.readings = readings;
+        }
         summary.overhead = Overhead {
             collector_cpu_seconds: overhead::cpu_seconds(),
             collector_peak_rss_bytes: overhead::resident_bytes().0,
+            sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
         };
         summary
+    }
+
+    /// By the attributor's devices, what the sampler says of reading them.
+    fn readings(&self) -> Vec<Option<Readings>> {
+        let devices = self.attributor.as_ref().map_or(0, |attributor| attributor.devices.len());
+        let mut all = vec![None; devices];
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
+        for (figures, device) in sampler.figures.devices().iter().zip(&samples.devices) {
+            if let Some(device) = *device {
+                all[device] = Some(Readings::of(figures));
+            }
+        }
+        all
     }
 
     /// The end: everything that is left is attributed, and the trace and the summary are written.
@@ -815,6 +849,7 @@ impl LiveRun {
         if let Some(sampler) = &mut self.sampler {
             sampler.stop();
         }
+        self.find_devices(); // its last news
         self.drain_samples();
         if let Some(attributor) = &mut self.attributor {
             for lane in &mut self.lanes {
@@ -913,7 +948,8 @@ impl LiveRun {
                         .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
-                        *device = crate::summary::Device { source, energy, ..same.clone() };
+                        let readings = device.readings.take();
+                        *device = crate::summary::Device { source, energy, readings, ..same.clone() };
                     }
                 }
                 let note = format!("{why_again}: the figures below were computed again from the trace");

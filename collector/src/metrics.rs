@@ -140,12 +140,20 @@ impl Scrape {
         }
         .gauge(encoder)?;
         let sources = self.snapshot.devices.iter().map(|d| {
-            let source = ("source", d.source.as_str());
-            (vec![self.node(), ("device", d.device.as_str()), source, ("energy", d.energy.as_str())], 1.0)
+            let labels = vec![
+                self.node(),
+                ("device", d.device.as_str()),
+                ("source", d.source.as_str()),
+                ("energy", d.energy.as_str()),
+                ("kind", d.kind.as_str()),
+                // What is within another device must not be added to it.
+                ("within", d.within.as_str()),
+            ];
+            (labels, 1.0)
         });
         Family {
             name: "ampere_device_info",
-            help: "Where a device's energy figures come from",
+            help: "Where a device's energy figures come from, what it is, and the device that has its joules, too",
             unit: None,
             series: sources.collect(),
         }
@@ -250,6 +258,64 @@ impl Scrape {
         self.ranks.iter().map(|r| (vec![self.node(), ("rank", r.rank.as_str())], value(r))).collect()
     }
 
+    /// How the counters are read. Nothing of it in a replay.
+    fn sampler(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let Some(sampler) = &self.snapshot.sampler else { return Ok(()) };
+        let of_node = |value: f64| vec![(vec![self.node()], value)];
+        let counters: [Plain; 4] = [
+            (
+                "ampere_sampler_readings",
+                "Readings of a device's counter that went well",
+                self.per_device(|d| d.readings.readings as f64),
+            ),
+            (
+                "ampere_sampler_failed_readings",
+                "Readings of a device's counter that failed",
+                self.per_device(|d| d.readings.failed_readings as f64),
+            ),
+            (
+                "ampere_sampler_deadlines",
+                "Times that the sampler had to wake up",
+                of_node(sampler.deadlines as f64),
+            ),
+            (
+                "ampere_sampler_missed_deadlines",
+                "Times that the sampler woke up more than a millisecond too late",
+                of_node(sampler.missed_deadlines as f64),
+            ),
+        ];
+        for (name, help, series) in counters {
+            Family { name, help, unit: None, series }.counter(encoder)?;
+        }
+        let times: [Plain; 2] = [
+            (
+                "ampere_sampler_read",
+                "Time that the readings of a device's counter took",
+                self.per_device(|d| d.readings.read_seconds),
+            ),
+            ("ampere_sampler_cpu", "CPU time of the sampler", of_node(sampler.cpu_seconds)),
+        ];
+        for (name, help, series) in times {
+            Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;
+        }
+        let gauges: [Plain; 2] = [
+            (
+                "ampere_sampler_longest_late_seconds",
+                "The most that the sampler woke up too late",
+                of_node(sampler.longest_late_seconds),
+            ),
+            (
+                "ampere_sampler_update_seconds",
+                "The time from change to change of a device's counter, as seen; 0 while it is not known",
+                self.per_device(|d| d.readings.update_seconds),
+            ),
+        ];
+        for (name, help, series) in gauges {
+            Family { name, help, unit: None, series }.gauge(encoder)?;
+        }
+        Ok(())
+    }
+
     fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let counters: [Plain; 9] = [
             (
@@ -338,6 +404,7 @@ impl Scrape {
         for (name, help, series) in gauges {
             Family { name, help, unit: None, series }.gauge(encoder)?;
         }
+        self.sampler(encoder)?;
         // A gauge, and not OpenMetrics' info, which the tools for the older text format refuse.
         Family {
             name: "ampere_build_info",

@@ -74,6 +74,34 @@ fn what_is_odd_about_a_counter_is_exported() {
 }
 
 #[test]
+fn a_part_of_a_device_says_so() {
+    let part = DeviceFigures { kind: "cpu".to_owned(), within: "node".to_owned(), ..device("package-0") };
+    let body = body(Snapshot { node: "n".to_owned(), devices: vec![part], ..Snapshot::default() });
+    let expected = "ampere_device_info{node=\"n\",device=\"package-0\",source=\"rapl\",energy=\"measured\",\
+        kind=\"cpu\",within=\"node\"} 1.0\n";
+    assert!(body.contains(expected), "{body}");
+}
+
+#[test]
+fn the_sampler_says_how_it_reads() {
+    let mut one = device("cpu");
+    one.readings = crate::summary::Readings { readings: 17, read_seconds: 0.5, ..Default::default() };
+    let sampler =
+        crate::summary::SamplerOverhead { deadlines: 20, missed_deadlines: 3, ..Default::default() };
+    let snapshot = Snapshot { node: "n".to_owned(), devices: vec![one], ..Snapshot::default() };
+    assert!(!body(snapshot.clone()).contains("ampere_sampler"), "a replay has none");
+    let body = body(Snapshot { sampler: Some(sampler), ..snapshot });
+    for expected in [
+        "ampere_sampler_readings_total{node=\"n\",device=\"cpu\"} 17.0\n",
+        "ampere_sampler_read_seconds_total{node=\"n\",device=\"cpu\"} 0.5\n",
+        "ampere_sampler_missed_deadlines_total{node=\"n\"} 3.0\n",
+        "ampere_sampler_deadlines_total{node=\"n\"} 20.0\n",
+    ] {
+        assert!(body.contains(expected), "{expected}: {body}");
+    }
+}
+
+#[test]
 fn names_from_programs_cannot_break_the_format() {
     let hostile = "f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>";
     let escaped = r#"f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>"#;

@@ -3,6 +3,7 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
+use crate::nature::Nature;
 use crate::numbers::NumberMap;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
@@ -30,9 +31,10 @@ struct Feed<'a> {
     devices: BTreeMap<(String, String), Option<usize>>,
     /// What the trace says of its counters.
     places: HashMap<(String, String), DevicePlace>,
-    found: Vec<(FoundDevice, DevicePlace)>,
+    found: Vec<Known>,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
+    definitions: &'a otf2::Definitions,
     /// Samples that are shifted by a sensor's delay have to be put in order again.
     delayed: Option<Delayed>,
     /// Of our own traces: how many calls an enter stands for.
@@ -81,6 +83,9 @@ pub struct Attributed {
     moved: bool,
 }
 
+/// A device that was found in a trace, and what the trace says of it.
+type Known = (FoundDevice, DevicePlace, Nature);
+
 /// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
 pub fn attribute(
     path: &Path,
@@ -103,8 +108,8 @@ fn attribute_once(
     config: &Config,
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
-    known: Vec<(FoundDevice, DevicePlace)>,
-) -> anyhow::Result<(Attributed, Vec<(FoundDevice, DevicePlace)>)> {
+    known: Vec<Known>,
+) -> anyhow::Result<(Attributed, Vec<Known>)> {
     let mut trace = Trace::open(path)?;
     let definitions = trace.definitions();
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
@@ -113,9 +118,11 @@ fn attribute_once(
     let names: BTreeSet<String> = found.keys().cloned().collect();
     let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
     let places = evidence::places(definitions);
-    let devices = known.iter().map(|(device, place)| {
+    let devices = known.iter().map(|(device, place, nature)| {
         let key = (device.node.clone(), device.metric.clone());
-        (key, attributor.add_device_at(device.clone(), place.clone()))
+        let device = attributor.add_device_at(device.clone(), place.clone());
+        device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        (key, device)
     });
     let devices = devices.collect();
     let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
@@ -142,6 +149,7 @@ fn attribute_once(
         .collect();
     let members = classes(definitions, &found, config);
     let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
+    let definitions = definitions.clone();
     let mut step = |done| progress(done, expected);
     let mut feed = Feed {
         attributor: &mut attributor,
@@ -153,6 +161,7 @@ fn attribute_once(
         found: known,
         quality: QualityFigures::default(),
         node_of_location: nodes,
+        definitions: &definitions,
         delayed,
         calls,
         progress: &mut step,
@@ -162,7 +171,7 @@ fn attribute_once(
     let (quality, mut known) = (feed.quality, feed.found);
     attributor.end_time();
     attributor.learn_silence();
-    for (found, place) in &mut known {
+    for (found, place, _) in &mut known {
         place.silent = attributor.is_silent(&found.node, &found.metric);
     }
     for (location, why) in &report.truncated {
@@ -188,6 +197,7 @@ fn attribute_once(
         nodes,
         ranks,
         energy: String::new(),
+        total_joules: 0.0,
         seconds,
         timer: "trace".to_owned(),
         ticks_per_second: clock.timer_resolution,
@@ -254,7 +264,7 @@ impl EventHandler for Feed<'_> {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
             let attributor = &mut *self.attributor;
-            let (places, known) = (&self.places, &mut self.found);
+            let (places, known, definitions) = (&self.places, &mut self.found, self.definitions);
             let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|key| {
                 let found = FoundDevice {
                     node: key.0.clone(),
@@ -264,8 +274,11 @@ impl EventHandler for Feed<'_> {
                     joules_per_unit: *joules_per_unit,
                 };
                 let place = places.get(key).cloned().unwrap_or_default();
-                known.push((found.clone(), place.clone()));
-                attributor.add_device_at(found, place)
+                let nature = Nature::in_trace(definitions, location, name);
+                known.push((found.clone(), place.clone(), nature.clone()));
+                let device = attributor.add_device_at(found, place)?;
+                attributor.set_nature(device, nature);
+                Some(device)
             });
             let Some(number) = device else { continue };
             let device = &mut attributor.devices[number];
@@ -468,7 +481,9 @@ pub(crate) fn classes(
 /// Our own traces say in the description of a metric how far it can be trusted.
 pub(crate) fn quality_of(description: &str) -> Quality {
     let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
-    let less = [Quality::Estimated, Quality::Simulated].into_iter().find(|quality| says(*quality));
+    let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
+        .into_iter()
+        .find(|quality| says(*quality));
     less.unwrap_or(Quality::Measured)
 }
 

@@ -6,6 +6,7 @@
 
 use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
+use crate::nature::Nature;
 use crate::topology::{Accelerator, Place};
 use crate::{evidence, offline};
 use ampere_model::{LocalLocation, Quality};
@@ -91,6 +92,8 @@ pub struct ReplayedMetric {
     pub value: ValueType,
     pub joules_per_unit: Option<f64>,
     pub place: Place,
+    #[serde(default)]
+    pub nature: Nature,
 }
 
 /// How the 64 bits of a sample are to be read.
@@ -377,6 +380,7 @@ impl Survey {
             value: ValueType::of(value),
             joules_per_unit: joules,
             place: self.places.get(&key).cloned().unwrap_or_default(),
+            nature: Nature::in_trace(&self.definitions, location, &key.1),
         };
         let is_device = self.attributor.add_device(metric.as_found()).is_some();
         self.seen.insert(key, is_device);

@@ -5,16 +5,20 @@
 //!
 //! A reading is written down when the counter has moved. A counter that moves every 15 ms is read 15 times in that time at
 //! the default period; were each reading a sample, all the energy of the 15 ms would go to who ran in the last of them.
-//! One that stands still is written down once a second.
+//! One that stands still is written down once a second. When a counter is read next is `pace.rs`' matter.
+//!
+//! One that cannot be read is said once, and tried again now and then: when it can be read again, its samples go on.
 
 use crate::clock::Timer;
+use crate::pace::{Pace, Rhythm};
 use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
+use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,14 +26,62 @@ use std::time::{Duration, Instant};
 const RING_RECORDS: u64 = 1 << 16;
 /// A counter that stands still is written down this often.
 const STANDING_STILL: Duration = Duration::from_secs(1);
+/// Waking up later than this is a deadline missed.
+const LATE: Duration = Duration::from_millis(1);
+/// Readings that fail one after the other before a device is taken to be gone, and how often it is then tried.
+const FAILURES: u32 = 3;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How often sources are asked for news, and the thread's CPU time is looked at.
+const NEWS: Duration = Duration::from_secs(1);
+const CPU_TIME: Duration = Duration::from_millis(100);
 
 /// What the sampler counts about itself.
 #[derive(Debug, Default)]
 pub struct SamplerFigures {
+    /// Times that it had to wake up, and those that were more than [`LATE`] too late.
+    pub deadlines: AtomicU64,
+    pub missed_deadlines: AtomicU64,
+    /// How late it woke up: sum and most, in nanoseconds.
+    pub late_ns: AtomicU64,
+    pub latest_ns: AtomicU64,
+    /// CPU time of its thread, and the time that it has run.
+    pub cpu_ns: AtomicU64,
+    pub run_ns: AtomicU64,
+    devices: OnceLock<Vec<DeviceFigures>>,
+}
+
+/// The same of one device.
+#[derive(Debug, Default)]
+pub struct DeviceFigures {
     pub readings: AtomicU64,
     pub failed_readings: AtomicU64,
-    /// Readings that began more than one period late.
-    pub missed_deadlines: AtomicU64,
+    /// The time that readings took: sum and most.
+    pub read_ns: AtomicU64,
+    pub longest_read_ns: AtomicU64,
+    /// From change to change, as the source's counters were seen to move; 0 where that is not known yet.
+    pub update_ns: AtomicU64,
+}
+
+impl SamplerFigures {
+    /// By the sampler's numbers; none before the counters are open.
+    pub fn devices(&self) -> &[DeviceFigures] {
+        self.devices.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub fn failed_readings(&self) -> u64 {
+        self.devices().iter().map(|device| device.failed_readings.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Written by one thread only.
+fn add(to: &AtomicU64, more: u64) {
+    to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+fn raise(to: &AtomicU64, value: u64) {
+    if value > to.load(Ordering::Relaxed) {
+        to.store(value, Ordering::Relaxed);
+    }
 }
 
 /// What was found to sample.
@@ -43,6 +95,7 @@ pub struct Sampler {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     found: Receiver<Result<Found, String>>,
+    news: Receiver<String>,
     pub figures: Arc<SamplerFigures>,
 }
 
@@ -61,11 +114,12 @@ impl Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(SamplerFigures::default());
         let (tell, found) = crossbeam_channel::bounded(1);
+        let (tell_news, news) = crossbeam_channel::bounded(64);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
-        let work = move || match Work::open(&directory, timer, settings, counted) {
+        let work = move || match Work::open(&directory, timer, period, settings, counted, tell_news) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
-                work.run(period, &stopped);
+                work.run(&stopped);
             }
             Err(why) => {
                 let _ = tell.send(Err(why));
@@ -75,7 +129,7 @@ impl Sampler {
             .name("ampere-sampler".to_owned())
             .spawn(work)
             .map_err(|e| format!("cannot start the sampler: {e}"))?;
-        Ok(Sampler { stop, thread: Some(thread), found, figures })
+        Ok(Sampler { stop, thread: Some(thread), found, news, figures })
     }
 
     /// What was found, once: when the counters are open and the ring can be read.
@@ -83,10 +137,16 @@ impl Sampler {
         self.found.try_recv().ok()
     }
 
+    /// One line about something that happened to a counter, if there is one.
+    pub fn news(&self) -> Option<String> {
+        self.news.try_recv().ok()
+    }
+
     /// Takes a last sample of every device and ends.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -106,8 +166,13 @@ fn make_ring(path: &Path) -> Result<RingProducer, String> {
 
 /// All devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
-    let all = sources.iter().flat_map(|source| source.devices());
-    all.enumerate()
+    let all = || sources.iter().flat_map(|source| source.devices());
+    let metrics_of = |names: &[String]| {
+        let named = all().filter(|device| names.contains(&device.name));
+        named.map(|device| device.metric.clone()).collect()
+    };
+    all()
+        .enumerate()
         .map(|(index, device)| Device {
             index: index as u32,
             name: device.name.clone(),
@@ -115,6 +180,7 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             source: device.source.to_owned(),
             quality: match device.quality {
                 ampere_counters::Quality::Measured => Quality::Measured,
+                ampere_counters::Quality::Integrated => Quality::Integrated,
                 ampere_counters::Quality::Estimated => Quality::Estimated,
                 ampere_counters::Quality::Simulated => Quality::Simulated,
             },
@@ -122,25 +188,44 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             kind: device.kind.as_str().to_owned(),
             pci: device.pci.clone().unwrap_or_default(),
             description: device.description.clone(),
+            contains: metrics_of(&device.contains),
         })
         .collect()
 }
 
+/// One device and what is remembered of it.
+#[derive(Default)]
+struct Slot {
+    /// Value and time of its last sample.
+    last: Option<(u64, Instant)>,
+    pace: Pace,
+    /// The tick at which it is read next.
+    due: u64,
+    /// Readings that failed since the last good one.
+    failures: u32,
+    told: bool,
+}
+
 struct Work {
     sources: Vec<Box<dyn Source>>,
-    /// Value and time of each device's last sample.
-    last: Vec<Option<(u64, Instant)>>,
+    rhythms: Vec<Rhythm>,
+    /// By source and device.
+    slots: Vec<Vec<Slot>>,
+    period: Duration,
     writer: EventWriter,
     timer: Timer,
     figures: Arc<SamplerFigures>,
+    news: Sender<String>,
 }
 
 impl Work {
     fn open(
         directory: &Path,
         timer: Timer,
+        period: Duration,
         settings: Settings,
         figures: Arc<SamplerFigures>,
+        news: Sender<String>,
     ) -> Result<(Work, Found), String> {
         let opened = ampere_counters::open_sources(&settings);
         let devices = list(&opened.sources);
@@ -151,60 +236,147 @@ impl Work {
         }
         let _ = std::fs::remove_file(directory.join(RING_NAME));
         let ring = make_ring(&directory.join(RING_NAME))?;
+        let _ = figures.devices.set(devices.iter().map(|_| DeviceFigures::default()).collect());
+        let slots = opened.sources.iter().map(|source| {
+            let slots = source.devices().iter().map(|_| Slot::default());
+            slots.collect()
+        });
         let work = Work {
+            slots: slots.collect(),
+            rhythms: vec![Rhythm::default(); opened.sources.len()],
             sources: opened.sources,
-            last: vec![None; devices.len()],
+            period,
             writer: EventWriter::new(ring),
             timer,
             figures,
+            news,
         };
         Ok((work, Found { devices, notes: opened.notes }))
     }
 
-    fn run(&mut self, period: Duration, stop: &AtomicBool) {
-        let mut deadline = Instant::now();
+    fn run(&mut self, stop: &AtomicBool) {
+        let start = Instant::now();
+        let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS, start);
         loop {
             let stopping = stop.load(Ordering::Relaxed);
-            self.read_all(stopping);
+            self.read_due(tick, stopping);
+            let now = Instant::now();
+            if now >= cpu_at || stopping {
+                cpu_at = now + CPU_TIME;
+                let cpu = clock_gettime(ClockId::ThreadCPUTime);
+                let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+                self.figures.cpu_ns.store(cpu.as_nanos() as u64, Ordering::Relaxed);
+                self.figures.run_ns.store(now.duration_since(start).as_nanos() as u64, Ordering::Relaxed);
+            }
             if stopping {
                 self.writer.close();
                 return;
             }
-            deadline += period;
-            let now = Instant::now();
-            if now > deadline + period {
-                self.figures.missed_deadlines.fetch_add(1, Ordering::Relaxed);
-                deadline = now;
+            if now >= news_at {
+                news_at = now + NEWS;
+                let news = self.sources.iter_mut().filter_map(|source| source.news());
+                news.for_each(|line| drop(self.news.try_send(line)));
             }
-            std::thread::sleep(deadline.saturating_duration_since(now));
+            let due = self.slots.iter().flatten().map(|slot| slot.due).min();
+            // With nothing to read there is nothing to wake up for but the end, which wakes us.
+            let due = due.unwrap_or(tick + self.ticks(NEWS)).max(tick + 1);
+            let deadline = start + tick_time(self.period, due);
+            sleep_until(deadline, stop);
+            let late = Instant::now().saturating_duration_since(deadline);
+            // Reading took longer than there was time, or the thread did not get its core.
+            tick = due + (late.as_nanos() / self.period.as_nanos().max(1)) as u64;
+            if !stop.load(Ordering::Relaxed) {
+                add(&self.figures.deadlines, 1);
+                add(&self.figures.missed_deadlines, u64::from(late > LATE));
+                add(&self.figures.late_ns, late.as_nanos() as u64);
+                raise(&self.figures.latest_ns, late.as_nanos() as u64);
+            }
         }
     }
 
-    fn read_all(&mut self, always: bool) {
-        let mut index = 0;
-        for source in &mut self.sources {
-            for device in 0..source.devices().len() {
-                let before = self.timer.now();
-                let reading = source.read(device);
-                let time = before + (self.timer.now().saturating_sub(before)) / 2;
-                match reading {
-                    Ok(reading) => {
-                        self.figures.readings.fetch_add(1, Ordering::Relaxed);
-                        let now = Instant::now();
-                        let news = self.last[index].is_none_or(|(value, at)| {
-                            value != reading.nanojoules || now.duration_since(at) >= STANDING_STILL
-                        });
-                        if news || always {
-                            self.last[index] = Some((reading.nanojoules, now));
-                            self.writer.sample(time, index as u32, reading.nanojoules);
-                        }
-                    }
-                    Err(_) => {
-                        self.figures.failed_readings.fetch_add(1, Ordering::Relaxed);
-                    }
+    /// Ticks in a time, one at least.
+    fn ticks(&self, time: Duration) -> u64 {
+        (time.as_nanos().div_ceil(self.period.as_nanos().max(1)) as u64).max(1)
+    }
+
+    /// Reads what is due; everything, and writes it down, if it is the last time.
+    fn read_due(&mut self, tick: u64, always: bool) {
+        let mut number = 0;
+        for source in 0..self.sources.len() {
+            for device in 0..self.slots[source].len() {
+                if always || self.slots[source][device].due <= tick {
+                    self.read(source, device, number, tick, always);
                 }
-                index += 1;
+                number += 1;
+            }
+        }
+    }
+
+    fn read(&mut self, source: usize, device: usize, number: usize, tick: u64, always: bool) {
+        let begun = Instant::now();
+        let before = self.timer.now();
+        let reading = self.sources[source].read(device);
+        let time = before + (self.timer.now().saturating_sub(before)) / 2;
+        let now = Instant::now();
+        let took = now.duration_since(begun).as_nanos() as u64;
+        let shortest = self.sources[source].shortest_period(device);
+        let (again, shortest) = (self.ticks(TRY_AGAIN), self.ticks(shortest));
+        let slot = &mut self.slots[source][device];
+        let figures = &self.figures.devices()[number];
+        add(&figures.read_ns, took);
+        raise(&figures.longest_read_ns, took);
+        match reading {
+            Ok(reading) => {
+                add(&figures.readings, 1);
+                (slot.failures, slot.told) = (0, false);
+                let changed = slot.last.is_none_or(|(value, _)| value != reading.nanojoules);
+                let still = slot.last.is_some_and(|(_, at)| now.duration_since(at) >= STANDING_STILL);
+                if changed || still || always {
+                    slot.last = Some((reading.nanojoules, now));
+                    self.writer.sample(time, number as u32, reading.nanojoules);
+                }
+                slot.due = if shortest > 1 {
+                    tick + shortest
+                } else {
+                    let (rhythm, late) = (&mut self.rhythms[source], tick > slot.due);
+                    let due = slot.pace.next(rhythm, tick, late, changed);
+                    let update = self.period.as_nanos() as u64 * rhythm.period().unwrap_or(0);
+                    figures.update_ns.store(update, Ordering::Relaxed);
+                    due
+                };
+            }
+            Err(error) => {
+                add(&figures.failed_readings, 1);
+                slot.failures = slot.failures.saturating_add(1);
+                slot.due = tick + if slot.failures < FAILURES { 1 } else { again };
+                if slot.failures >= FAILURES && !slot.told {
+                    slot.told = true;
+                    let name = &self.sources[source].devices()[device].name;
+                    let line =
+                        format!("{name} cannot be read: {error}; its samples go on when it can be again");
+                    let _ = self.news.try_send(line);
+                }
             }
         }
     }
 }
+
+/// The time of a tick. Beyond what the arithmetic holds, in ages, it stays where it is.
+fn tick_time(period: Duration, tick: u64) -> Duration {
+    Duration::from_nanos((period.as_nanos().saturating_mul(u128::from(tick))).min(u64::MAX.into()) as u64)
+}
+
+/// Until the deadline, or until somebody who wants the end wakes us.
+fn sleep_until(deadline: Instant, stop: &AtomicBool) {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+#[path = "sampler_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::summary::{Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub struct Snapshot {
     /// How far attribution is behind.
     pub lag_seconds: f64,
     pub collector_cpu_seconds: f64,
+    /// `None` where nothing is sampled, as in a replay.
+    #[serde(default)]
+    pub sampler: Option<SamplerOverhead>,
     pub collector_rss_bytes: u64,
 }
 
@@ -28,8 +32,14 @@ pub struct Snapshot {
 pub struct DeviceFigures {
     pub device: String,
     pub source: String,
-    /// "measured", "estimated", "simulated".
+    /// "measured", "integrated", "estimated", "simulated".
     pub energy: String,
+    /// "gpu", "cpu", "memory", "node"; empty where that is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// The device whose joules have these in them; empty if there is none. Only what is in no other may be added up.
+    #[serde(default)]
+    pub within: String,
     pub joules: f64,
     pub watts: f64,
     pub lost_joules: f64,
@@ -45,6 +55,8 @@ pub struct DeviceFigures {
     pub unusable_samples: u64,
     /// Whether the counter stands still.
     pub stale: bool,
+    #[serde(default)]
+    pub readings: Readings,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,6 +123,11 @@ impl Snapshot {
     pub fn of_this_node() -> Snapshot {
         let node = ampere_ring::process::node_name();
         Snapshot { node, ..Snapshot::default() }
+    }
+
+    /// The devices that are in no other: what may be added up.
+    pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
+        self.devices.iter().filter(|device| device.within.is_empty())
     }
 
     /// One row for each rank label. Two processes have the same when a script starts mpirun twice.
@@ -221,6 +238,8 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
             energy: device.info.quality.as_str().to_owned(),
+            kind: device.info.nature.kind.clone(),
+            within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
             joules: ranks.total_joules,
             watts: 0.0,
             lost_joules: ranks.lost_joules,
@@ -234,6 +253,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             sampling_gaps: counter.gaps,
             unusable_samples: ranks.unusable_samples,
             stale: counter.stale,
+            readings: Readings::default(),
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),

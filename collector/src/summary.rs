@@ -1,10 +1,12 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
 use ampere_model::Quality;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const SCHEMA: &str = "ampere-summary/1";
 
@@ -33,9 +35,12 @@ pub struct Run {
     pub host: String,
     pub nodes: Vec<String>,
     pub ranks: u32,
-    /// The least trustworthy of the devices': "measured", "simulated" or "estimated".
+    /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
     pub seconds: f64,
+    /// Of all nodes. What a device contains is in its own joules and not added to them.
+    #[serde(default)]
+    pub total_joules: f64,
     pub timer: String,
     pub ticks_per_second: u64,
     pub notes: Vec<String>,
@@ -47,11 +52,17 @@ pub struct Device {
     pub name: String,
     pub metric: String,
     pub source: String,
-    /// "measured", "simulated" or "estimated".
+    /// "measured", "integrated" (from a measured power), "simulated" or "estimated".
     pub energy: String,
     /// "J", or "s" of the device "time", all of whose figures are seconds, also those called joules.
     #[serde(default = "joules")]
     pub unit: String,
+    /// "gpu", "cpu", "memory" or "node"; empty where that is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// Names of devices of the same node whose joules are also in this one's.
+    #[serde(default)]
+    pub contains: Vec<String>,
     pub samples: u64,
     pub total_joules: f64,
     /// From the first sample to the last: what lies outside is not in the total.
@@ -67,6 +78,9 @@ pub struct Device {
     pub longest_still_seconds: f64,
     #[serde(default)]
     pub stale: bool,
+    /// What the sampler says; nothing of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readings: Option<Readings>,
     pub views: Vec<View>,
 }
 
@@ -161,6 +175,71 @@ pub struct QualityFigures {
 pub struct Overhead {
     pub collector_cpu_seconds: f64,
     pub collector_peak_rss_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerOverhead>,
+}
+
+/// How a device was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Readings {
+    pub readings: u64,
+    pub failed_readings: u64,
+    /// Sum and longest of the time that readings took.
+    pub read_seconds: f64,
+    pub longest_read_seconds: f64,
+    /// The time from change to change of the source's counters, as learned; 0 where it is not known.
+    pub update_seconds: f64,
+}
+
+impl Readings {
+    pub fn of(figures: &DeviceFigures) -> Readings {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        Readings {
+            readings: figures.readings.load(Ordering::Relaxed),
+            failed_readings: figures.failed_readings.load(Ordering::Relaxed),
+            read_seconds: seconds(&figures.read_ns),
+            longest_read_seconds: seconds(&figures.longest_read_ns),
+            update_seconds: seconds(&figures.update_ns),
+        }
+    }
+
+    /// Of devices that are shown as one.
+    pub fn add(&mut self, more: &Readings) {
+        self.readings += more.readings;
+        self.failed_readings += more.failed_readings;
+        self.read_seconds += more.read_seconds;
+        self.longest_read_seconds = self.longest_read_seconds.max(more.longest_read_seconds);
+        self.update_seconds = self.update_seconds.max(more.update_seconds);
+    }
+}
+
+/// What sampling cost, and how well it kept its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SamplerOverhead {
+    /// CPU time of the sampler's thread, and what part of one core that was.
+    pub cpu_seconds: f64,
+    pub cpu_share: f64,
+    /// Times that it had to wake up, and those that were more than a millisecond too late.
+    pub deadlines: u64,
+    pub missed_deadlines: u64,
+    pub mean_late_seconds: f64,
+    pub longest_late_seconds: f64,
+}
+
+impl SamplerOverhead {
+    pub fn of(figures: &SamplerFigures) -> SamplerOverhead {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        let (cpu_seconds, run) = (seconds(&figures.cpu_ns), seconds(&figures.run_ns));
+        let deadlines = figures.deadlines.load(Ordering::Relaxed);
+        SamplerOverhead {
+            cpu_seconds,
+            cpu_share: if run > 0.0 { cpu_seconds / run } else { 0.0 },
+            deadlines,
+            missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),
+            mean_late_seconds: seconds(&figures.late_ns) / deadlines.max(1) as f64,
+            longest_late_seconds: seconds(&figures.latest_ns),
+        }
+    }
 }
 
 impl Summary {
@@ -172,10 +251,11 @@ impl Summary {
         mut quality: QualityFigures,
     ) -> Summary {
         let mut devices = Vec::new();
+        let mut total_joules = 0.0;
         // Time comes last: energy is what people look for.
         let (time, energy): (Vec<_>, Vec<_>) =
-            attributor.devices.iter().partition(|device| device.info.unit == Unit::Seconds);
-        for device in energy.into_iter().chain(time) {
+            attributor.devices.iter().enumerate().partition(|(_, device)| device.info.unit == Unit::Seconds);
+        for (number, device) in energy.into_iter().chain(time) {
             let mut views = Vec::new();
             let totals = attributor.engine.totals(device.ranks);
             let counter = device.counter_figures();
@@ -198,6 +278,9 @@ impl Summary {
             quality.counter_wraps += counter.wraps;
             quality.sampling_gaps += counter.gaps;
             quality.stale_counters += u64::from(counter.stale);
+            if device.info.unit == Unit::Joules && attributor.whole(number).is_none() {
+                total_joules += totals.total_joules;
+            }
             devices.push(Device {
                 node: device.info.node.clone(),
                 name: device.info.name.clone(),
@@ -205,6 +288,8 @@ impl Summary {
                 source: device.info.source.clone(),
                 energy: device.info.quality.as_str().to_owned(),
                 unit: device.info.unit.as_str().to_owned(),
+                kind: device.info.nature.kind.clone(),
+                contains: attributor.parts(number),
                 samples: totals.samples,
                 total_joules: totals.total_joules,
                 sampled_seconds,
@@ -212,6 +297,7 @@ impl Summary {
                 longest_sample_seconds: seconds(counter.longest_interval_ticks),
                 longest_still_seconds: seconds(counter.longest_still_ticks),
                 stale: counter.stale,
+                readings: None,
                 views,
             });
         }
@@ -220,7 +306,8 @@ impl Summary {
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         let energy = energies.map(|device| device.info.quality).max_by_key(|quality| trust(*quality));
-        let run = Run { energy: energy.map_or("none", |quality| quality.as_str()).to_owned(), ..run };
+        let energy = energy.map_or("none", |quality| quality.as_str()).to_owned();
+        let run = Run { energy, total_joules, ..run };
         let topology = table::of_attributor(attributor, only);
         let (schema, overhead) = (SCHEMA.to_owned(), Overhead::default());
         Summary { schema, run, devices, topology, quality, overhead }
@@ -237,8 +324,9 @@ impl Summary {
 fn trust(quality: Quality) -> u8 {
     match quality {
         Quality::Measured => 0,
-        Quality::Simulated => 1,
-        Quality::Estimated => 2,
+        Quality::Integrated => 1,
+        Quality::Simulated => 2,
+        Quality::Estimated => 3,
     }
 }
 

@@ -99,3 +99,38 @@ fn what_was_odd_about_a_counter_is_counted() {
     assert_eq!(summary("[counters]\nwatts_max = 1e9", &absurd).quality.unusable_samples, 0);
     assert_eq!(summary("", &[(0, 0), (100, 1_000_000), (200, 1_000_001)]).devices[0].total_joules, 1.0);
 }
+
+#[test]
+fn a_total_has_no_joule_twice() {
+    use crate::nature::Nature;
+    let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
+    // Two nodes with the same counters: what contains what is a matter of each.
+    for (node, joules) in [("a", 1000), ("b", 10)] {
+        for (metric, parts, part) in [
+            ("x:::energy:node", vec!["x:::energy:cpu"], 1),
+            ("x:::energy:cpu", vec![], 2),
+            ("x:::energy:gpu", vec![], 5),
+        ] {
+            let device = attributor.add_device(FoundDevice {
+                node: node.to_owned(),
+                metric: metric.to_owned(),
+                source: "x".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1.0),
+            });
+            let device = device.expect("an energy");
+            let contains = parts.into_iter().map(str::to_owned).collect();
+            attributor.set_nature(device, Nature { kind: String::new(), contains });
+            for (time, value) in [(0, 1), (1000, 1 + joules / part)] {
+                let (time, increase) = attributor.devices[device].read_u64(time, value);
+                attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+            }
+        }
+    }
+    let summary = Summary::new(&attributor, None, Run::default(), QualityFigures::default());
+    assert_eq!(summary.run.total_joules, 1000.0 + 200.0 + 10.0 + 2.0);
+    let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
+    assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
+    let text = crate::text::render(&summary, false);
+    assert!(text.contains("1212.0 J in node, gpu, node, gpu; these have in them cpu, cpu"), "{text}");
+}

@@ -54,7 +54,15 @@ impl Page {
         if !run.command.is_empty() {
             writeln!(out, "command: {}", run.command.join(" "))?;
         }
+        let all_estimated = summary.devices.iter().all(|device| device.energy == "estimated");
         match run.energy.as_str() {
+            "estimated" if !all_estimated => {
+                writeln!(out, "energy:  partly ESTIMATED from CPU time, not measured: see the devices below")?
+            }
+            "integrated" => writeln!(
+                out,
+                "energy:  measured, partly as power that was integrated: see the devices below"
+            )?,
             "estimated" => writeln!(
                 out,
                 "energy:  ESTIMATED from CPU time ([estimate] in ampere.toml), not measured: no counter was found"
@@ -63,6 +71,9 @@ impl Page {
             "none" => writeln!(out, "energy:  none: time only")?,
             "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
             other => writeln!(out, "energy:  {other}")?,
+        }
+        if summary.devices.len() > 1 {
+            writeln!(out, "total:   {}", total(summary))?;
         }
         for note in &run.notes {
             writeln!(out, "note:    {note}")?;
@@ -261,8 +272,33 @@ impl Page {
                 o.collector_peak_rss_bytes as f64 / 1e6
             )?;
         }
+        if let Some(s) = &o.sampler {
+            writeln!(
+                out,
+                "         sampler {:.1} % of a core; {} of {} deadlines missed by more than 1 ms, {:.3} ms late on average",
+                100.0 * s.cpu_share,
+                s.missed_deadlines,
+                s.deadlines,
+                1e3 * s.mean_late_seconds
+            )?;
+        }
         Ok(())
     }
+}
+
+/// All joules, and whose they are: those of devices that are in no other.
+fn total(summary: &Summary) -> String {
+    let within =
+        |part: &Device, whole: &Device| part.node == whole.node && whole.contains.contains(&part.name);
+    let energies = summary.devices.iter().filter(|device| device.unit == "J");
+    let (parts, whole): (Vec<&Device>, Vec<&Device>) =
+        energies.partition(|part| summary.devices.iter().any(|whole| within(part, whole)));
+    let names = |devices: &[&Device]| devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
+    if !parts.is_empty() {
+        line.push_str(&format!("; these have in them {}", names(&parts)));
+    }
+    line
 }
 
 fn more(rows: usize, out: &mut String) -> std::fmt::Result {

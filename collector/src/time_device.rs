@@ -5,6 +5,7 @@
 //! of the node had a frame open. It begins with the node's first event and ends with its last.
 
 use crate::attributor::{Attributor, Device, DeviceInfo, Unit};
+use crate::nature::Nature;
 use crate::topology;
 use ampere_attribution::{Counter, CounterKind, Limits, LocationIndex, Policy, Sharing};
 use ampere_model::{Quality, RegionRef, Timestamp};
@@ -51,6 +52,7 @@ impl Attributor {
             metric: TIME.to_owned(),
             source: "clock".to_owned(),
             quality: Quality::Measured,
+            nature: Nature::default(),
             unit: Unit::Seconds,
         };
         let views = [(); 2].map(|()| self.engine.add_view(Policy::TimeSliced, Sharing::Independent));

@@ -4,6 +4,7 @@
 use crate::attributor::Attributor;
 use crate::clock::SessionClock;
 use crate::evidence;
+use crate::nature::Nature;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool;
@@ -29,6 +30,7 @@ pub struct SampledMetric {
     member: MetricMember,
     value: ValueType,
     place: Place,
+    nature: Nature,
 }
 
 impl SampledMetric {
@@ -44,7 +46,8 @@ impl SampledMetric {
             exponent: -9,
             unit: "J".to_owned(),
         };
-        SampledMetric { node, member, value: ValueType::U64, place: evidence::place_of(device) }
+        let (place, nature) = (evidence::place_of(device), Nature::of_device(device));
+        SampledMetric { node, member, value: ValueType::U64, place, nature }
     }
 
     /// A replayed trace's: raw values, so that the same configuration says the same about them.
@@ -63,8 +66,8 @@ impl SampledMetric {
             exponent: metric.exponent,
             unit: metric.unit.clone(),
         };
-        let (node, place) = (metric.node.clone(), metric.place.clone());
-        SampledMetric { node, member, value: metric.value, place }
+        let (node, place, nature) = (metric.node.clone(), metric.place.clone(), metric.nature.clone());
+        SampledMetric { node, member, value: metric.value, place, nature }
     }
 
     /// A sample's 64 bits.
@@ -326,6 +329,7 @@ fn write_samples(
         Ok(result?)
     })?;
     let events = writer.close()?;
+    let ours = metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded);
     definitions.locations.insert(
         reference,
         otf2::Location {
@@ -333,7 +337,7 @@ fn write_samples(
             kind: LocationType::Metric,
             events,
             group: Some(recorder.group),
-            properties: Vec::new(),
+            properties: ours.flat_map(|(metric, _)| metric.nature.properties(&metric.member.name)).collect(),
         },
     );
     Ok(())

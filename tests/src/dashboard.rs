@@ -61,5 +61,5 @@ pub fn variables(dashboard: &Value) -> Vec<(String, String, String)> {
 pub fn substituted(expression: &str) -> String {
     let intervals = ["$__rate_interval", "$__interval", "$__range"];
     let text = intervals.iter().fold(expression.to_owned(), |text, name| text.replace(name, "5s"));
-    ["$node", "$device", "$rank"].iter().fold(text, |text, name| text.replace(name, ".*"))
+    ["$node", "$device", "$rank", "$within"].iter().fold(text, |text, name| text.replace(name, ".*"))
 }

@@ -67,6 +67,8 @@ impl Place {
         command
             // cargo puts its build's libraries there, among them a stand-in for librocm_smi64.
             .env_remove("LD_LIBRARY_PATH")
+            // What a machine has is its own matter: a run that wants a counter names it.
+            .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.directory.path())
             .env("AMPERE_LISTEN", "127.0.0.1:19977")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")

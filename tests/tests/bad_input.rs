@@ -261,14 +261,9 @@ fn without_a_counter_times_and_calls_are_still_there() {
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     type Case = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
-    let cases: [Case; 4] = [
+    let cases: [Case; 3] = [
         ("absent", "rocm_smi: no AMD GPU", &[("AMPERE_COUNTERS", "rocm_smi")]),
         ("none", "", &[("AMPERE_COUNTERS", "none")]),
-        (
-            "unknown",
-            "\\\"foo\\\" is not known; there are rocm_smi and estimate",
-            &[("AMPERE_COUNTERS", "foo")],
-        ),
         (
             "no-library",
             "/nonexistent.so",
@@ -294,6 +289,30 @@ fn without_a_counter_times_and_calls_are_still_there() {
 }
 
 #[test]
+fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let done = run(place.ampere_run("unknown", [&program]).env("AMPERE_COUNTERS", "rapl,foo"));
+    assert_eq!(done.code, 1);
+    done.said_once(&[
+        "AMPERE_COUNTERS",
+        "\"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl",
+    ]);
+    assert!(!place.path("unknown").exists() && done.stdout.is_empty(), "nothing was started");
+    // Where there is nobody to tell: a note, and what there is.
+    let node = place.made_up_node();
+    let variables = [("AMPERE_COUNTERS", "foo"), ("AMPERE_SYS_ROOT", node.to_str().expect("a path"))];
+    let done = run(place.bare("bare", &program).envs(variables));
+    done.as_without(&plain);
+    let summary = place.summary("bare");
+    assert_eq!(summary["run"]["energy"], "estimated");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("chosen automatically"), "{notes}");
+    place.is_clean();
+}
+
+#[test]
 fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
     let place = Place::new();
     if !stand_in().is_file() {
@@ -310,7 +329,8 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
         ("lost", "watts=100,200;gone=1@0.02", "simulated"),
     ] {
         let mut command = place.ampere_run(output, [&program]);
-        let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("FAKE_ROCM_SMI", script));
+        command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("FAKE_ROCM_SMI", script);
+        let done = run(command.env("AMPERE_SYS_ROOT", place.made_up_node()));
         done.as_without(&plain);
         done.said_nothing();
         let summary = place.summary(output);
@@ -319,6 +339,8 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
         let notes = run["notes"].to_string();
         if output == "lost" {
             assert!(notes.contains("readings of a counter failed"), "{script}: {notes}");
+            let said = "GPU-1 cannot be read: rsmi_dev_energy_count_get returned NOT_FOUND (10)";
+            assert_eq!(notes.matches(said).count(), 1, "{script}: {notes}");
         } else {
             assert!(notes.contains("PERMISSION") || notes.contains("ermission"), "{script}: {notes}");
         }

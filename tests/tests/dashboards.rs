@@ -56,6 +56,20 @@ fn every_variable_is_known_here() {
     }
 }
 
+/// A package's joules are in its node's, too: a sum of all devices would have them twice.
+#[test]
+fn parts_of_devices_are_not_added_to_them() {
+    for (file, dashboard) in all() {
+        let device = variables(&dashboard).into_iter().find(|(name, ..)| name == "device");
+        assert!(device.is_some_and(|(_, selector, _)| selector.contains("within=~\"$within\"")), "{file}");
+        let list = || items(&dashboard["templating"]["list"]);
+        let within = list().find(|variable| variable["name"] == "within").expect("a variable");
+        assert_eq!(within["current"]["value"], "^$", "{file}");
+        let device = list().find(|variable| variable["name"] == "device").expect("a variable");
+        assert!(device["allValue"].is_null(), "{file}: all means all that are in the list");
+    }
+}
+
 /// Figures that are no measurement must not look like one.
 #[test]
 fn estimates_are_marked() {

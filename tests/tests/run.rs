@@ -8,6 +8,9 @@ use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// What contracts promise of summary.json, field by field.
 fn check_contract(summary: &Value) {
@@ -218,7 +221,11 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     skip_unless!(std::path::Path::new("/usr/lib/librocm_smi64.so.1").exists(), "no librocm_smi64");
     let place = Place::new();
     let mut command = place.command("unshare");
-    command.args(["-m", "python3"]).arg(fake).args(["--watts", "300,150", "--"]);
+    command
+        .args(["-m", "python3"])
+        .arg(fake)
+        .args(["--watts", "300,150", "--"])
+        .env("AMPERE_COUNTERS", "auto");
     command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.output());
     command.args(["--", "mpirun", "--oversubscribe", "-n", "4", &stencil(), "4"]);
     succeed(&mut command);
@@ -235,6 +242,104 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
         assert!(relative(joules, watts * seconds) < 0.01, "{joules} J, {} J expected", watts * seconds);
     }
     let (live, offline) = (figures(&summary), figures(&attribute(&place.trace(), &[])));
+    for (name, value) in &live {
+        assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
+    }
+}
+
+/// A made-up Cray node, whose counters run as long as this lives.
+struct MovingNode {
+    root: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MovingNode {
+    /// 1000 W for the node, 400 W and 200 W of these for two packages, 10 times and 1000 times a second.
+    fn new() -> MovingNode {
+        let root = tempfile::tempdir().unwrap();
+        let (path, stop) = (root.path().to_owned(), Arc::new(AtomicBool::new(false)));
+        // In one write, as the kernel does: nobody reads half a figure.
+        let put = move |file: &str, text: String| {
+            let path = path.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let file = std::fs::File::options().write(true).create(true).truncate(false).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, format!("{text}\n").as_bytes(), 0).unwrap();
+        };
+        let start = std::time::Instant::now();
+        let write = move || {
+            let seconds = start.elapsed().as_secs_f64();
+            let tenths = (seconds * 10.0) as u64;
+            put(
+                "sys/cray/pm_counters/energy",
+                format!("{} J {} us", 500_000 + 100 * tenths, 100_000 * tenths),
+            );
+            put("sys/cray/pm_counters/freshness", format!("{}", 1000 + tenths));
+            for (package, watts) in [(0, 400.0), (1, 200.0)] {
+                let zone = format!("sys/class/powercap/intel-rapl:{package}");
+                put(&format!("{zone}/name"), format!("package-{package}"));
+                put(&format!("{zone}/max_energy_range_uj"), "262143328850".to_owned());
+                put(&format!("{zone}/energy_uj"), format!("{}", (1e9 + watts * 1e6 * seconds) as u64));
+            }
+        };
+        write();
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                write();
+            }
+        });
+        MovingNode { root, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for MovingNode {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// No joule is added twice: not in the total, not in what is printed, and not from the trace.
+#[test]
+fn what_a_node_contains_is_not_added_to_it() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let (place, node) = (Place::new(), MovingNode::new());
+    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
+    succeed(command.env("AMPERE_COUNTERS", "auto").env("AMPERE_SYS_ROOT", node.root.path()));
+    let summary = place.summary();
+    assert_eq!(summary["run"]["energy"], "measured");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(!["cray_pm", "rapl", "hwmon"].iter().any(|source| notes.contains(source)), "{notes}");
+    let sampler = &summary["overhead"]["sampler"];
+    assert!(number(sampler, "deadlines") > 0.0 && number(sampler, "cpu_seconds") > 0.0, "{sampler}");
+    let seconds = number(&summary["run"], "seconds");
+    let devices = list(&summary, "devices");
+    let named = |name: &str| devices.iter().find(|device| device["name"] == name).unwrap();
+    assert_eq!(devices.len(), 3);
+    for (name, kind, watts, parts) in
+        [("node", "node", 1000.0, 2), ("package-0", "cpu", 400.0, 0), ("package-1", "cpu", 200.0, 0)]
+    {
+        let device = named(name);
+        assert_eq!((&device["kind"], list(device, "contains").len()), (&Value::from(kind), parts), "{name}");
+        assert!(number(&device["readings"], "readings") > 10.0, "{}", device["readings"]);
+        let joules = number(device, "total_joules");
+        // A tenth of a second at either end, of a counter that moves ten times a second.
+        assert!((joules - watts * seconds).abs() < watts * 0.25, "{name}: {joules} J in {seconds} s");
+    }
+    assert_eq!(named("node")["contains"], serde_json::json!(["package-0", "package-1"]));
+    assert_eq!(number(&summary["run"], "total_joules"), number(named("node"), "total_joules"));
+    let printed = std::fs::read_to_string(place.output().join("summary.txt")).unwrap();
+    assert!(printed.contains(" J in node; these have in them package-0, package-1\n"), "{printed}");
+    // The trace says the same.
+    let offline = attribute(&place.trace(), &[]);
+    assert_eq!(offline["run"]["total_joules"], summary["run"]["total_joules"]);
+    for device in list(&offline, "devices") {
+        let live = named(device["name"].as_str().unwrap());
+        assert_eq!((&device["kind"], &device["contains"]), (&live["kind"], &live["contains"]));
+    }
+    let (live, offline) = (figures(&summary), figures(&offline));
     for (name, value) in &live {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
     }

@@ -6,41 +6,68 @@
 //!
 //! | source | what it reads | quality |
 //! | --- | --- | --- |
-//! | `rocm_smi` | AMD GPUs' energy accumulators through `librocm_smi64.so`, loaded at run time | measured |
+//! | `rocm_smi` | AMD GPUs' energy accumulators through `librocm_smi64.so` | measured |
+//! | `amdsmi` | the same through `libamd_smi.so`, where rocm_smi does not serve | measured |
+//! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
+//! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
+//! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` | measured |
+//! | `hwmon` | what else a sensor in `/sys/class/hwmon` tells | measured, or integrated from power |
 //! | `estimate` | the node's busy CPU time, times the watts of [`Settings`] | estimated |
 //!
-//! **Who may read.** One reader per node: librocm_smi64 is not thread-safe before ROCm 7.2. Within a process all
-//! calls made here are serialised, whatever the number of sources.
+//! **No joule twice.** A device says which others' joules are in its own ([`Device::contains`]).
+//!
+//! **Who may read.** One reader per node: AMD's libraries are not thread-safe before ROCm 7.2. Within a process all
+//! calls of vendors' libraries made here are serialised, whatever the number of sources.
 //!
 //! **When to stop.** Take the last reading before the process's exit handlers run, or in one that was registered after
-//! [`open_sources`]. In an older one, rocm_smi's readings are [`ReadError::Ended`]: the library may be gone by then.
+//! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may be gone by then.
 //!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stand still, fail for a while. Readings are
-//! handed on as they are; what they mean is for the caller to judge. Only the estimate, which is made here, never
-//! goes back.
+//! handed on as they are; what they mean is for the caller to judge. Only what is known of a source by its definition is
+//! done here: RAPL's range is made good, a power is integrated, and the estimate never goes back.
 //!
-//! Architecture invariant: `unsafe` is in `rocm_smi/library.rs` and nowhere else.
+//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, `rocm_smi/library.rs` and `amdsmi/library.rs`, and nowhere
+//! else.
 #![deny(unsafe_code)]
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
+mod amd;
+mod amdsmi;
+mod cray_pm;
 mod energy;
 mod estimate;
+mod file;
+mod hwmon;
+mod nvml;
+mod rapl;
+mod relations;
 mod rocm_smi;
+mod select;
 mod settings;
+mod vendor;
 
-pub use rocm_smi::Status;
+pub use select::open_sources;
 pub use settings::{
-    DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_COUNTERS, ENV_IDLE_WATTS, ENV_ROCM_SMI_LIBRARY,
-    ENV_ROCM_SMI_RESOLUTION, ENV_SYS_ROOT, ENV_WATTS_PER_CORE, Settings,
+    DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_AMDSMI_LIBRARY, ENV_COUNTERS, ENV_IDLE_WATTS,
+    ENV_NVML_LIBRARY, ENV_ROCM_SMI_LIBRARY, ENV_ROCM_SMI_RESOLUTION, ENV_SYS_ROOT, ENV_WATTS_PER_CORE,
+    Settings, check_names,
 };
+pub use vendor::Status;
+
+/// All sources, as [`Settings::which`] names them.
+pub const NAMES: [&str; 7] =
+    [rocm_smi::NAME, amdsmi::NAME, nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME, estimate::NAME];
 
 /// How far a figure is to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quality {
     /// A hardware counter's.
     Measured,
+    /// From a power that was measured now and then.
+    Integrated,
     /// A model's.
     Estimated,
     /// A test's: the stand-in library's.
@@ -48,10 +75,11 @@ pub enum Quality {
 }
 
 impl Quality {
-    /// `measured`, `estimated` or `simulated`, as it appears in what users see.
+    /// `measured`, `integrated`, `estimated` or `simulated`, as it appears in what users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Quality::Measured => "measured",
+            Quality::Integrated => "integrated",
             Quality::Estimated => "estimated",
             Quality::Simulated => "simulated",
         }
@@ -70,15 +98,20 @@ impl fmt::Display for Quality {
 pub enum Kind {
     /// A GPU package. On an MI300A that is the whole socket, CPU included.
     Gpu,
-    /// The whole node.
+    /// A CPU package, or a part of one.
+    Cpu,
+    Memory,
+    /// The whole node, or as much of it as its board supplies.
     Node,
 }
 
 impl Kind {
-    /// `gpu` or `node`.
+    /// `gpu`, `cpu`, `memory` or `node`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
+            Kind::Cpu => "cpu",
+            Kind::Memory => "memory",
             Kind::Node => "node",
         }
     }
@@ -94,14 +127,17 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Device {
-    /// `GPU-0`, `node`. Unique on the node. A GPU's number is the library's own index and so may have gaps.
+    /// `GPU-0`, `package-0`, `node`. Unique on the node. A GPU's number is the library's own index and so may have gaps.
     pub name: String,
-    /// Name of the counter: `rocm_smi:::energy_count:device=0`, `estimate:::energy`.
+    /// Name of the counter: `rocm_smi:::energy_count:device=0`, `rapl:::energy:package-0`, `estimate:::energy`.
     pub metric: String,
-    /// `rocm_smi` or `estimate`.
+    /// One of [`NAMES`].
     pub source: &'static str,
     pub quality: Quality,
     pub kind: Kind,
+    /// Names of the devices whose joules are also in this one's: a node's counter has those of its GPUs. All of them,
+    /// however deep. What no other device contains may be added up.
+    pub contains: Vec<String>,
     /// Joules per tick of [`Reading::raw`], as the library reports it or as [`Settings`] overrides it.
     pub resolution_joules: f64,
     /// For people: model, library and its version; or the estimate's formula.
@@ -113,15 +149,16 @@ pub struct Device {
 /// One look at a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. Always the whole
-    /// of `raw` times the resolution, so that rounding (to the nanojoule, downwards) never accumulates.
-    /// It is free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again from 0.
+    /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. The whole of `raw`
+    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; with RAPL's ranges that
+    /// were passed; of a power, its integral. It is free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again
+    /// from 0.
     pub nanojoules: u64,
-    /// The counter as it was read, in ticks of [`Device::resolution_joules`].
+    /// The counter as it was read, in ticks of [`Device::resolution_joules`]; of a power, microwatts.
     pub raw: u64,
-    /// The time of the value in nanoseconds, by the clock of who counted: for rocm_smi the driver's (CLOCK_BOOTTIME in
-    /// amdgpu), for the estimate CLOCK_MONOTONIC. `None` where there is none. A time that stands still means that the
-    /// value is an old one.
+    /// The time of the value in nanoseconds, by the clock of who counted: for AMD's libraries the driver's
+    /// (CLOCK_BOOTTIME in amdgpu), for Cray's files the controller's, for the estimate CLOCK_MONOTONIC. `None` where there
+    /// is none. A time that stands still means that the value is an old one.
     pub counter_timestamp_ns: Option<u64>,
 }
 
@@ -147,8 +184,8 @@ impl fmt::Display for ReadError {
             ReadError::NoSuchDevice => f.write_str("no device of that index"),
             ReadError::Library { function, status } => write!(f, "{function} returned {status}"),
             ReadError::Ended => f.write_str("the process is ending, the library may not be called any more"),
-            ReadError::Io(error) => write!(f, "the CPU time could not be read: {error}"),
-            ReadError::Malformed => f.write_str("the CPU time file has no CPU time in it"),
+            ReadError::Io(error) => write!(f, "its file could not be read: {error}"),
+            ReadError::Malformed => f.write_str("its file has no figure in it"),
         }
     }
 }
@@ -164,12 +201,24 @@ impl std::error::Error for ReadError {
 
 /// A way to read counters, with the devices that it has.
 pub trait Source: Send {
-    /// `rocm_smi` or `estimate`.
+    /// One of [`NAMES`].
     fn name(&self) -> &'static str;
     /// The devices, at least one, always the same.
     fn devices(&self) -> &[Device];
+    /// For names and relations, which depend on the other sources.
+    #[doc(hidden)]
+    fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
+    /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
+    fn shortest_period(&self, _device: usize) -> Duration {
+        Duration::ZERO
+    }
+    /// One line about something that has changed since it was last asked, apart from the counters. To be asked every
+    /// second or so.
+    fn news(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// What a node turned out to have.
@@ -177,45 +226,21 @@ pub trait Source: Send {
 pub struct Opened {
     /// May be empty: energy is then not known at all, and the notes say why.
     pub sources: Vec<Box<dyn Source>>,
-    /// One line each: what was not found or is not usable, and what to do.
+    /// One line each: what was not found although it was asked for, or is there and not usable, and what to do.
     pub notes: Vec<String>,
+    /// One line each: what the node does not have, of which nobody said that it has.
+    pub absent: Vec<String>,
 }
 
-/// Opens the sources that `settings.which` names, in that order. With `None`: rocm_smi if it has at least one usable
-/// device, else the estimate. May take up to 20 ms, see [`Settings::which`] to leave a source out.
-pub fn open_sources(settings: &Settings) -> Opened {
-    let mut opened = Opened::default();
-    let Some(which) = &settings.which else {
-        opened.add_rocm_smi(settings);
-        if opened.sources.is_empty() {
-            opened.notes.push("no GPU energy counter: energy is estimated from CPU time".to_owned());
-            opened.add_estimate(settings);
-        }
-        return opened;
-    };
-    for (i, name) in which.iter().enumerate() {
-        match name.as_str() {
-            _ if which[..i].contains(name) => {}
-            rocm_smi::NAME => opened.add_rocm_smi(settings),
-            estimate::NAME => opened.add_estimate(settings),
-            _ => {
-                opened.notes.push(format!("counters: {name:?} is not known; there are rocm_smi and estimate"))
-            }
-        }
-    }
-    opened
+/// What sources say that cannot be opened.
+#[derive(Default)]
+struct Trouble {
+    notes: Vec<String>,
+    absent: Vec<String>,
 }
 
-impl Opened {
-    fn add_rocm_smi(&mut self, settings: &Settings) {
-        if let Some(source) = rocm_smi::open(settings, &mut self.notes) {
-            self.sources.push(Box::new(source));
-        }
-    }
-
-    fn add_estimate(&mut self, settings: &Settings) {
-        if let Some(source) = estimate::open(settings, &mut self.notes) {
-            self.sources.push(Box::new(source));
-        }
+impl Trouble {
+    fn absent(&mut self, line: String) {
+        self.absent.push(line);
     }
 }

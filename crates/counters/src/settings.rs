@@ -3,17 +3,24 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Comma-separated names of the sources to open: `rocm_smi`, `estimate`; `none` for none, `auto` for the default.
+use crate::NAMES;
+use crate::select::unknown;
+
+/// Comma-separated names of the sources to open, of [`crate::NAMES`]; `none` for none, `auto` for the default.
 pub const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
 /// File name of librocm_smi64; one without a slash is looked for as `dlopen` does.
 pub const ENV_ROCM_SMI_LIBRARY: &str = "AMPERE_ROCM_SMI_LIBRARY";
-/// Microjoules per tick of rocm_smi's energy counter, instead of what the library says.
+/// File name of libamd_smi, likewise.
+pub const ENV_AMDSMI_LIBRARY: &str = "AMPERE_AMDSMI_LIBRARY";
+/// File name of libnvidia-ml, likewise.
+pub const ENV_NVML_LIBRARY: &str = "AMPERE_NVML_LIBRARY";
+/// Microjoules per tick of AMD GPUs' energy counters, instead of what the library says.
 pub const ENV_ROCM_SMI_RESOLUTION: &str = "AMPERE_ROCM_SMI_RESOLUTION_UJ";
 /// Watts of the node when nothing runs.
 pub const ENV_IDLE_WATTS: &str = "AMPERE_ESTIMATE_IDLE_WATTS";
 /// Watts of a busy core on top of that.
 pub const ENV_WATTS_PER_CORE: &str = "AMPERE_ESTIMATE_WATTS_PER_CORE";
-/// Where `/proc` and `/sys` are looked for, `/` by default. For tests.
+/// Where `/proc`, `/sys` and `/dev` are looked for, `/` by default. For tests.
 pub const ENV_SYS_ROOT: &str = "AMPERE_SYS_ROOT";
 
 /// Watts of an idle node: a one-socket server with its memory, board, fans and supply, without GPUs, takes 80 to 150.
@@ -27,7 +34,7 @@ pub const DEFAULT_WATTS_PER_CORE: f64 = 4.0;
 /// [`Settings::apply_environment`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Names of sources; `None` is automatic: rocm_smi if it has at least one usable device, else the estimate.
+    /// Names of sources; `None` is automatic: all that have a usable device, else the estimate.
     pub which: Option<Vec<String>>,
     /// Watts of the node when nothing runs; the default is [`DEFAULT_IDLE_WATTS`].
     pub estimate_idle_watts: f64,
@@ -35,9 +42,13 @@ pub struct Settings {
     pub estimate_watts_per_core: f64,
     /// librocm_smi64's file; `None` searches. A library that is named here is called even where no GPU is in sight.
     pub rocm_smi_library: Option<PathBuf>,
+    /// libamd_smi's file, likewise.
+    pub amdsmi_library: Option<PathBuf>,
+    /// libnvidia-ml's file, likewise.
+    pub nvml_library: Option<PathBuf>,
     /// Microjoules per tick instead of what the library says; the kernel's headers say 2^-16 J = 15.2587890625.
     pub rocm_smi_resolution_microjoules: Option<f64>,
-    /// Where `proc` and `sys` are. Not seen by librocm_smi64, which always looks at `/sys`.
+    /// Where `proc`, `sys` and `dev` are. Not seen by vendors' libraries, which always look at `/sys`.
     pub sys_root: PathBuf,
 }
 
@@ -48,6 +59,8 @@ impl Default for Settings {
             estimate_idle_watts: DEFAULT_IDLE_WATTS,
             estimate_watts_per_core: DEFAULT_WATTS_PER_CORE,
             rocm_smi_library: None,
+            amdsmi_library: None,
+            nvml_library: None,
             rocm_smi_resolution_microjoules: None,
             sys_root: PathBuf::from("/"),
         }
@@ -66,8 +79,14 @@ impl Settings {
         if let Some(names) = get(ENV_COUNTERS) {
             self.which = parse_names(&names.to_string_lossy());
         }
-        if let Some(path) = get(ENV_ROCM_SMI_LIBRARY) {
-            self.rocm_smi_library = Some(path.into());
+        for (name, library) in [
+            (ENV_ROCM_SMI_LIBRARY, &mut self.rocm_smi_library),
+            (ENV_AMDSMI_LIBRARY, &mut self.amdsmi_library),
+            (ENV_NVML_LIBRARY, &mut self.nvml_library),
+        ] {
+            if let Some(path) = get(name) {
+                *library = Some(path.into());
+            }
         }
         if let Some(path) = get(ENV_SYS_ROOT) {
             self.sys_root = path.into();
@@ -85,6 +104,13 @@ impl Settings {
         number(ENV_ROCM_SMI_RESOLUTION, &mut resolution);
         self.rocm_smi_resolution_microjoules = (!resolution.is_nan()).then_some(resolution);
     }
+}
+
+/// Whether a value of [`ENV_COUNTERS`] names sources only. The error is one line.
+pub fn check_names(text: &str) -> Result<(), String> {
+    let wrong =
+        parse_names(text).unwrap_or_default().into_iter().find(|name| !NAMES.contains(&name.as_str()));
+    wrong.map_or(Ok(()), |name| Err(format!("{ENV_COUNTERS}: {}", unknown(&name))))
 }
 
 fn parse_names(text: &str) -> Option<Vec<String>> {
@@ -120,6 +146,8 @@ mod tests {
         let (settings, notes) = with(&[
             ("AMPERE_COUNTERS", " rocm_smi, Estimate ,"),
             ("AMPERE_ROCM_SMI_LIBRARY", "/x/librocm_smi64.so"),
+            ("AMPERE_AMDSMI_LIBRARY", "/x/libamd_smi.so"),
+            ("AMPERE_NVML_LIBRARY", "/x/libnvidia-ml.so.1"),
             ("AMPERE_ROCM_SMI_RESOLUTION_UJ", "15.2587890625"),
             ("AMPERE_ESTIMATE_IDLE_WATTS", "250"),
             ("AMPERE_ESTIMATE_WATTS_PER_CORE", "2.5"),
@@ -132,6 +160,8 @@ mod tests {
                 estimate_idle_watts: 250.0,
                 estimate_watts_per_core: 2.5,
                 rocm_smi_library: Some("/x/librocm_smi64.so".into()),
+                amdsmi_library: Some("/x/libamd_smi.so".into()),
+                nvml_library: Some("/x/libnvidia-ml.so.1".into()),
                 rocm_smi_resolution_microjoules: Some(15.2587890625),
                 sys_root: "/made/up".into(),
             }
@@ -144,6 +174,19 @@ mod tests {
         assert_eq!(with(&[("AMPERE_COUNTERS", "none")]).0.which, Some(vec![]));
         assert_eq!(with(&[("AMPERE_COUNTERS", "auto")]).0.which, None);
         assert_eq!(with(&[("AMPERE_COUNTERS", "")]).0, Settings::default());
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["", "auto", "none", "rocm_smi", " RAPL , estimate,", "amdsmi,nvml,cray_pm,hwmon"] {
+            assert_eq!(check_names(good), Ok(()), "{good:?}");
+        }
+        assert_eq!(
+            check_names("rapl,foo").unwrap_err(),
+            "AMPERE_COUNTERS: \"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl, hwmon, estimate, none \
+             and auto"
+        );
+        assert!(check_names("auto,rapl").is_err(), "auto is no source beside others");
     }
 
     #[test]

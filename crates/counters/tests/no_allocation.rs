@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 
 use ampere_counters::{ReadError, Settings, open_sources};
 
@@ -28,21 +29,69 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+fn put(path: PathBuf, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// A node with every kind of file.
+fn tree(root: &Path) {
+    put(root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
+    let zone = root.join("sys/class/powercap/intel-rapl:0");
+    put(zone.join("name"), "package-0\n");
+    put(zone.join("energy_uj"), "123456\n");
+    put(zone.join("max_energy_range_uj"), "262143328850\n");
+    let cray = root.join("sys/cray/pm_counters");
+    put(cray.join("energy"), "4721362 J 1700000000123456 us\n");
+    put(cray.join("cpu_energy"), "721362 J 1700000000123456 us\n");
+    put(cray.join("freshness"), "17\n");
+    let chip = root.join("sys/class/hwmon/hwmon0");
+    put(chip.join("name"), "amdgpu\n");
+    put(chip.join("power1_average"), "90000000\n");
+    let chip = root.join("sys/class/hwmon/hwmon1");
+    put(chip.join("name"), "xe\n");
+    put(chip.join("energy1_input"), "90000000\n");
+}
+
 #[test]
 fn a_read_allocates_nothing() {
-    let library = std::env::current_exe().unwrap().parent().unwrap().join("librocm_smi64.so");
-    let mut opened = open_sources(&Settings {
-        which: Some(vec!["rocm_smi".into(), "estimate".into()]),
-        rocm_smi_library: Some(library),
-        ..Settings::default()
-    });
-    assert_eq!(opened.sources.len(), 2, "{:?}", opened.notes);
-    let before = ALLOCATIONS.get();
-    for _ in 0..100 {
-        for source in &mut opened.sources {
-            source.read(0).unwrap();
-            assert!(matches!(source.read(99), Err(ReadError::NoSuchDevice)));
+    let root = tempfile::tempdir().unwrap();
+    tree(root.path());
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let open = |which: &str| {
+        open_sources(&Settings {
+            which: Some(which.split(',').map(str::to_owned).collect()),
+            rocm_smi_library: Some(folder.join("librocm_smi64.so")),
+            amdsmi_library: Some(folder.join("libamd_smi.so")),
+            nvml_library: Some(folder.join("libnvidia_ml.so")),
+            sys_root: root.path().to_owned(),
+            ..Settings::default()
+        })
+    };
+    // Those with files that are there before those that have them as well: hwmon's AMD GPU only without AMD's libraries.
+    let mut sets = [open("hwmon,rocm_smi,nvml,cray_pm,rapl,estimate"), open("amdsmi")];
+    assert_eq!((sets[0].sources.len(), sets[1].sources.len()), (6, 1), "{:?}", sets[0].notes);
+    let mut read_all = |good: bool| {
+        let before = ALLOCATIONS.get();
+        for source in sets.iter_mut().flat_map(|set| &mut set.sources) {
+            for _ in 0..100 {
+                for device in 0..source.devices().len() {
+                    let reading = source.read(device);
+                    if good {
+                        reading.unwrap();
+                    }
+                }
+                assert!(matches!(source.read(99), Err(ReadError::NoSuchDevice)));
+                assert_eq!(source.news(), None);
+            }
         }
+        assert_eq!(ALLOCATIONS.get(), before);
+    };
+    read_all(true);
+    // With everything gone, that is said a thousand times a second: without memory, too.
+    for file in ["sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon1/energy1_input"] {
+        std::fs::write(root.path().join(file), "").unwrap();
+        std::fs::remove_file(root.path().join(file)).unwrap();
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    read_all(false);
 }

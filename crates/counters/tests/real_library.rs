@@ -1,15 +1,14 @@
-//! The real librocm_smi64, on GPUs out of a made-up /sys (the program `fake_amd_gpu.py`, which needs root), and on a
-//! machine without GPUs. Skipped, with a word, where something of that is missing.
+//! The real librocm_smi64, on GPUs out of a made-up /sys (which needs root), and on a machine without GPUs. Skipped, with a word, where something of that is missing.
 
 mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Told, probe_under};
+use common::{Told, made_up_gpus, probe_under};
 
 #[test]
 fn probe_child() {
-    common::child();
+    made_up_gpus::serve(common::child);
 }
 
 fn skip(why: &str) -> Option<Told> {
@@ -24,28 +23,14 @@ fn real_library() -> Option<PathBuf> {
     all.into_iter().find(|file| file.exists())
 }
 
-fn fake_gpu_program() -> Option<PathBuf> {
-    let near = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/programs/fake_amd_gpu.py");
-    [near, PathBuf::from("/work/shared/programs/fake_amd_gpu.py")].into_iter().find(|file| file.exists())
-}
-
 /// Runs a child on made-up GPUs. The library is found by the usual search, as a user's job would.
-fn on_made_up_gpus(arguments: &[&str], steps: &str) -> Option<Told> {
+fn on_made_up_gpus(watts: &str, dual: bool, steps: &str) -> Option<Told> {
     if real_library().is_none() {
         return skip("librocm_smi64 is not installed");
     }
-    let Some(program) = fake_gpu_program() else { return skip("fake_amd_gpu.py is not here") };
-    let possible = std::process::Command::new("unshare")
-        .args(["-m", "sh", "-c", "mount -t tmpfs tmpfs /sys && python3 -c ''"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !possible {
-        return skip("needs root, unshare and python3");
-    }
-    let mut before = vec!["unshare", "-m", "python3", program.to_str().unwrap()];
-    before.extend(arguments);
-    before.push("--");
-    Some(probe_under(&before, steps, &[]))
+    let before = made_up_gpus::command()?;
+    let (name, value) = made_up_gpus::wanted(watts, dual);
+    Some(probe_under(&before, steps, &[(name, &value), ("AMPERE_COUNTERS", "rocm_smi")]))
 }
 
 /// Within 1 % of watts times seconds, by the driver's time and by ours?
@@ -62,9 +47,9 @@ fn has_power(told: &Told, device: usize, watts: f64) -> bool {
 
 /// Runs a check of 300 W and 150 W three times at most: on a loaded machine the made-up GPUs' program may get no CPU
 /// for a while, and the counters are then old by our time (never by the driver's).
-fn assert_power(arguments: &[&str], check: impl Fn(&Told)) {
+fn assert_power(watts: &str, dual: bool, check: impl Fn(&Told)) {
     for _ in 0..3 {
-        let Some(told) = on_made_up_gpus(arguments, "read;sleep 2000;read") else { return };
+        let Some(told) = on_made_up_gpus(watts, dual, "read;sleep 2000;read") else { return };
         check(&told);
         if has_power(&told, 0, 300.0) && has_power(&told, 1, 150.0) {
             return;
@@ -75,7 +60,7 @@ fn assert_power(arguments: &[&str], check: impl Fn(&Told)) {
 
 #[test]
 fn joules_are_watts_times_seconds() {
-    assert_power(&["--watts", "300,150"], |told| {
+    assert_power("300,150", false, |told| {
         assert!(told.notes.is_empty(), "{:?}", told.notes);
         assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
         assert!(told.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", told.devices);
@@ -84,7 +69,7 @@ fn joules_are_watts_times_seconds() {
 
 #[test]
 fn second_dies_are_noted() {
-    assert_power(&["--watts", "300,150", "--dual-die"], |told| {
+    assert_power("300,150", true, |told| {
         assert_eq!(told.names(), ["GPU-0", "GPU-2"]);
         assert_eq!(told.notes.len(), 2);
         assert!(told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"));
@@ -92,9 +77,33 @@ fn second_dies_are_noted() {
 }
 
 #[test]
+fn a_square_wave_is_seen_in_its_halves() {
+    // 400 W and 100 W by turns of 100 ms, looked at every 20 ms: the intervals are of one kind or the other, but for
+    // those with an edge in them, and the mean is that of both.
+    let steps = "read".to_owned() + &";sleep 20;read".repeat(60);
+    for attempt in 0..3 {
+        let Some(told) = on_made_up_gpus("400/100@0.1", false, &steps) else { return };
+        let watts = |from: usize, to: usize| {
+            let (a, b) = (told.seen(from, 0), told.seen(to, 0));
+            told.joules(0, from, to) / ((b.timestamp_ns.unwrap() - a.timestamp_ns.unwrap()) as f64 * 1e-9)
+        };
+        let near = |watts: f64, level: f64| (watts / level - 1.0).abs() < 0.02;
+        let high = (0..60).filter(|i| near(watts(*i, i + 1), 400.0)).count();
+        let low = (0..60).filter(|i| near(watts(*i, i + 1), 100.0)).count();
+        let mean = watts(0, 60);
+        println!("{high} intervals of 400 W, {low} of 100 W, mean {mean:.1} W");
+        // A loaded machine makes intervals long: then they have an edge each.
+        if high >= 15 && low >= 15 && (mean / 250.0 - 1.0).abs() < 0.1 {
+            return;
+        }
+        assert!(attempt < 2, "not a square wave, three times");
+    }
+}
+
+#[test]
 fn an_exit_handler_older_than_the_library_does_no_harm() {
     // Without the guard this is a segmentation fault: the library's devices are destroyed by then.
-    let Some(told) = on_made_up_gpus(&["--watts", "300"], "read;exit") else { return };
+    let Some(told) = on_made_up_gpus("300", false, "read;exit") else { return };
     assert!(told.seen(0, 0).raw > 0);
     assert!(told.stderr.contains("at exit: the process is ending"), "{}", told.stderr);
     assert!(told.stderr.contains("at exit: done"), "{}", told.stderr);
@@ -110,12 +119,14 @@ fn a_machine_without_gpus_is_survived() {
         skip("this machine has a GPU driver");
         return;
     }
+    let node = common::bare_node();
+    let root = ("AMPERE_SYS_ROOT", node.path().to_str().unwrap());
     let named = ("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap());
-    let told = probe_under(&[], "read;exit", &[named]);
+    let told = probe_under(&[], "read;exit", &[named, root]);
     assert_eq!(told.names(), ["node"]);
     assert!(told.notes[0].contains("failed with INIT_ERROR (8)"), "{:?}", told.notes);
     // Not named: not called, as it would print to standard error.
-    let told = probe_under(&[], "read;exit", &[]);
+    let told = probe_under(&[], "read;exit", &[root]);
     assert_eq!(told.names(), ["node"]);
     assert!(!told.stderr.contains("Exception caught"), "{}", told.stderr);
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{compile, probe, probe_under, stand_in};
+use common::{bare_node, compile, probe, probe_under, stand_in};
 
 #[test]
 fn probe_child() {
@@ -183,11 +183,12 @@ fn nothing_is_called_when_the_process_ends() {
 
 #[test]
 fn automatic_takes_the_gpus_or_else_the_estimate() {
-    let automatic = ("AMPERE_COUNTERS", "");
-    assert_eq!(probe("devices=2", "", &[automatic]).names(), ["GPU-0", "GPU-1"]);
-    let told = probe("init=8", "read", &[automatic]);
+    let node = bare_node();
+    let automatic = [("AMPERE_COUNTERS", ""), ("AMPERE_SYS_ROOT", node.path().to_str().unwrap())];
+    assert_eq!(probe("devices=2", "", &automatic).names(), ["GPU-0", "GPU-1"]);
+    let told = probe("init=8", "read", &automatic);
     assert_eq!(told.names(), ["node"]);
-    assert_eq!(told.notes[1], "no GPU energy counter: energy is estimated from CPU time");
+    assert_eq!(told.notes[1], "no energy counter was found: energy is estimated from CPU time");
     assert!(told.seen(0, 0).nanojoules > 0);
 }
 
@@ -197,9 +198,19 @@ fn the_sources_asked_for_are_the_ones_opened() {
     assert_eq!(names("rocm_smi,estimate").names(), ["GPU-0", "node"]);
     assert_eq!(names("estimate,rocm_smi,estimate").names(), ["node", "GPU-0"]);
     assert!(names("none").devices.is_empty());
-    let told = names("rapl,estimate");
+    let told = names("rappel,estimate");
     assert_eq!(told.names(), ["node"]);
-    assert_eq!(told.notes, ["counters: \"rapl\" is not known; there are rocm_smi and estimate"]);
+    assert!(
+        told.notes[0].starts_with("counters: \"rappel\" is not known; there are rocm_smi, "),
+        "{:?}",
+        told.notes
+    );
+    // Nothing but mistakes: as if nothing had been named.
+    let node = bare_node();
+    let root = ("AMPERE_SYS_ROOT", node.path().to_str().unwrap());
+    let told = probe("devices=1", "read", &[("AMPERE_COUNTERS", "rappel"), root]);
+    assert_eq!(told.names(), ["GPU-0"]);
+    assert_eq!(told.notes[1], "counters: none of the names is known: chosen automatically");
     // Asked for by name and not there: no estimate in its place.
     assert!(probe("init=8", "", &[]).devices.is_empty());
 }
@@ -220,7 +231,7 @@ fn the_library_is_found_by_its_name() {
     std::fs::create_dir_all(&node).unwrap();
     std::fs::write(node.join("gpu_id"), "4660\n").unwrap();
     std::fs::create_dir_all(root.path().join("sys/class/drm/card0")).unwrap();
-    let library = stand_in();
+    let library = stand_in("librocm_smi64.so");
     let folder = library.parent().unwrap().to_str().unwrap();
     let tree = root.path().to_str().unwrap();
     let variables = [("LD_LIBRARY_PATH", folder), ("AMPERE_SYS_ROOT", tree), ("AMPERE_COUNTERS", "rocm_smi")];

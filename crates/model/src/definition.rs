@@ -84,6 +84,8 @@ pub enum LocationKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quality {
     Measured,
+    /// From a power that was measured now and then.
+    Integrated,
     Estimated,
     Simulated,
 }
@@ -92,6 +94,7 @@ impl Quality {
     pub fn as_str(self) -> &'static str {
         match self {
             Quality::Measured => "measured",
+            Quality::Integrated => "integrated",
             Quality::Estimated => "estimated",
             Quality::Simulated => "simulated",
         }
@@ -109,10 +112,12 @@ pub struct Device {
     pub quality: Quality,
     /// Joules that one raw tick of the counter stands for.
     pub resolution_joules: f64,
-    /// What it counts the energy of: "gpu", "node" and so on.
+    /// What it counts the energy of: "gpu", "cpu", "memory", "node".
     pub kind: String,
     /// PCI address, `0000:c1:00.0`; empty where it is not known.
     pub pci: String,
     /// For people: the model, among other words.
     pub description: String,
+    /// Metrics of the devices whose joules are also in this one's.
+    pub contains: Vec<String>,
 }

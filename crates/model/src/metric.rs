@@ -1,8 +1,11 @@
 //! Rules that live runs and existing traces must agree on: what a metric's name and unit say about its device.
 
-/// A device's name from its metric's: `rocm_smi:::energy_count:device=0` is `GPU-0`, `estimate:::energy` is `node`.
-/// Any other metric names its device itself.
+/// A device's name from its metric's: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
+/// `package-0`, `estimate:::energy` is `node`. Any other metric names its device itself.
 pub fn device_name(metric: &str) -> String {
+    if let Some((_, name)) = metric.split_once(":::energy:").filter(|(_, name)| !name.is_empty()) {
+        return name.to_owned();
+    }
     if let Some(at) = metric.find("device=") {
         let digits: String = metric[at + 7..].chars().take_while(char::is_ascii_digit).collect();
         if !digits.is_empty() {
@@ -38,6 +41,9 @@ mod tests {
         assert_eq!(device_name("A2rocm_smi:::energy_count:device=0"), "GPU-0");
         assert_eq!(device_name("rocm_smi:::energy_count:device=12"), "GPU-12");
         assert_eq!(device_name("estimate:::energy"), "node");
+        assert_eq!(device_name("rapl:::energy:package-0-dram"), "package-0-dram");
+        assert_eq!(device_name("nvml:::energy:GPU-0-nvml"), "GPU-0-nvml");
+        assert_eq!(device_name("nvml:::total_energy_consumption:device=1"), "GPU-1");
         assert_eq!(device_name("coretemp:::hwmon2:power1_input"), "coretemp:::hwmon2:power1_input");
     }
 

@@ -175,6 +175,14 @@ impl Place {
         command
     }
 
+    /// The root of a node that has CPU time and no counter, whatever this machine has.
+    pub fn made_up_node(&self) -> PathBuf {
+        let root = self.path("node");
+        std::fs::create_dir_all(root.join("proc")).expect("a directory");
+        std::fs::write(root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n").expect("a file");
+        root
+    }
+
     /// Compiles C. The name says what it is; the options make it instrumented or not.
     pub fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
         let file = self.write(&format!("{name}.c"), source);

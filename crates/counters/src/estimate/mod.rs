@@ -67,6 +67,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         source: NAME,
         quality: Quality::Estimated,
         kind: Kind::Node,
+        contains: Vec::new(),
         resolution_joules: 1e-9,
         description: format!("{idle} W and {per_core} W per busy core, CPU time from {}", path.display()),
         pci: None,
@@ -85,6 +86,10 @@ impl Source for Estimate {
 
     fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
     }
 
     fn read(&mut self, device: usize) -> Result<Reading, ReadError> {

@@ -13,6 +13,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub mod made_up_gpus;
+
 use ampere_counters::{Opened, Settings, Source, open_sources};
 
 /// A reading as the child told it.
@@ -31,6 +33,8 @@ pub struct Told {
     pub notes: Vec<String>,
     /// One line per device: name, metric, source, quality, kind, resolution, pci, description, by `|`.
     pub devices: Vec<String>,
+    /// For each device, the names of those that it contains.
+    pub contains: Vec<Vec<String>>,
     /// By round of `read`, then by device.
     pub rounds: Vec<Vec<Result<Seen, String>>>,
     pub stderr: String,
@@ -48,16 +52,23 @@ impl Told {
         self.devices.iter().map(|line| line.split('|').next().unwrap()).collect()
     }
 
+    /// The devices that no other contains.
+    pub fn topmost(&self) -> Vec<&str> {
+        let mut names = self.names();
+        names.retain(|name| !self.contains.iter().flatten().any(|part| part == name));
+        names
+    }
+
     /// Joules of a device between two rounds.
     pub fn joules(&self, device: usize, from: usize, to: usize) -> f64 {
         (self.seen(to, device).nanojoules - self.seen(from, device).nanojoules) as f64 * 1e-9
     }
 }
 
-/// The stand-in library, which cargo puts beside this executable.
-pub fn stand_in() -> PathBuf {
+/// A stand-in library, which cargo puts beside this executable.
+pub fn stand_in(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let file = own.parent().unwrap().join("librocm_smi64.so");
+    let file = own.parent().unwrap().join(name);
     assert!(file.exists(), "{} is missing", file.display());
     file
 }
@@ -75,7 +86,7 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
     };
     command.args(["--exact", "probe_child", "--nocapture", "--test-threads=1"]);
     // cargo's LD_LIBRARY_PATH has the stand-in under the real library's name.
-    for name in ["LD_LIBRARY_PATH", "ROCM_PATH", "FAKE_ROCM_SMI"] {
+    for name in ["LD_LIBRARY_PATH", "ROCM_PATH", "FAKE_ROCM_SMI", "FAKE_AMD_SMI", "FAKE_NVML"] {
         command.env_remove(name);
     }
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AMPERE_")) {
@@ -92,6 +103,10 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
         match word {
             "note" => told.notes.push(rest.to_owned()),
             "device" => told.devices.push(rest.to_owned()),
+            "contains" => {
+                let names = rest.split(' ').filter(|name| !name.is_empty());
+                told.contains.push(names.map(str::to_owned).collect());
+            }
             "round" => told.rounds.push(Vec::new()),
             "error" => told.rounds.last_mut().unwrap().push(Err(rest.to_owned())),
             "reading" => told.rounds.last_mut().unwrap().push(Ok(parse_reading(rest))),
@@ -101,16 +116,40 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
     told
 }
 
-/// Runs a child on the stand-in library with a script.
-pub fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
-    let library = stand_in();
-    let mut variables = vec![
-        ("FAKE_ROCM_SMI", script),
-        ("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap()),
-        ("AMPERE_COUNTERS", "rocm_smi"),
-    ];
+/// A stand-in: its file, and the variables that have its script and its path, and its source's name.
+pub struct StandIn(pub &'static str, &'static str, &'static str, &'static str);
+
+pub const ROCM_SMI: StandIn =
+    StandIn("librocm_smi64.so", "FAKE_ROCM_SMI", "AMPERE_ROCM_SMI_LIBRARY", "rocm_smi");
+pub const AMD_SMI: StandIn = StandIn("libamd_smi.so", "FAKE_AMD_SMI", "AMPERE_AMDSMI_LIBRARY", "amdsmi");
+pub const NVML: StandIn = StandIn("libnvidia_ml.so", "FAKE_NVML", "AMPERE_NVML_LIBRARY", "nvml");
+
+/// Runs a child on a stand-in with a script.
+pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+    let library = self::stand_in(stand_in.0);
+    let mut variables =
+        vec![(stand_in.1, script), (stand_in.2, library.to_str().unwrap()), ("AMPERE_COUNTERS", stand_in.3)];
     variables.extend(more);
     probe_under(&[], steps, &variables)
+}
+
+/// Runs a child on the stand-in for librocm_smi64.
+pub fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+    probe_with(&ROCM_SMI, script, steps, more)
+}
+
+/// A node that has CPU time and nothing else.
+pub fn bare_node() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    std::fs::write(root.path().join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n").unwrap();
+    root
+}
+
+/// Writes a file and the folders above it.
+pub fn put(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
 }
 
 fn parse_reading(text: &str) -> Seen {
@@ -153,7 +192,7 @@ pub fn child() {
     let mut notes = Vec::new();
     let mut settings = Settings::default();
     settings.apply_environment(&mut notes);
-    let Opened { mut sources, notes: more } = open_sources(&settings);
+    let Opened { mut sources, notes: more, .. } = open_sources(&settings);
     notes.extend(more);
     for note in notes {
         println!("@note {note}");
@@ -164,6 +203,7 @@ pub fn child() {
             "@device {}|{}|{}|{}|{}|{}|{pci}|{}",
             d.name, d.metric, d.source, d.quality, d.kind, d.resolution_joules, d.description
         );
+        println!("@contains {}", d.contains.join(" "));
     }
     for step in steps.split(';') {
         match step.split(' ').collect::<Vec<_>>()[..] {

@@ -13,6 +13,8 @@ const FINISHED: u8 = 6;
 
 /// More environment entries than this are damage.
 const MOST_ENVIRONMENT: u32 = 256;
+/// More parts of a device than this, likewise.
+const MOST_PARTS: u32 = 4096;
 
 struct Out<'a>(&'a mut Vec<u8>);
 
@@ -111,11 +113,16 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 Quality::Measured => 0,
                 Quality::Estimated => 1,
                 Quality::Simulated => 2,
+                Quality::Integrated => 3,
             });
             out.u64(d.resolution_joules.to_bits());
             out.string(&d.kind);
             out.string(&d.pci);
             out.string(&d.description);
+            out.u32(d.contains.len() as u32);
+            for metric in &d.contains {
+                out.string(metric);
+            }
         }
         Definition::Finished { left_out } => {
             out.u8(FINISHED);
@@ -176,12 +183,17 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 0 => Quality::Measured,
                 1 => Quality::Estimated,
                 2 => Quality::Simulated,
+                3 => Quality::Integrated,
                 _ => return None,
             },
             resolution_joules: f64::from_bits(from.u64()?),
             kind: from.string()?,
             pci: from.string()?,
             description: from.string()?,
+            contains: {
+                let count = from.u32().filter(|count| *count <= MOST_PARTS)?;
+                (0..count).map(|_| from.string()).collect::<Option<_>>()?
+            },
         }),
         FINISHED => Definition::Finished { left_out: from.u64()? },
         _ => return None,
@@ -236,22 +248,38 @@ mod tests {
                 let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
                 Definition::Location(Location { id: LocalLocation(id), kind, name, ring })
             }),
-            (any::<u32>(), 0usize..3, any::<[String; 6]>(), -1e9f64..1e9).prop_map(
-                |(index, quality, [name, metric, source, kind, pci, description], resolution_joules)| {
-                    let quality = [Quality::Measured, Quality::Estimated, Quality::Simulated][quality];
-                    Definition::Device(Device {
+            (
+                any::<u32>(),
+                0usize..4,
+                any::<[String; 6]>(),
+                -1e9f64..1e9,
+                prop::collection::vec(any::<String>(), 0..4)
+            )
+                .prop_map(
+                    |(
                         index,
-                        name,
-                        metric,
-                        source,
                         quality,
+                        [name, metric, source, kind, pci, description],
                         resolution_joules,
-                        kind,
-                        pci,
-                        description,
-                    })
-                }
-            ),
+                        contains,
+                    )| {
+                        let all =
+                            [Quality::Measured, Quality::Estimated, Quality::Simulated, Quality::Integrated];
+                        let quality = all[quality];
+                        Definition::Device(Device {
+                            index,
+                            name,
+                            metric,
+                            source,
+                            quality,
+                            resolution_joules,
+                            kind,
+                            pci,
+                            description,
+                            contains,
+                        })
+                    }
+                ),
             any::<u64>().prop_map(|left_out| Definition::Finished { left_out }),
         ]
     }

@@ -1,4 +1,5 @@
-//! The script: what `FAKE_ROCM_SMI` may say, and what a counter shows at a given time.
+//! The script: what a stand-in's variable (`FAKE_ROCM_SMI`, `FAKE_AMD_SMI`, `FAKE_NVML`) may say, and what a counter
+//! shows at a given time. A status is the library's own number.
 //!
 //! | entry | meaning |
 //! | --- | --- |
@@ -6,19 +7,20 @@
 //! | `devices=4` | number of devices; powers are repeated in turn |
 //! | `resolution=15.3` | microjoules per tick, as the library reports it |
 //! | `epoch=12.5` | time zero of the entries below, seconds of CLOCK_MONOTONIC; default is the time of `rsmi_init` |
-//! | `init=8`, `count=2` | status that `rsmi_init`, `rsmi_num_monitor_devices` return |
+//! | `init=8`, `count=2` | status that the library's init, and its count of devices, return |
 //! | `error=1:4` | device 1's energy read returns status 4 |
 //! | `zero=1`, `zero=odd` | the counter, and its timestamp, stay 0 |
 //! | `first_zero=0` | the first read of device 0 shows 0 |
 //! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
 //! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
-//! | `gone=1@3` | from 3 s on, reading device 1 returns status 10 (NOT_FOUND) |
-//! | `slow_us=500` | an energy read takes this much longer |
+//! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
+//! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
+//! | `step_ms=15` | counters move every 15 ms only |
+//! | `slow_us=500` | an energy read takes this much longer, asleep |
+//! | `busy_us=20` | an energy read takes this much longer, on the CPU |
 //!
 //! Entries with a device may be given several times. Lists are separated by commas.
-
-const NOT_FOUND: u32 = 10;
 
 /// A constant power or a square wave, in watts over CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +64,8 @@ pub struct Device {
     pub no_timestamp: bool,
     pub reset: Option<f64>,
     pub freeze: Option<(f64, f64)>,
-    pub gone: Option<f64>,
+    pub gone: Option<(f64, f64)>,
+    pub jump: Option<f64>,
 }
 
 /// The whole script.
@@ -74,13 +77,21 @@ pub struct Script {
     pub init_status: u32,
     pub count_status: u32,
     pub slow_us: u64,
+    pub busy_us: u64,
+    /// Seconds; 0 for a counter that moves all the time.
+    pub step: f64,
 }
 
 /// What a read shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sight {
-    Counter { ticks: u64, timestamp_ns: u64 },
+    Counter {
+        ticks: u64,
+        timestamp_ns: u64,
+    },
     Error(u32),
+    /// The device is lost.
+    Gone,
 }
 
 impl Script {
@@ -107,6 +118,7 @@ impl Script {
                     reset: None,
                     freeze: None,
                     gone: None,
+                    jump: None,
                 })
                 .collect(),
             resolution_microjoules: 15.3,
@@ -114,6 +126,8 @@ impl Script {
             init_status: 0,
             count_status: 0,
             slow_us: 0,
+            busy_us: 0,
+            step: 0.0,
         };
         for (key, value) in entries {
             script.apply(key, value)?;
@@ -129,10 +143,12 @@ impl Script {
             "init" => self.init_status = number(value)?,
             "count" => self.count_status = number(value)?,
             "slow_us" => self.slow_us = number(value)?,
+            "busy_us" => self.busy_us = number(value)?,
+            "step_ms" => self.step = number::<f64>(value)? * 1e-3,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
             }
-            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" => {
+            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" | "jump" => {
                 for one in value.split(',') {
                     self.apply_to_device(key, one)?;
                 }
@@ -154,7 +170,11 @@ impl Script {
             "first_zero" => device.first_zero = true,
             "no_timestamp" => device.no_timestamp = true,
             "reset" => device.reset = Some(number(rest)?),
-            "gone" => device.gone = Some(number(rest)?),
+            "jump" => device.jump = Some(number(rest)?),
+            "gone" => {
+                let (from, to) = rest.split_once('-').unwrap_or((rest, "inf"));
+                device.gone = Some((number(from)?, number(to)?));
+            }
             _ => {
                 let (from, to) = rest.split_once('-').ok_or_else(|| format!("freeze={value}: no FROM-TO"))?;
                 device.freeze = Some((number(from)?, number(to)?));
@@ -169,8 +189,8 @@ impl Script {
         if device.error != 0 {
             return Sight::Error(device.error);
         }
-        if device.gone.is_some_and(|from| t >= from) {
-            return Sight::Error(NOT_FOUND);
+        if device.gone.is_some_and(|(from, to)| (from..to).contains(&t)) {
+            return Sight::Gone;
         }
         if device.zero {
             return Sight::Counter { ticks: 0, timestamp_ns: 0 };
@@ -181,9 +201,13 @@ impl Script {
             _ => t,
         };
         let at = monotonic - (t - shown);
+        let at = if self.step > 0.0 { (at / self.step).floor() * self.step } else { at };
         let mut joules = device.wave.joules(at);
         if let Some(reset) = device.reset.filter(|reset| shown >= *reset) {
             joules -= device.wave.joules(monotonic - (t - reset));
+        }
+        if device.jump.is_some_and(|from| shown >= from) {
+            joules += 1e9;
         }
         let ticks = if first && device.first_zero {
             0
@@ -221,7 +245,7 @@ mod tests {
     fn ticks(script: &Script, device: usize, monotonic: f64, t: f64) -> u64 {
         match script.see(device, monotonic, t, false) {
             Sight::Counter { ticks, .. } => ticks,
-            Sight::Error(status) => panic!("status {status}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -240,7 +264,7 @@ mod tests {
         assert_eq!(ticks(&script, 0, 103.0, 3.0), 10);
         assert_eq!(ticks(&script, 1, 101.9, 1.9), 2020);
         assert_eq!(ticks(&script, 1, 103.0, 3.0), 2060);
-        assert_eq!(script.see(1, 105.0, 5.0, false), Sight::Error(NOT_FOUND));
+        assert_eq!(script.see(1, 105.0, 5.0, false), Sight::Gone);
     }
 
     #[test]

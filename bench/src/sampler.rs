@@ -1,0 +1,88 @@
+//! The sampler: its CPU time, by its thread's own clock, and how well it keeps its time. In a process of its own, as the
+//! stand-in for the vendor's library takes its script from the environment.
+
+use crate::Figure;
+use ampere_collector::clock::Timer;
+use ampere_collector::sampler::{RING_NAME, Sampler};
+use ampere_collector::summary::{Readings, SamplerOverhead};
+use ampere_counters::Settings;
+use ampere_ring::RingConsumer;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub const CHILD: &str = "--sampler";
+const RUN: Duration = Duration::from_secs(5);
+const PERIOD: Duration = Duration::from_millis(1);
+
+pub fn figures() -> Vec<Figure> {
+    let Some([eight, _]) = measure("devices=8;busy_us=20") else { return Vec::new() };
+    let Some([one, missed]) = measure("devices=1") else { return Vec::new() };
+    // On a loaded machine some ticks are left out: what all of them would have cost.
+    let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
+    vec![
+        Figure {
+            what: "sampler: 8 devices at 1 kHz, 20 us a read, of a core",
+            value: at_1_khz(eight, 8.0),
+            unit: "%",
+            yardstick: "asked for at most (the reads alone are 16)",
+            yardstick_value: 20.0,
+        },
+        Figure {
+            what: "sampler: 1 device at 1 kHz, of a core",
+            value: at_1_khz(one, 1.0),
+            unit: "%",
+            yardstick: "asked for at most, of 8",
+            yardstick_value: 20.0,
+        },
+        Figure {
+            what: "sampler: deadlines missed by more than 1 ms, at 1 ms",
+            value: 100.0 * missed,
+            unit: "%",
+            yardstick: "asked for at most, on a quiet core",
+            yardstick_value: 1.0,
+        },
+    ]
+}
+
+/// CPU seconds of a reading, all else included, and the part of the deadlines that were missed. `None`, with a word, where the stand-in is not built.
+fn measure(script: &str) -> Option<[f64; 2]> {
+    let own = std::env::current_exe().expect("this program has a path");
+    let library = own.with_file_name("librocm_smi64.so");
+    if !library.exists() {
+        eprintln!("no {}: cargo build --release --workspace", library.display());
+        return None;
+    }
+    let child = Command::new(own).args([CHILD]).arg(library).env("FAKE_ROCM_SMI", script).output();
+    let text = String::from_utf8(child.expect("a child").stdout).ok()?;
+    let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
+    Some([numbers.next()?, numbers.next()?])
+}
+
+/// The child's side.
+pub fn child(library: &str) {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let settings = Settings {
+        which: Some(vec!["rocm_smi".to_owned()]),
+        rocm_smi_library: Some(library.into()),
+        ..Settings::default()
+    };
+    let mut sampler = Sampler::start(directory.path(), Timer::usual(), PERIOD, settings).expect("a sampler");
+    while sampler.found().is_none() {
+        std::thread::sleep(PERIOD);
+    }
+    let mut ring = RingConsumer::open(&directory.path().join(RING_NAME)).expect("its ring");
+    let begun = Instant::now();
+    let mut batch = Vec::new();
+    while begun.elapsed() < RUN {
+        std::thread::sleep(Duration::from_millis(4));
+        batch.clear();
+        let count = ring.copy_out(&mut batch, usize::MAX).expect("an honest producer");
+        ring.release(count);
+    }
+    sampler.stop();
+    let figures = SamplerOverhead::of(&sampler.figures);
+    let devices = sampler.figures.devices().iter().map(Readings::of);
+    let readings: u64 = devices.map(|device| device.readings).sum();
+    let missed = figures.missed_deadlines as f64 / figures.deadlines.max(1) as f64;
+    println!("{} {missed}", figures.cpu_seconds / readings.max(1) as f64);
+}

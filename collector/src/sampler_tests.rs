@@ -1,0 +1,139 @@
+//! The sampler over made-up files: when it reads, and what it does when it cannot.
+
+use super::*;
+use ampere_ring::{Record, RingConsumer};
+use std::path::PathBuf;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A node with one counter, and a sampler of it.
+struct Sampled {
+    root: tempfile::TempDir,
+    session: tempfile::TempDir,
+    sampler: Sampler,
+}
+
+/// Writes a figure over the one that is there, in one go.
+fn put(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let file = std::fs::File::options().write(true).create(true).truncate(false).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0).unwrap();
+}
+
+impl Sampled {
+    fn new() -> Sampled {
+        let (root, session) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let zone = root.path().join("sys/class/powercap/intel-rapl:0");
+        put(&zone.join("name"), "package-0\n");
+        put(&zone.join("max_energy_range_uj"), "262143328850\n");
+        put(&zone.join("energy_uj"), "1000000\n");
+        let settings = Settings {
+            which: Some(vec!["rapl".to_owned()]),
+            sys_root: root.path().to_owned(),
+            ..Settings::default()
+        };
+        let period = Duration::from_millis(1);
+        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, period, settings).unwrap();
+        while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Sampled { root, session, sampler }
+    }
+
+    fn counter(&self) -> PathBuf {
+        self.root.path().join("sys/class/powercap/intel-rapl:0/energy_uj")
+    }
+
+    /// Ends the sampler. Its samples: (time, nanojoules).
+    fn samples(&mut self) -> Vec<(u64, u64)> {
+        let mut ring = RingConsumer::open(&self.session.path().join(RING_NAME)).unwrap();
+        self.sampler.stop();
+        let mut records: Vec<Record> = Vec::new();
+        let count = ring.copy_out(&mut records, usize::MAX).unwrap();
+        ring.release(count);
+        let mut stream = crate::stream::Stream::default();
+        let mut samples = Vec::new();
+        for record in records {
+            stream.take(record, &mut |event| {
+                if let crate::stream::Event::Sample(time, _, value) = event {
+                    samples.push((time, value));
+                }
+            });
+        }
+        samples
+    }
+}
+
+#[test]
+fn a_counter_that_goes_is_said_once_and_its_samples_go_on() {
+    let mut sampled = Sampled::new();
+    std::thread::sleep(Duration::from_millis(30));
+    put(&sampled.counter(), "");
+    std::fs::write(sampled.counter(), "").unwrap();
+    std::fs::remove_file(sampled.counter()).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    put(&sampled.counter(), "2000000\n");
+    std::thread::sleep(Duration::from_millis(300));
+    let samples = sampled.samples();
+    let values: Vec<u64> = samples.iter().map(|(_, value)| *value).collect();
+    assert_eq!(values[0], SECOND);
+    assert!(values[1..].iter().all(|value| *value == 2 * SECOND), "{values:?}");
+    let news = sampled.sampler.news().unwrap();
+    assert!(news.starts_with("package-0 cannot be read: its file "), "{news}");
+    assert_eq!(sampled.sampler.news(), None);
+    let figures = &sampled.sampler.figures.devices()[0];
+    let failed = figures.failed_readings.load(Ordering::Relaxed);
+    assert!((3..30).contains(&failed), "tried now and then, not every millisecond: {failed}");
+}
+
+#[test]
+fn a_slow_counter_is_read_around_its_changes() {
+    let mut sampled = Sampled::new();
+    let start = Instant::now();
+    let clock = || Timer::MonotonicRaw.now();
+    let mut moved = Vec::new();
+    for step in 1..=30u32 {
+        let at = Duration::from_millis(100) * step;
+        std::thread::sleep(at.saturating_sub(start.elapsed()));
+        moved.push(clock());
+        put(&sampled.counter(), &format!("{}\n", 1_000_000 + 1_000_000 * step));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let samples = sampled.samples();
+    let figures = &sampled.sampler.figures;
+    let readings = figures.devices()[0].readings.load(Ordering::Relaxed);
+    let update = figures.devices()[0].update_ns.load(Ordering::Relaxed);
+    // How late each change after the first second was seen, half of them at most.
+    let mut late: Vec<u64> = (10..30)
+        .map(|step| {
+            let value = SECOND * (step as u64 + 2);
+            let seen = samples.iter().find(|(_, v)| *v == value);
+            seen.map_or(u64::MAX, |(time, _)| time.saturating_sub(moved[step]))
+        })
+        .collect();
+    late.sort_unstable();
+    println!(
+        "{readings} readings, every {update} ns, half within {} ns, all within {} ns",
+        late[10], late[19]
+    );
+    // A loaded machine is late itself: half of the changes, and not all.
+    assert!(late[10] < 2_000_000, "{late:?}");
+    assert!(late[19] < SECOND, "none is lost: {late:?}");
+    if figures.missed_deadlines.load(Ordering::Relaxed) == 0 {
+        assert!(readings < 2_000, "{readings} readings in 3 s");
+        assert!((90_000_000..=110_000_000).contains(&update), "{update}");
+    }
+}
+
+#[test]
+fn it_ends_at_once() {
+    let mut sampled = Sampled::new();
+    std::thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    let samples = sampled.samples();
+    assert!(begun.elapsed() < Duration::from_millis(500));
+    // The first, and the last one although nothing has moved.
+    assert_eq!(samples.len(), 2);
+    let figures = crate::summary::SamplerOverhead::of(&sampled.sampler.figures);
+    assert!(figures.deadlines > 0 && figures.cpu_seconds > 0.0 && figures.cpu_share < 1.0, "{figures:?}");
+}

@@ -1,0 +1,196 @@
+//! What rocm_smi and amdsmi share: they are two ways to the same accumulators of the driver, one per GPU package, in
+//! ticks that the library tells the energy of.
+
+use std::time::{Duration, Instant};
+
+use crate::energy::Resolution;
+use crate::vendor::{self, CallError};
+use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source};
+
+pub(crate) mod presence;
+
+/// How long a counter that shows 0 at first may take to leave it. The driver renews its figures every millisecond, and
+/// an idle GPU makes more than a thousand ticks in that time.
+const ZERO_LIMIT: Duration = Duration::from_millis(20);
+
+/// More devices than any node has: a count above it is not believed.
+pub(crate) const DEVICES_MAX: u32 = 256;
+
+/// What a library says of an accumulator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Energy {
+    pub raw: u64,
+    pub resolution_microjoules: f32,
+    /// Nanoseconds; 0 where the driver has none.
+    pub timestamp: u64,
+}
+
+/// A library of AMD's, initialised.
+pub(crate) trait Gpus: Send {
+    /// The source's name, as in [`crate::NAMES`].
+    const SOURCE: &'static str;
+    /// The function that reads the accumulator, for messages.
+    const FUNCTION: &'static str;
+    const NOT_SUPPORTED: u32;
+    const NO_PERMISSION: u32;
+
+    fn energy(&self, device: u32) -> Result<Energy, CallError>;
+    fn model(&self, device: u32) -> Option<String>;
+    /// `0000:c1:00.0`.
+    fn pci(&self, device: u32) -> Option<String>;
+    /// Name and version, for people. The stand-ins say "stand-in".
+    fn version(&self) -> String;
+}
+
+/// `BDFID` of both libraries: domain, bus, device, function. A partition's number, in bits 28 to 31, is left out: the
+/// partitions of a GPU have one address and one counter.
+pub(crate) fn pci_address(id: u64) -> String {
+    format!("{:04x}:{:02x}:{:02x}.{:x}", id >> 32, id >> 8 & 0xff, id >> 3 & 0x1f, id & 7)
+}
+
+/// A library's GPUs as a source.
+pub(crate) struct Accumulators<L> {
+    library: L,
+    devices: Vec<Device>,
+    /// For each of `devices`: the library's index, and the energy of a tick.
+    counters: Vec<(u32, Resolution)>,
+}
+
+impl<L: Gpus> Accumulators<L> {
+    /// Reads every device once and keeps those that show energy. `None`, and notes, if there is none.
+    pub fn open(library: L, count: u32, settings: &Settings, notes: &mut Vec<String>) -> Option<Self> {
+        let source = L::SOURCE;
+        let found = Accumulators::choose(library, count, settings, notes);
+        if found.devices.is_empty() {
+            notes.push(format!("{source}: none of {count} devices has a usable energy counter"));
+            return None;
+        }
+        if !vendor::watch_for_exit() {
+            notes.push(format!(
+                "{source}: no room for an exit handler; not used, as it could crash the process"
+            ));
+            return None;
+        }
+        Some(found)
+    }
+
+    fn choose(library: L, count: u32, settings: &Settings, notes: &mut Vec<String>) -> Self {
+        let source = L::SOURCE;
+        let named = settings.rocm_smi_resolution_microjoules;
+        let overridden = named.and_then(Resolution::from_microjoules);
+        if let (Some(value), None) = (named, overridden) {
+            notes.push(format!(
+                "{source}: a resolution of {value} uJ makes no sense; the library's own is taken"
+            ));
+        }
+        let version = library.version();
+        let quality = if version.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
+        let mut found = Accumulators { library, devices: Vec::new(), counters: Vec::new() };
+        for (index, first) in (0..count).zip(first_readings(&found.library, count)) {
+            let partner_counts = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
+            let energy = match first {
+                Ok(energy) if energy.raw != 0 => energy,
+                other => {
+                    notes.push(why_not::<L>(index, other, partner_counts));
+                    continue;
+                }
+            };
+            let resolution = overridden.or_else(|| Resolution::from_float(energy.resolution_microjoules));
+            let Some(resolution) = resolution else {
+                notes.push(format!(
+                    "{source}: device {index} says {} uJ per tick, which makes no sense; set \
+                     AMPERE_ROCM_SMI_RESOLUTION_UJ",
+                    energy.resolution_microjoules
+                ));
+                continue;
+            };
+            let pci = found.library.pci(index);
+            let same = found.devices.iter().find(|known| pci.is_some() && known.pci == pci);
+            if let Some(same) = same {
+                notes.push(format!(
+                    "{source}: device {index} is a partition of {}'s package, which counts for all of them",
+                    same.name
+                ));
+                continue;
+            }
+            let model = found.library.model(index).unwrap_or_else(|| "AMD GPU".to_owned());
+            found.devices.push(Device {
+                name: format!("GPU-{index}"),
+                metric: format!("{source}:::energy_count:device={index}"),
+                source,
+                quality,
+                kind: Kind::Gpu,
+                contains: Vec::new(),
+                resolution_joules: resolution.joules(),
+                description: format!("{model}, {version}"),
+                pci,
+            });
+            found.counters.push((index, resolution));
+        }
+        found
+    }
+}
+
+/// A first reading of every device. Counters at 0 get a little time to leave it, all together.
+fn first_readings(library: &impl Gpus, count: u32) -> Vec<Result<Energy, CallError>> {
+    let mut readings: Vec<_> = (0..count).map(|index| library.energy(index)).collect();
+    let start = Instant::now();
+    let at_zero = |reading: &Result<Energy, CallError>| matches!(reading, Ok(energy) if energy.raw == 0);
+    while readings.iter().any(at_zero) && start.elapsed() < ZERO_LIMIT {
+        std::thread::sleep(Duration::from_millis(1));
+        for (index, reading) in (0..count).zip(&mut readings) {
+            if at_zero(reading) {
+                *reading = library.energy(index);
+            }
+        }
+    }
+    readings
+}
+
+/// The note about a device that is not offered.
+fn why_not<L: Gpus>(index: u32, reading: Result<Energy, CallError>, partner_counts: bool) -> String {
+    let source = L::SOURCE;
+    let code = match &reading {
+        Err(CallError::Status(status)) => Some(status.code),
+        _ => None,
+    };
+    match reading {
+        _ if partner_counts && (reading.is_ok() || code == Some(L::NOT_SUPPORTED)) => format!(
+            "{source}: device {index} shows no energy: the second die of an MI250X package is counted by device {}",
+            index - 1
+        ),
+        Ok(_) => format!("{source}: device {index}'s energy counter stays at 0; it is left out"),
+        Err(error) if code == Some(L::NO_PERMISSION) => format!(
+            "{source}: device {index} may not be read, {error}: the user must be in the groups video and render, \
+             and the job must have been given the GPU"
+        ),
+        Err(error) => format!("{source}: device {index}'s energy cannot be read, {error}; it is left out"),
+    }
+}
+
+impl<L: Gpus> Source for Accumulators<L> {
+    fn name(&self) -> &'static str {
+        L::SOURCE
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
+    }
+
+    fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
+        let (index, resolution) = *self.counters.get(device).ok_or(ReadError::NoSuchDevice)?;
+        let energy = self.library.energy(index).map_err(|error| match error {
+            CallError::Status(status) => ReadError::Library { function: L::FUNCTION, status },
+            CallError::Ended => ReadError::Ended,
+        })?;
+        Ok(Reading {
+            nanojoules: resolution.nanojoules(energy.raw),
+            raw: energy.raw,
+            counter_timestamp_ns: (energy.timestamp != 0).then_some(energy.timestamp),
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! The calls into libamd_smi.
+//!
+//! Signatures are those of `amd_smi/amdsmi.h` as of ROCm 6.0 to 7; of the structures whose layout differs between these,
+//! only what is at the same place in all is looked at. As with librocm_smi64, whose code it contains, **nothing is called
+//! after a failed `amdsmi_init`**: [`Loaded::init`] consumes what was loaded and gives a [`Library`] on success only.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::path::Path;
+
+use super::status::{INPUT_OUT_OF_BOUNDS, NO_PERM, NOT_SUPPORTED, status};
+use crate::amd::{DEVICES_MAX, Energy, Gpus, pci_address};
+use crate::vendor::{CallError, LoadError, Symbols, lock};
+
+/// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's for as long as it is initialised.
+type Handle = *mut c_void;
+
+type InitFn = unsafe extern "C" fn(init_flags: u64) -> u32;
+type ShutDownFn = unsafe extern "C" fn() -> u32;
+type SocketsFn = unsafe extern "C" fn(count: *mut u32, handles: *mut Handle) -> u32;
+type ProcessorsFn = unsafe extern "C" fn(socket: Handle, count: *mut u32, handles: *mut Handle) -> u32;
+type EnergyFn = unsafe extern "C" fn(
+    processor: Handle,
+    energy_accumulator: *mut u64,
+    counter_resolution: *mut f32,
+    timestamp: *mut u64,
+) -> u32;
+type BdfFn = unsafe extern "C" fn(processor: Handle, bdfid: *mut u64) -> u32;
+type AsicFn = unsafe extern "C" fn(processor: Handle, info: *mut RawAsic) -> u32;
+type VersionFn = unsafe extern "C" fn(version: *mut RawVersion) -> u32;
+
+/// `AMDSMI_INIT_AMD_GPUS`.
+const INIT_AMD_GPUS: u64 = 1 << 1;
+
+/// `amdsmi_version_t`: year, major, minor and release until ROCm 6.x, then without the year. The pointer is at the same
+/// place, and its text has the whole version.
+#[repr(C)]
+struct RawVersion {
+    numbers: [u32; 4],
+    build: *const c_char,
+}
+
+/// `amdsmi_asic_info_t`: the market name comes first, with 64 or 256 bytes; what follows has grown from release to
+/// release, to some 500 bytes by ROCm 7. There is room for much more.
+#[repr(C, align(8))]
+struct RawAsic([u8; 4096]);
+
+/// The functions. All required ones are looked up before any is called.
+struct Functions {
+    init: InitFn,
+    shut_down: ShutDownFn,
+    sockets: SocketsFn,
+    processors: ProcessorsFn,
+    energy: EnergyFn,
+    bdf: Option<BdfFn>,
+    asic: Option<AsicFn>,
+    version: Option<VersionFn>,
+}
+
+/// Loaded, not initialised.
+pub(crate) struct Loaded(Functions);
+
+/// Initialised, with the handles of its GPUs; shut down when dropped.
+pub(crate) struct Library {
+    functions: Functions,
+    processors: Vec<Handle>,
+}
+
+// SAFETY: a handle is a name for one of the library's objects and bound to no thread; the library itself is called by one
+// thread at a time (lock).
+unsafe impl Send for Library {}
+
+impl Loaded {
+    /// Loads the library and looks up its functions; calls none.
+    pub fn open(path: &Path) -> Result<Loaded, LoadError> {
+        // SAFETY: libamd_smi by name, or named by the user as that; its initialisers set up C++ statics.
+        let library = unsafe { Symbols::open(path) }?;
+        // SAFETY: the types are those of amdsmi.h for these names.
+        let functions = unsafe {
+            Functions {
+                init: library.get("amdsmi_init")?,
+                shut_down: library.get("amdsmi_shut_down")?,
+                sockets: library.get("amdsmi_get_socket_handles")?,
+                processors: library.get("amdsmi_get_processor_handles")?,
+                energy: library.get("amdsmi_get_energy_count")?,
+                bdf: library.get("amdsmi_get_gpu_bdf_id").ok(),
+                asic: library.get("amdsmi_get_gpu_asic_info").ok(),
+                version: library.get("amdsmi_get_lib_version").ok(),
+            }
+        };
+        library.keep();
+        Ok(Loaded(functions))
+    }
+
+    /// `amdsmi_init`, and the handles of all GPUs, in the library's order. The error has the function that failed; after
+    /// it there is nothing left to call.
+    pub fn init(self) -> Result<Library, (&'static str, CallError)> {
+        let ended = |error| ("amdsmi_init", error);
+        {
+            let _one = lock().map_err(ended)?;
+            // SAFETY: may be called at any time (it counts its callers).
+            check(unsafe { (self.0.init)(INIT_AMD_GPUS) }).map_err(ended)?;
+        }
+        let mut library = Library { functions: self.0, processors: Vec::new() };
+        let sockets = library.sockets().map_err(|error| ("amdsmi_get_socket_handles", error))?;
+        for socket in sockets {
+            let more =
+                library.processors_of(socket).map_err(|error| ("amdsmi_get_processor_handles", error))?;
+            library.processors.extend(more);
+        }
+        Ok(library)
+    }
+}
+
+impl Library {
+    /// The number of GPUs.
+    pub fn handles(&self) -> u32 {
+        self.processors.len() as u32
+    }
+
+    fn sockets(&self) -> Result<Vec<Handle>, CallError> {
+        let _one = lock()?;
+        list(|count, handles| {
+            // SAFETY: initialised, not ended; `handles` is null or has room for `count`, see `list`.
+            unsafe { (self.functions.sockets)(count, handles) }
+        })
+    }
+
+    fn processors_of(&self, socket: Handle) -> Result<Vec<Handle>, CallError> {
+        let _one = lock()?;
+        list(|count, handles| {
+            // SAFETY: as above, and `socket` is a handle that the library gave.
+            unsafe { (self.functions.processors)(socket, count, handles) }
+        })
+    }
+
+    fn processor(&self, device: u32) -> Result<Handle, CallError> {
+        let handle = self.processors.get(device as usize).copied();
+        handle.ok_or(CallError::Status(status(INPUT_OUT_OF_BOUNDS)))
+    }
+}
+
+/// A list of handles by the library's two calls: how many there are, then these. More than any node has are not believed.
+fn list(call: impl Fn(*mut u32, *mut Handle) -> u32) -> Result<Vec<Handle>, CallError> {
+    let mut count = 0;
+    check(call(&mut count, std::ptr::null_mut()))?;
+    let mut handles = vec![std::ptr::null_mut(); count.min(DEVICES_MAX) as usize];
+    if handles.is_empty() {
+        return Ok(handles);
+    }
+    let mut count = handles.len() as u32;
+    check(call(&mut count, handles.as_mut_ptr()))?;
+    handles.truncate(count as usize);
+    handles.retain(|handle| !handle.is_null());
+    Ok(handles)
+}
+
+impl Gpus for Library {
+    const SOURCE: &'static str = super::NAME;
+    const FUNCTION: &'static str = "amdsmi_get_energy_count";
+    const NOT_SUPPORTED: u32 = NOT_SUPPORTED;
+    const NO_PERMISSION: u32 = NO_PERM;
+
+    fn energy(&self, device: u32) -> Result<Energy, CallError> {
+        let processor = self.processor(device)?;
+        let _one = lock()?;
+        let (mut raw, mut resolution, mut timestamp) = (0, 0.0, 0);
+        // SAFETY: initialised (else there is no Library), not ended (lock), the handle is the library's, and the three
+        // are locals of the header's types.
+        check(unsafe { (self.functions.energy)(processor, &mut raw, &mut resolution, &mut timestamp) })?;
+        Ok(Energy { raw, resolution_microjoules: resolution, timestamp })
+    }
+
+    fn model(&self, device: u32) -> Option<String> {
+        let asic = self.functions.asic?;
+        let processor = self.processor(device).ok()?;
+        let _one = lock().ok()?;
+        let mut info = RawAsic([0; 4096]);
+        // SAFETY: initialised, not ended, the handle is the library's, and `info` is larger than any release's structure.
+        check(unsafe { asic(processor, &mut info) }).ok()?;
+        let text = CStr::from_bytes_until_nul(&info.0).ok()?.to_string_lossy().trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn pci(&self, device: u32) -> Option<String> {
+        let bdf = self.functions.bdf?;
+        let processor = self.processor(device).ok()?;
+        let _one = lock().ok()?;
+        let mut id = 0;
+        // SAFETY: initialised, not ended, the handle is the library's, and `id` is a local.
+        check(unsafe { bdf(processor, &mut id) }).ok()?;
+        Some(pci_address(id))
+    }
+
+    fn version(&self) -> String {
+        let mut raw = RawVersion { numbers: [0; 4], build: std::ptr::null() };
+        let Some(version) = self.functions.version else { return super::NAME.to_owned() };
+        let Ok(_one) = lock() else { return super::NAME.to_owned() };
+        // SAFETY: initialised, not ended, and `raw` is a local as large as the header's, of any release.
+        if check(unsafe { version(&mut raw) }).is_err() {
+            return super::NAME.to_owned();
+        }
+        if raw.build.is_null() {
+            let [a, b, c, _] = raw.numbers;
+            return format!("amdsmi {a}.{b}.{c}");
+        }
+        // SAFETY: not null, and by the header a C string; it is a literal of the library, which stays loaded.
+        let build = unsafe { CStr::from_ptr(raw.build) };
+        format!("amdsmi {}", build.to_string_lossy())
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let Ok(_one) = lock() else { return };
+        // SAFETY: initialised by this value and not yet shut down for it; not ended. Its status changes nothing.
+        unsafe { (self.functions.shut_down)() };
+    }
+}
+
+fn check(code: u32) -> Result<(), CallError> {
+    if code == 0 { Ok(()) } else { Err(CallError::Status(status(code))) }
+}

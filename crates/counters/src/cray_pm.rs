@@ -1,0 +1,240 @@
+//! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, out of the blade's own controller. Ten times
+//! a second it renews all files at once, and `freshness` with them: a line is like `4721362 J 1700000000123456 us`.
+//!
+//! The files are read as one set, when `freshness` has moved, and again if it moves meanwhile: so that node, CPU and
+//! accelerators are of the same moment, and a look at what has not changed costs one read.
+//!
+//! `energy` is the node's and has everything in it, also what is in no other file. An accelerator's is more than its own
+//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told.
+
+use std::time::{Duration, Instant};
+
+use crate::file::{ValueFile, entries, leading_number};
+use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+
+pub(crate) const NAME: &str = "cray_pm";
+
+/// A set that is older is read anew, whatever `freshness` says: it may be what has stopped.
+const SET_LASTS: Duration = Duration::from_secs(1);
+/// How often a set is begun again because `freshness` moved.
+const ATTEMPTS: u32 = 3;
+
+pub(crate) struct CrayPm {
+    devices: Vec<Device>,
+    counters: Vec<Counter>,
+    freshness: Option<ValueFile>,
+    /// `freshness` of the set that is held, and when it was read.
+    held: Option<(u64, Instant)>,
+    /// What changes when a power cap is set, and when the controller starts again.
+    generation: Watched,
+    startup: Watched,
+}
+
+struct Counter {
+    file: ValueFile,
+    value: Result<(u64, Option<u64>), ReadError>,
+}
+
+/// A number that is worth a word when it changes.
+struct Watched {
+    file: Option<ValueFile>,
+    value: Option<u64>,
+}
+
+impl Watched {
+    fn open(path: std::path::PathBuf) -> Watched {
+        let mut file = ValueFile::open(path).ok();
+        let value = file.as_mut().and_then(|file| file.number().ok());
+        Watched { file, value }
+    }
+
+    /// The value before and now, if it is another.
+    fn change(&mut self) -> Option<(u64, u64)> {
+        let now = self.file.as_mut()?.number().ok()?;
+        let before = self.value.replace(now)?;
+        (before != now).then_some((before, now))
+    }
+}
+
+/// Opens all energies. `None`, and notes, if there is none.
+pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm> {
+    let folder = settings.sys_root.join("sys/cray/pm_counters");
+    if !folder.exists() {
+        trouble.absent(format!("{NAME}: no {}", folder.display()));
+        return None;
+    }
+    let (mut devices, mut counters) = (Vec::new(), Vec::new());
+    let mut files = entries(&folder);
+    files.sort_by_key(|(name, _)| name != "energy"); // the node first
+    for (entry, path) in files {
+        let Some((name, kind)) = device_of(&entry) else { continue };
+        let first = ValueFile::open(path.clone()).map_err(ReadError::Io).and_then(|mut file| {
+            let value = file.read(energy)?;
+            Ok((file, value))
+        });
+        let (file, value) = match first {
+            Ok(opened) => opened,
+            Err(error) => {
+                trouble.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display()));
+                continue;
+            }
+        };
+        // A file for a thing that the node does not have shows 0.
+        if value.0 == 0 {
+            continue;
+        }
+        devices.push(Device {
+            metric: format!("{NAME}:::energy:{name}"),
+            name,
+            source: NAME,
+            quality: Quality::Measured,
+            kind,
+            contains: Vec::new(),
+            resolution_joules: 1.0,
+            description: format!("Cray pm_counters, {}", path.display()),
+            pci: None,
+        });
+        counters.push(Counter { file, value: Ok(value) });
+    }
+    if devices.is_empty() {
+        trouble.notes.push(format!("{NAME}: no energy in {} that can be read", folder.display()));
+        return None;
+    }
+    let freshness = ValueFile::open(folder.join("freshness")).ok();
+    Some(CrayPm {
+        devices,
+        counters,
+        freshness,
+        held: None,
+        generation: Watched::open(folder.join("generation")),
+        startup: Watched::open(folder.join("startup")),
+    })
+}
+
+/// The device that a file is about, if it is an energy.
+fn device_of(file: &str) -> Option<(String, Kind)> {
+    if file == "energy" {
+        return Some(("node".to_owned(), Kind::Node));
+    }
+    let name = file.strip_suffix("_energy")?;
+    let kind = match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "cpu" => Kind::Cpu,
+        "memory" => Kind::Memory,
+        "accel" => Kind::Gpu,
+        _ => return None,
+    };
+    Some((name.to_owned(), kind))
+}
+
+/// Joules, and the controller's time in nanoseconds, of `4721362 J 1700000000123456 us`.
+fn energy(text: &[u8]) -> Option<(u64, Option<u64>)> {
+    let (joules, rest) = leading_number(text)?;
+    let rest = rest.trim_ascii_start();
+    if rest.is_empty() {
+        return Some((joules, None));
+    }
+    let rest = rest.strip_prefix(b"J")?;
+    let time = leading_number(rest).filter(|(_, unit)| unit.trim_ascii() == b"us");
+    Some((joules, time.and_then(|(microseconds, _)| microseconds.checked_mul(1000))))
+}
+
+impl CrayPm {
+    /// Reads the set anew if it is not the one that is held.
+    fn refresh(&mut self) {
+        for _ in 0..ATTEMPTS {
+            let before = self.freshness.as_mut().and_then(|file| file.number().ok());
+            let lasts =
+                |(freshness, at): (u64, Instant)| Some(freshness) == before && at.elapsed() < SET_LASTS;
+            if self.held.is_some_and(lasts) {
+                return;
+            }
+            for counter in &mut self.counters {
+                counter.value = counter.file.read(energy);
+            }
+            let after = self.freshness.as_mut().and_then(|file| file.number().ok());
+            self.held = after.map(|freshness| (freshness, Instant::now()));
+            if before == after {
+                return;
+            }
+        }
+        // A `freshness` that never rests says nothing: each figure is right by itself.
+    }
+}
+
+impl Source for CrayPm {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
+    }
+
+    fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
+        if device >= self.counters.len() {
+            return Err(ReadError::NoSuchDevice);
+        }
+        if self.freshness.is_some() {
+            self.refresh();
+        } else {
+            let counter = &mut self.counters[device];
+            counter.value = counter.file.read(energy);
+        }
+        // The reason of a failed read is told once; the file is tried again with the next set.
+        match std::mem::replace(&mut self.counters[device].value, Err(ReadError::Malformed)) {
+            Ok((joules, time)) => {
+                self.counters[device].value = Ok((joules, time));
+                Ok(Reading {
+                    nanojoules: joules.wrapping_mul(1_000_000_000),
+                    raw: joules,
+                    counter_timestamp_ns: time,
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn news(&mut self) -> Option<String> {
+        if let Some((before, now)) = self.startup.change() {
+            return Some(format!(
+                "{NAME}: the node's controller was started anew during the run (startup {before}, now {now}): its \
+                 energies before and after do not belong together"
+            ));
+        }
+        let (before, now) = self.generation.change()?;
+        Some(format!("{NAME}: a power cap was changed during the run (generation {before}, now {now})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_joules_and_a_time() {
+        assert_eq!(
+            energy(b"4721362 J 1700000000123456 us\n"),
+            Some((4_721_362, Some(1_700_000_000_123_456_000)))
+        );
+        assert_eq!(energy(b"12 J\n"), Some((12, None)));
+        assert_eq!(energy(b"12\n"), Some((12, None)));
+        for bad in [&b""[..], b"\n", b"J 12", b"12 W 17 us\n", b"-3 J\n", b"nan J\n"] {
+            assert_eq!(energy(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn energies_are_told_from_powers_and_caps() {
+        assert_eq!(device_of("energy"), Some(("node".to_owned(), Kind::Node)));
+        assert_eq!(device_of("accel3_energy"), Some(("accel3".to_owned(), Kind::Gpu)));
+        assert_eq!(device_of("cpu_energy"), Some(("cpu".to_owned(), Kind::Cpu)));
+        assert_eq!(device_of("memory_energy"), Some(("memory".to_owned(), Kind::Memory)));
+        for other in ["power", "cpu_power", "accel0_power_cap", "freshness", "raw_scan_hz"] {
+            assert_eq!(device_of(other), None, "{other}");
+        }
+    }
+}

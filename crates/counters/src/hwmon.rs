@@ -1,0 +1,227 @@
+//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) that say what a part of the node takes, where
+//! no better source does. Only chips whose sensors are known to mean that are taken:
+//!
+//! | chip | what it is | file |
+//! | --- | --- | --- |
+//! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
+//! | `amdgpu` | an AMD GPU, where neither of AMD's libraries serves | `power1_average` or `power1_input`, integrated |
+//! | `xe`, `i915` | an Intel GPU | `energy1_input` |
+//! | `amd_energy` | AMD packages, where RAPL does not show them | `energyN_input` labelled `Esocket` |
+//! | `fam15h_power` | an AMD package of 2011 to 2016, likewise | `power1_input`, integrated |
+//!
+//! A power is integrated here, from reading to reading, as its mean over the two. The power is measured, but what it did
+//! between two readings is not known: the result is called `integrated`. Nothing is added for longer than [`GAP`].
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::file::{ValueFile, entries, leading_number, text_of};
+use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+
+pub(crate) const NAME: &str = "hwmon";
+
+/// A power that was not read for so long may have been anything meanwhile.
+const GAP: Duration = Duration::from_secs(2);
+/// Such a sensor is a question to a firmware: more often is of no use and may take its time.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
+
+/// What other sources have already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub amd_gpus: bool,
+    pub packages: bool,
+    pub node: bool,
+}
+
+pub(crate) struct Hwmon {
+    devices: Vec<Device>,
+    sensors: Vec<Sensor>,
+}
+
+enum Sensor {
+    /// Microjoules.
+    Energy(ValueFile),
+    /// Microwatts.
+    Power(ValueFile, Integral),
+}
+
+/// Energy from a power that is read now and then.
+#[derive(Default)]
+struct Integral {
+    /// When it was last read, and microwatts.
+    last: Option<(Instant, u64)>,
+    /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
+    twice_femtojoules: u128,
+}
+
+impl Integral {
+    /// Nanojoules so far.
+    fn add(&mut self, now: Instant, microwatts: u64) -> u64 {
+        if let Some((before, then)) = self.last.replace((now, microwatts)) {
+            let passed = now.saturating_duration_since(before);
+            if passed <= GAP {
+                self.twice_femtojoules += (u128::from(then) + u128::from(microwatts)) * passed.as_nanos();
+            }
+        }
+        (self.twice_femtojoules / 2_000_000) as u64
+    }
+}
+
+/// Opens all sensors that are of use. `None`, and notes, if there is none.
+pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> Option<Hwmon> {
+    let folder = settings.sys_root.join("sys/class/hwmon");
+    let mut found = Hwmon { devices: Vec::new(), sensors: Vec::new() };
+    let mut meters = Vec::new();
+    for (_, path) in entries(&folder) {
+        let Some(chip) = text_of(&path.join("name")) else { continue };
+        match chip.as_str() {
+            "power_meter" if !known.node => meters.push(path),
+            "amdgpu" if !known.amd_gpus => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
+            "xe" | "i915" => found.add_energy(&path.join("energy1_input"), &path, &chip, Kind::Gpu, trouble),
+            "amd_energy" if !known.packages => found.add_sockets(&path, trouble),
+            "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, trouble),
+            _ => {}
+        }
+    }
+    match &meters[..] {
+        [] => {}
+        [one] => found.add_power(one, "power-meter", Kind::Node, trouble),
+        // One for each supply, or for each part of the board: ACPI does not say, and a sum may count twice.
+        many => trouble.notes.push(format!(
+            "{NAME}: {} ACPI power meters, and which of them is the node's is not known: they are left out",
+            many.len()
+        )),
+    }
+    if found.devices.is_empty() {
+        trouble.absent(format!("{NAME}: no sensor of use in {}", folder.display()));
+        return None;
+    }
+    Some(found)
+}
+
+impl Hwmon {
+    fn add_power(&mut self, chip: &Path, name: &str, kind: Kind, trouble: &mut Trouble) {
+        let files = ["power1_average", "power1_input"].map(|file| chip.join(file));
+        let Some(path) = files.into_iter().find(|path| path.exists()) else { return };
+        let Some(file) = first_read(&path, trouble) else { return };
+        self.add(chip, name, kind, Quality::Integrated, &path);
+        self.sensors.push(Sensor::Power(file, Integral::default()));
+    }
+
+    fn add_energy(&mut self, path: &Path, chip: &Path, name: &str, kind: Kind, trouble: &mut Trouble) {
+        if !path.exists() {
+            return;
+        }
+        let Some(file) = first_read(path, trouble) else { return };
+        self.add(chip, name, kind, Quality::Measured, path);
+        self.sensors.push(Sensor::Energy(file));
+    }
+
+    fn add_sockets(&mut self, chip: &Path, trouble: &mut Trouble) {
+        for (entry, path) in entries(chip) {
+            let number = entry.strip_prefix("energy").and_then(|rest| rest.strip_suffix("_label"));
+            let (Some(number), Some(label)) = (number, text_of(&path)) else { continue };
+            if label.starts_with("Esocket") {
+                let file = chip.join(format!("energy{number}_input"));
+                self.add_energy(&file, chip, "package", Kind::Cpu, trouble);
+            }
+        }
+    }
+
+    /// Names are numbered, as nothing better is known: `amdgpu-0`, `package-0`; there is one `power-meter`.
+    fn add(&mut self, chip: &Path, name: &str, kind: Kind, quality: Quality, path: &Path) {
+        let name = if kind == Kind::Node {
+            name.to_owned()
+        } else {
+            let before = self.devices.iter().filter(|device| {
+                let number = device.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+                number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            });
+            format!("{name}-{}", before.count())
+        };
+        let how = if quality == Quality::Integrated { "integrated from power, " } else { "" };
+        self.devices.push(Device {
+            metric: format!("{NAME}:::energy:{name}"),
+            name,
+            source: NAME,
+            quality,
+            kind,
+            contains: Vec::new(),
+            resolution_joules: if quality == Quality::Integrated { 1e-9 } else { 1e-6 },
+            description: format!("{how}{}", path.display()),
+            pci: (kind == Kind::Gpu).then(|| pci_of(chip)).flatten(),
+        });
+    }
+}
+
+/// Opens a sensor and reads it once.
+fn first_read(path: &Path, trouble: &mut Trouble) -> Option<ValueFile> {
+    let opened = ValueFile::open(path.to_owned()).map_err(ReadError::Io).and_then(|mut file| {
+        file.number()?;
+        Ok(file)
+    });
+    opened
+        .map_err(|error| trouble.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display())))
+        .ok()
+}
+
+/// The PCI address of a chip's device, by the name of the folder that `device` links to.
+fn pci_of(chip: &Path) -> Option<String> {
+    let device: PathBuf = std::fs::canonicalize(chip.join("device")).ok()?;
+    let name = device.file_name()?.to_str()?;
+    (name.len() >= 12 && name.matches(':').count() == 2 && name.contains('.')).then(|| name.to_owned())
+}
+
+impl Source for Hwmon {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
+    }
+
+    fn shortest_period(&self, device: usize) -> Duration {
+        match self.sensors.get(device) {
+            Some(Sensor::Power(..)) => SHORTEST_PERIOD,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
+        match self.sensors.get_mut(device).ok_or(ReadError::NoSuchDevice)? {
+            Sensor::Energy(file) => {
+                let raw = file.number()?;
+                Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
+            }
+            Sensor::Power(file, integral) => {
+                // Some drivers have a sign: a power below 0 is none.
+                let raw = file.read(|text| leading_number(text).map(|(number, _)| number))?;
+                let nanojoules = integral.add(Instant::now(), raw);
+                Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn energy_is_the_mean_power_times_the_time() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut integral = Integral::default();
+        assert_eq!(integral.add(at(0), 100_000_000), 0);
+        assert_eq!(integral.add(at(10), 100_000_000), 1_000_000_000);
+        assert_eq!(integral.add(at(20), 300_000_000), 3_000_000_000);
+        // What was in a long pause is not made up.
+        assert_eq!(integral.add(at(60_000), 300_000_000), 3_000_000_000);
+        assert_eq!(integral.add(at(60_010), 300_000_000), 6_000_000_000);
+    }
+}

@@ -1,0 +1,225 @@
+//! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
+//!
+//! What older GPUs have is power only. Integrating that is left to who wants an estimate: it is noted, not done.
+
+use std::path::Path;
+
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device as NvmlDevice, Nvml};
+
+use crate::vendor::{self, CallError, Status};
+use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+
+pub(crate) const NAME: &str = "nvml";
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+const ENERGY: &str = "nvmlDeviceGetTotalEnergyConsumption";
+/// More devices than any node has: a count above it is not believed.
+const DEVICES_MAX: u32 = 256;
+
+pub(crate) struct NvidiaGpus {
+    devices: Vec<Device>,
+    handles: Vec<NvmlDevice<'static>>,
+}
+
+/// Opens all GPUs with an energy counter. `None`, and notes, if there is none.
+pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaGpus> {
+    // A library that is named may be a stand-in: it is called regardless.
+    if settings.nvml_library.is_none() && !has_driver(&settings.sys_root) {
+        trouble.absent(format!("{NAME}: no NVIDIA driver is loaded"));
+        return None;
+    }
+    let notes = &mut trouble.notes;
+    let library = settings.nvml_library.as_deref().unwrap_or(Path::new(LIBRARY));
+    let _one = vendor::lock().ok()?;
+    let nvml = match Nvml::builder().lib_path(library.as_os_str()).init() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            notes.push(match reason(&error) {
+                Reason::NotLoaded(text) => format!(
+                    "{NAME}: {} cannot be used: {text}; it comes with the driver, or name the file with \
+                     AMPERE_NVML_LIBRARY",
+                    library.display()
+                ),
+                Reason::Status(status) => format!(
+                    "{NAME}: nvmlInit of {} failed with {status}: is the driver loaded, of the library's version, and \
+                     /dev/nvidiactl open to the user?",
+                    library.display()
+                ),
+            });
+            return None;
+        }
+    };
+    let count = match nvml.device_count() {
+        Ok(count) if count <= DEVICES_MAX => count,
+        Ok(count) => {
+            notes.push(format!("{NAME}: the library speaks of {count} devices, which is not believed"));
+            return None;
+        }
+        Err(error) => {
+            notes.push(format!("{NAME}: the devices cannot be counted: {}", reason(&error)));
+            return None;
+        }
+    };
+    let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
+    // The stand-in says that it is one.
+    let quality = if driver.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
+    // For ever, as every vendor's library: a device refers to it, and both are used until the process ends.
+    let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+    let mut found = NvidiaGpus { devices: Vec::new(), handles: Vec::new() };
+    for index in 0..count {
+        let handle = match nvml.device_by_index(index) {
+            Ok(handle) => handle,
+            Err(error) => {
+                notes.push(why_not(index, "GPU", &error));
+                continue;
+            }
+        };
+        let model = handle.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
+        if let Err(error) = handle.total_energy_consumption() {
+            notes.push(why_not(index, &model, &error));
+            continue;
+        }
+        found.devices.push(Device {
+            name: format!("GPU-{index}"),
+            metric: format!("{NAME}:::total_energy_consumption:device={index}"),
+            source: NAME,
+            quality,
+            kind: Kind::Gpu,
+            contains: Vec::new(),
+            resolution_joules: 1e-3,
+            description: format!("{model}, driver {driver}"),
+            pci: handle.pci_info().ok().map(|pci| short_address(&pci.bus_id)),
+        });
+        found.handles.push(handle);
+    }
+    if found.devices.is_empty() {
+        notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
+        return None;
+    }
+    if !vendor::watch_for_exit() {
+        notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
+        return None;
+    }
+    Some(found)
+}
+
+/// A driver of Linux, or of Windows beneath it.
+fn has_driver(root: &Path) -> bool {
+    ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
+}
+
+/// `00000000:C1:00.0` as the kernel writes it: `0000:c1:00.0`.
+fn short_address(bus: &str) -> String {
+    let lower = bus.to_ascii_lowercase();
+    match lower.split_once(':') {
+        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[4..])
+        }
+        _ => lower,
+    }
+}
+
+fn why_not(index: u32, model: &str, error: &NvmlError) -> String {
+    let reason = reason(error);
+    match error {
+        NvmlError::NotSupported => format!(
+            "{NAME}: device {index} ({model}) has no energy counter ({reason}): GPUs before Volta have none; it is left \
+             out"
+        ),
+        NvmlError::NoPermission => format!(
+            "{NAME}: device {index} ({model}) may not be read, {reason}: the job must have been given the GPU"
+        ),
+        _ => format!("{NAME}: device {index}'s energy cannot be read, {reason}; it is left out"),
+    }
+}
+
+/// An error of the wrapper's: the loader's text, or what the library answered.
+enum Reason {
+    NotLoaded(String),
+    Status(Status),
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::NotLoaded(text) => f.write_str(text),
+            Reason::Status(status) => status.fmt(f),
+        }
+    }
+}
+
+fn reason(error: &NvmlError) -> Reason {
+    match error {
+        NvmlError::LibloadingError(inner) => Reason::NotLoaded(
+            std::error::Error::source(inner).map_or_else(|| inner.to_string(), ToString::to_string),
+        ),
+        NvmlError::FailedToLoadSymbol(text) => Reason::NotLoaded(text.clone()),
+        other => Reason::Status(status(other)),
+    }
+}
+
+/// `nvmlReturn_t`, with the header's name without `NVML_ERROR_`. Allocates nothing.
+fn status(error: &NvmlError) -> Status {
+    let (code, name) = match error {
+        NvmlError::Uninitialized => (1, "UNINITIALIZED"),
+        NvmlError::InvalidArg => (2, "INVALID_ARGUMENT"),
+        NvmlError::NotSupported => (3, "NOT_SUPPORTED"),
+        NvmlError::NoPermission => (4, "NO_PERMISSION"),
+        NvmlError::NotFound => (6, "NOT_FOUND"),
+        NvmlError::DriverNotLoaded => (9, "DRIVER_NOT_LOADED"),
+        NvmlError::Timeout => (10, "TIMEOUT"),
+        NvmlError::LibraryNotFound => (12, "LIBRARY_NOT_FOUND"),
+        NvmlError::FunctionNotFound => (13, "FUNCTION_NOT_FOUND"),
+        NvmlError::GpuLost => (15, "GPU_IS_LOST"),
+        NvmlError::ResetRequired => (16, "RESET_REQUIRED"),
+        NvmlError::OperatingSystem => (17, "OPERATING_SYSTEM"),
+        NvmlError::LibRmVersionMismatch => (18, "LIB_RM_VERSION_MISMATCH"),
+        NvmlError::InUse => (19, "IN_USE"),
+        NvmlError::FailedToLoadSymbol(_) => (13, "FUNCTION_NOT_FOUND"),
+        _ => (999, "UNKNOWN"),
+    };
+    Status { code, name }
+}
+
+impl Source for NvidiaGpus {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
+    }
+
+    fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
+        let handle = self.handles.get(device).ok_or(ReadError::NoSuchDevice)?;
+        let _one = vendor::lock().map_err(|error| match error {
+            CallError::Status(status) => ReadError::Library { function: ENERGY, status },
+            CallError::Ended => ReadError::Ended,
+        })?;
+        match handle.total_energy_consumption() {
+            Ok(millijoules) => Ok(Reading {
+                nanojoules: millijoules.wrapping_mul(1_000_000),
+                raw: millijoules,
+                counter_timestamp_ns: None,
+            }),
+            Err(error) => Err(ReadError::Library { function: ENERGY, status: status(&error) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_the_kernel_does() {
+        assert_eq!(short_address("00000000:C1:00.0"), "0000:c1:00.0");
+        assert_eq!(short_address("00010000:01:00.0"), "00010000:01:00.0");
+        assert_eq!(short_address("0000:c1:00.0"), "0000:c1:00.0");
+    }
+}

@@ -1,0 +1,102 @@
+//! Which device's joules are also in another's, and names that are unique on the node. So no report needs to add the same
+//! joule twice: what nothing contains may be added up.
+
+use std::path::Path;
+
+use crate::file::text_of;
+use crate::{Device, Kind, Source, cray_pm, estimate, hwmon, rapl};
+
+/// Makes names unique and fills in [`Device::contains`].
+pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
+    make_unique(sources);
+    let all: Vec<Device> = sources.iter().flat_map(|source| source.devices().to_vec()).collect();
+    let all_gpus_are_apus = all.iter().any(is_apu) && all.iter().filter(|d| is_amd_gpu(d)).all(is_apu);
+    let within = |part: &Device, whole: &Device| {
+        part.name != whole.name
+            && (contains(whole, part) || (all_gpus_are_apus && apu_contains(whole, part, &all, root)))
+    };
+    for whole in sources.iter_mut().flat_map(|source| source.devices_mut()) {
+        let parts = all.iter().filter(|part| within(part, whole));
+        whole.contains = parts.map(|part| part.name.clone()).collect();
+    }
+}
+
+/// Of two devices of one name, the later has its source's behind it: `GPU-0-nvml`. Its metric is then named so that it
+/// gives the same name when it is read from a trace.
+fn make_unique(sources: &mut [Box<dyn Source>]) {
+    let mut taken: Vec<String> = Vec::new();
+    for device in sources.iter_mut().flat_map(|source| source.devices_mut()) {
+        if taken.contains(&device.name) {
+            device.name = format!("{}-{}", device.name, device.source);
+            device.metric = format!("{}:::energy:{}", device.source, device.name);
+        }
+        taken.push(device.name.clone());
+    }
+}
+
+/// Whether the joules of `part` are in those of `whole`, by what their sources measure.
+fn contains(whole: &Device, part: &Device) -> bool {
+    match (whole.source, whole.kind) {
+        // Measured where the current comes in: everything is behind it. Of two such meters the blade's own is the whole.
+        (cray_pm::NAME, Kind::Node) => true,
+        (hwmon::NAME, Kind::Node) => !(part.source == cray_pm::NAME && part.kind == Kind::Node),
+        // `accel0` is in `accel`, `cpu0` in `cpu`; and the CPU's regulators feed what RAPL counts.
+        (cray_pm::NAME, kind) if part.source == cray_pm::NAME => {
+            part.kind == kind && is_numbered(part, whole)
+        }
+        (cray_pm::NAME, Kind::Cpu) => part.kind == Kind::Cpu && whole.name == "cpu",
+        (cray_pm::NAME, Kind::Memory) => part.kind == Kind::Memory,
+        // The platform: packages and memory; a graphics card has a supply of its own.
+        (rapl::NAME, Kind::Node) => part.source == rapl::NAME && part.kind != Kind::Node,
+        // Core and uncore are parts of the package; dram is beside it.
+        (rapl::NAME, Kind::Cpu) => {
+            part.source == rapl::NAME
+                && part.kind == Kind::Cpu
+                && part.name.strip_prefix(whole.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
+        }
+        // Its watts are those of a node without GPUs.
+        (estimate::NAME, _) => match part.kind {
+            Kind::Cpu | Kind::Memory => true,
+            Kind::Node => part.source == rapl::NAME,
+            Kind::Gpu => false,
+        },
+        _ => false,
+    }
+}
+
+fn is_numbered(part: &Device, whole: &Device) -> bool {
+    let number = part.name.strip_prefix(whole.name.as_str());
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn is_amd_gpu(device: &Device) -> bool {
+    device.kind == Kind::Gpu && device.source != cray_pm::NAME && !device.source.starts_with("nvml")
+}
+
+/// The counter of an MI300A is its whole socket's, cores included.
+fn is_apu(device: &Device) -> bool {
+    device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
+}
+
+/// The package whose cores are on the APU's NUMA node; where the kernel does not say, the one of the same place in the
+/// list: every package is in one of them, so that a sum is right in any case.
+fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
+    if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {
+        return false;
+    }
+    let place = all.iter().filter(|device| is_apu(device)).position(|apu| apu.name == whole.name);
+    let package = package_of(whole, root).or(place);
+    package.is_some_and(|package| {
+        let name = format!("package-{package}");
+        part.name == name || part.name.starts_with(&format!("{name}-"))
+    })
+}
+
+fn package_of(device: &Device, root: &Path) -> Option<usize> {
+    let pci = device.pci.as_ref()?;
+    let number = |path: std::path::PathBuf| text_of(&path)?.parse::<usize>().ok();
+    let node = number(root.join(format!("sys/bus/pci/devices/{pci}/numa_node")))?;
+    let cpus = text_of(&root.join(format!("sys/devices/system/node/node{node}/cpulist")))?;
+    let first: String = cpus.chars().take_while(char::is_ascii_digit).collect();
+    number(root.join(format!("sys/devices/system/cpu/cpu{first}/topology/physical_package_id")))
+}

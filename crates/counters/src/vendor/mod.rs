@@ -1,0 +1,139 @@
+//! What all vendors' libraries have in common: how one is found and loaded, that one call is made at a time, and that
+//! none is made once the process ends.
+//!
+//! - **One call at a time**: AMD's libraries are not thread-safe before ROCm 7.2. Every call holds the lock of [`lock`].
+//! - **Nothing is called once the process ends.** The libraries keep their devices in C++ statics. Exit handlers run
+//!   last in, first out, so a measurement system that finishes in an exit handler of its own finds those statics
+//!   destroyed, and librocm_smi64 5.2.3 segfaults. [`watch_for_exit`] therefore registers a handler after the library's:
+//!   it runs before them and ends all calls.
+//!
+//! A library is never unloaded: it may have threads, exit handlers and copies of our pointers.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+pub(crate) mod find;
+
+/// What a vendor's library answered, by its number and its header's name for that (without the prefix).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status {
+    pub code: u32,
+    pub name: &'static str,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.code)
+    }
+}
+
+/// Why a file could not be used as the library.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    /// `dlopen` said no, with this text.
+    Open(String),
+    /// It lacks a function that is needed.
+    Symbol(&'static str),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Open(text) => f.write_str(text),
+            LoadError::Symbol(name) => write!(f, "it has no function {name}"),
+        }
+    }
+}
+
+/// Why a call gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallError {
+    Status(Status),
+    Ended,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Status(status) => status.fmt(f),
+            CallError::Ended => f.write_str("the process is ending"),
+        }
+    }
+}
+
+/// Held during every call into a library.
+static CALLS: Mutex<()> = Mutex::new(());
+
+/// Set by the exit handler, which then waits for `CALLS`; looked at by every call while it holds `CALLS`. So a call
+/// either sees it, or holds the lock for as long as the handler waits.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// The right to make one call.
+pub(crate) fn lock() -> Result<MutexGuard<'static, ()>, CallError> {
+    let guard = CALLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if ENDED.load(Ordering::SeqCst) { Err(CallError::Ended) } else { Ok(guard) }
+}
+
+/// Ends all calls when the process ends, before the library's own exit handlers run. To be called when every function
+/// that will be called later has been called once, since a library makes some of its statics on first use. False if there
+/// is no room for another handler; then nothing may be read.
+pub(crate) fn watch_for_exit() -> bool {
+    // SAFETY: `at_exit` does not unwind, and it stays loaded: glibc runs the handlers of a shared object when that is
+    // unloaded, and not later.
+    unsafe { libc::atexit(at_exit) == 0 }
+}
+
+/// Runs when the process ends: no call starts from here on, and one that is under way is waited for. Not for ever: a
+/// process that hangs at its end, say because a signal handler within a call called `exit`, is worse than the risk.
+extern "C" fn at_exit() {
+    ENDED.store(true, Ordering::SeqCst);
+    for _ in 0..1000 {
+        match CALLS.try_lock() {
+            Ok(_) | Err(TryLockError::Poisoned(_)) => return,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// A loaded library, whose functions can be looked up.
+pub(crate) struct Symbols(libloading::os::unix::Library);
+
+impl Symbols {
+    /// Loads a library and calls nothing in it but its initialisers.
+    ///
+    /// # Safety
+    /// The file's initialisers are harmless: it is a vendor's library by its name, or one that the user named for this
+    /// purpose. There is no way to check more.
+    pub unsafe fn open(path: &Path) -> Result<Symbols, LoadError> {
+        use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+        // SAFETY: the caller's.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Symbols).map_err(open_error)
+    }
+
+    /// Looks up `name`.
+    ///
+    /// # Safety
+    /// `F` is the type of the function of that name.
+    pub unsafe fn get<F: Copy>(&self, name: &'static str) -> Result<F, LoadError> {
+        // SAFETY: the caller's.
+        let symbol = unsafe { self.0.get::<F>(name) };
+        symbol.map(|symbol| *symbol).map_err(|_| LoadError::Symbol(name))
+    }
+
+    /// Never unloads it, so that the functions that were looked up are good for ever.
+    pub fn keep(self) {
+        std::mem::forget(self.0);
+    }
+}
+
+/// `dlopen`'s own text, which libloading keeps one level down.
+fn open_error(error: libloading::Error) -> LoadError {
+    LoadError::Open(match std::error::Error::source(&error) {
+        Some(inner) => inner.to_string(),
+        None => error.to_string(),
+    })
+}

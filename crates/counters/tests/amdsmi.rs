@@ -1,0 +1,223 @@
+//! amdsmi through its real interface, on the stand-in library and on libraries compiled here; and that no GPU is counted
+//! by two sources.
+
+mod common;
+
+use common::{AMD_SMI, NVML, ROCM_SMI, Told, bare_node, compile, probe_under, probe_with, stand_in};
+
+#[test]
+fn probe_child() {
+    common::child();
+}
+
+fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+    probe_with(&AMD_SMI, script, steps, more)
+}
+
+const NO_NOTES: [&str; 0] = [];
+
+#[test]
+fn counters_advance_as_the_power_says() {
+    let told = probe("watts=300,150,75", "read;sleep 300;read", &[]);
+    assert_eq!(told.notes, NO_NOTES);
+    assert_eq!(
+        told.devices[2],
+        "GPU-2|amdsmi:::energy_count:device=2|amdsmi|simulated|gpu|0.0000153|0000:c3:00.0|Stand-in GPU, amdsmi \
+         24.7.0.0 stand-in"
+    );
+    for (device, watts) in [(0, 300.0), (1, 150.0), (2, 75.0)] {
+        let (first, last) = (told.seen(0, device), told.seen(1, device));
+        assert_eq!(last.nanojoules, last.raw * 15_300);
+        let seconds = (last.timestamp_ns.unwrap() - first.timestamp_ns.unwrap()) as f64 * 1e-9;
+        assert!(seconds >= 0.3);
+        assert!((told.joules(device, 0, 1) - watts * seconds).abs() < 1e-4, "{told:?}");
+    }
+}
+
+#[test]
+fn the_second_die_of_a_package_is_not_offered() {
+    for script in ["devices=4;zero=odd", "devices=4;error=1:2,3:2"] {
+        let told = probe(script, "read", &[]);
+        assert_eq!(told.names(), ["GPU-0", "GPU-2"], "{script}");
+        assert!(
+            told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"),
+            "{script}"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_errs_is_noted_and_the_others_go_on() {
+    let told = probe("devices=3;error=0:10,1:30", "read", &[]);
+    assert_eq!(told.names(), ["GPU-2"]);
+    assert!(told.notes[0].contains("device 0 may not be read, NO_PERM (10)"), "{:?}", told.notes);
+    assert!(told.notes[1].contains("device 1's energy cannot be read, BUSY (30)"), "{:?}", told.notes);
+}
+
+#[test]
+fn a_counter_may_go_back_stand_still_jump_and_go_away() {
+    let told = probe(
+        "watts=200,200,200,200;reset=0@0.3;freeze=1@0-5;jump=2@0.3;gone=3@0.3-0.5",
+        "read;sleep 350;read;sleep 300;read",
+        &[],
+    );
+    assert!(told.seen(1, 0).raw < told.seen(0, 0).raw);
+    assert_eq!(told.seen(1, 1).raw, told.seen(0, 1).raw);
+    assert!(told.joules(2, 0, 1) > 1e9);
+    assert_eq!(told.rounds[1][3], Err("amdsmi_get_energy_count returned NOT_FOUND (31)".to_owned()));
+    assert!(told.joules(3, 0, 2) > 200.0 * 0.6, "it has come back");
+}
+
+#[test]
+fn nothing_is_called_after_a_failed_init() {
+    // The stand-in aborts the process if anything is.
+    let told = probe("init=34", "read;drop", &[]);
+    assert!(told.devices.is_empty());
+    assert!(told.notes[0].contains("amdsmi_init of"), "{:?}", told.notes);
+    assert!(told.notes[0].contains("failed with DRIVER_NOT_LOADED (34)"), "{:?}", told.notes);
+}
+
+#[test]
+fn devices_that_cannot_be_listed_are_noted() {
+    let told = probe("count=7", "read;drop", &[]);
+    assert!(told.notes[0].contains("amdsmi_get_socket_handles of"), "{:?}", told.notes);
+    assert!(told.notes[0].contains("API_FAILED (7)"), "{:?}", told.notes);
+    let told = probe("devices=0", "read", &[]);
+    assert_eq!(told.notes, ["amdsmi: none of 0 devices has a usable energy counter"]);
+}
+
+#[test]
+fn nothing_is_called_when_the_process_ends() {
+    let told = probe("watts=200", "read;exit", &[]);
+    assert!(told.stderr.contains("at exit: the process is ending"), "{}", told.stderr);
+}
+
+#[test]
+fn a_library_that_is_not_there_or_is_none_is_noted() {
+    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", "/nowhere/libamd_smi.so")]);
+    assert!(told.devices.is_empty());
+    assert!(told.notes[0].starts_with("amdsmi: /nowhere/libamd_smi.so cannot be used: "), "{:?}", told.notes);
+    let text = tempfile::NamedTempFile::new().unwrap();
+    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", text.path().to_str().unwrap())]);
+    assert!(told.notes[0].contains("file too short"), "{:?}", told.notes);
+    // Without a GPU in sight, and not named, it is not even loaded.
+    let node = bare_node();
+    let variables = [("AMPERE_SYS_ROOT", node.path().to_str().unwrap()), ("AMPERE_COUNTERS", "amdsmi")];
+    let told = probe_under(&[], "read", &variables);
+    assert!(told.notes[0].starts_with("amdsmi: no AMD GPU in "), "{:?}", told.notes);
+}
+
+/// A library of one device with the functions that are needed and no other; and a partition of it.
+const BARE: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+uint32_t amdsmi_init(uint64_t flags) { fprintf(stderr, "started\n"); return 0; }
+uint32_t amdsmi_shut_down(void) { fprintf(stderr, "stopped\n"); return 0; }
+uint32_t amdsmi_get_socket_handles(uint32_t *n, void **h) { if (h) h[0] = (void *)1; *n = 1; return 0; }
+uint32_t amdsmi_get_processor_handles(void *s, uint32_t *n, void **h) {
+    if (h) { h[0] = (void *)2; h[1] = (void *)3; }
+    *n = 2;
+    return 0;
+}
+#ifndef WITHOUT_ENERGY
+uint32_t amdsmi_get_energy_count(void *p, uint64_t *count, float *resolution, uint64_t *time) {
+    static uint64_t ticks;
+    *count = ++ticks; *resolution = 2.0f; *time = 0;
+    return 0;
+}
+#endif
+#ifdef PARTITIONS
+uint32_t amdsmi_get_gpu_bdf_id(void *p, uint64_t *id) {
+    *id = 0xc100 | ((uint64_t)p - 2) << 28; /* one address, two partitions */
+    return 0;
+}
+/* ROCm 7's: no year, and a larger structure than 6.2's */
+uint32_t amdsmi_get_lib_version(uint32_t *v) { v[0] = 26; v[1] = 1; v[2] = 0; *(const char **)(v + 4) = "26.1.0"; return 0; }
+uint32_t amdsmi_get_gpu_asic_info(void *p, char *info) { memset(info, 'x', 1024); strcpy(info, "MI300X"); return 0; }
+#endif
+"#;
+
+#[test]
+fn the_optional_functions_may_be_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = compile(folder.path(), BARE) else { return };
+    let told = probe("", "read;drop", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+    assert_eq!(
+        told.devices[0],
+        "GPU-0|amdsmi:::energy_count:device=0|amdsmi|measured|gpu|0.000002|-|AMD GPU, amdsmi"
+    );
+    assert_eq!(told.seen(0, 0).timestamp_ns, None);
+    assert_eq!(told.stderr.matches("stopped").count(), 1);
+}
+
+#[test]
+fn partitions_of_a_gpu_are_one_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = compile(folder.path(), &format!("#define PARTITIONS\n{BARE}")) else { return };
+    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    assert_eq!(
+        told.devices,
+        [
+            "GPU-0|amdsmi:::energy_count:device=0|amdsmi|measured|gpu|0.000002|0000:c1:00.0|MI300X, amdsmi 26.1.0"
+        ]
+    );
+    assert_eq!(
+        told.notes,
+        ["amdsmi: device 1 is a partition of GPU-0's package, which counts for all of them"]
+    );
+}
+
+#[test]
+fn a_function_that_is_absent_is_named_before_anything_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = compile(folder.path(), &format!("#define WITHOUT_ENERGY\n{BARE}")) else { return };
+    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    assert!(told.devices.is_empty());
+    assert!(told.notes[0].ends_with("it has no function amdsmi_get_energy_count"), "{:?}", told.notes);
+    assert!(!told.stderr.contains("started"));
+}
+
+/// Both of AMD's libraries and NVIDIA's, on a node without anything else.
+fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Told {
+    let node = bare_node();
+    let libraries = [ROCM_SMI, AMD_SMI, NVML].map(|library| stand_in(library.0));
+    let [r, a, n] = libraries.each_ref().map(|path| path.to_str().unwrap());
+    let mut variables = vec![
+        ("AMPERE_COUNTERS", which),
+        ("AMPERE_SYS_ROOT", node.path().to_str().unwrap()),
+        ("FAKE_ROCM_SMI", rocm_smi),
+        ("FAKE_AMD_SMI", amd_smi),
+        ("FAKE_NVML", nvml),
+        ("AMPERE_ROCM_SMI_LIBRARY", r),
+        ("AMPERE_AMDSMI_LIBRARY", a),
+    ];
+    if !nvml.is_empty() {
+        variables.push(("AMPERE_NVML_LIBRARY", n));
+    }
+    probe_under(&[], "read", &variables)
+}
+
+#[test]
+fn the_same_gpus_are_not_counted_twice() {
+    let told = with_all("", "devices=2", "devices=2", "");
+    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+    assert!(told.devices.iter().all(|line| line.contains("rocm_smi:::")), "{:?}", told.devices);
+    // Where the first does not serve, the second does.
+    let told = with_all("", "init=8", "devices=2", "");
+    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+    assert!(told.devices.iter().all(|line| line.contains("amdsmi:::")), "{:?}", told.devices);
+    assert!(told.notes[0].contains("INIT_ERROR"), "{:?}", told.notes);
+    // Asked for by name, too.
+    let told = with_all("amdsmi,rocm_smi", "devices=2", "devices=2", "");
+    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+    assert_eq!(told.notes, ["rocm_smi: left out: amdsmi has the same counters"]);
+}
+
+#[test]
+fn gpus_of_two_vendors_have_names_of_their_own() {
+    let told = with_all("", "devices=1", "", "devices=2");
+    assert_eq!(told.names(), ["GPU-0", "GPU-0-nvml", "GPU-1"]);
+    assert!(told.devices[1].contains("|nvml:::energy:GPU-0-nvml|nvml|"), "{:?}", told.devices);
+}

@@ -1,0 +1,182 @@
+//! AMD GPUs for the real librocm_smi64, out of a made-up `/sys` in a mount namespace of its own (needs root).
+//!
+//! One GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that advances
+//! in real time at that power: `300`, or `300/90@0.5` for 300 W and 90 W by turns of half a second. `dual`: MI250X packages;
+//! each figure makes two devices, the odd one with an accumulator that stays 0.
+//!
+//! It tests our side of the interface: loading, functions, units, timestamps. It says nothing about AMD's hardware.
+//! Layout: the kernel's kgd_pp_interface.h (gpu_metrics v1.3), KFD topology, hwmon.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::put;
+
+/// Set for that process: figures, then `dual` or nothing, by `;`.
+const WANTED: &str = "AMPERE_MADE_UP_GPUS";
+/// Microjoules of a tick.
+const TICK_MICROJOULES: f64 = 15.3;
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// The command to run a child under, to which [`serve`] then gives such GPUs; `None`, with a word, where it is not possible.
+pub fn command() -> Option<[&'static str; 2]> {
+    let possible = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/sys"]).output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        println!("skipped: made-up GPUs need root and unshare");
+        return None;
+    }
+    Some(["unshare", "-m"])
+}
+
+/// The variable that says which GPUs.
+pub fn wanted(watts: &str, dual: bool) -> (&'static str, String) {
+    (WANTED, format!("{watts};{}", if dual { "dual" } else { "" }))
+}
+
+/// In a process that was started with [`command`] and [`wanted`]: makes the tree, lets its counters run, and runs `then`
+/// within it. In any other, only `then`.
+pub fn serve(then: impl FnOnce()) {
+    let Ok(wanted) = std::env::var(WANTED) else { return then() };
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/sys"]).status();
+    assert!(mounted.is_ok_and(|status| status.success()));
+    let (watts, dual) = wanted.split_once(';').unwrap();
+    put(Path::new("/sys/class/kfd/kfd/topology/nodes/0/gpu_id"), "0\n");
+    put(Path::new("/sys/class/kfd/kfd/topology/nodes/0/properties"), "vendor_id 0\n");
+    std::fs::create_dir_all("/sys/class/kfd/kfd/topology/nodes/0/io_links").unwrap();
+    let mut gpus = Vec::new();
+    let mut count = 0;
+    for power in watts.split(',') {
+        gpus.push(Gpu { metrics: make_gpu(count), power: Power::parse(power), joules: 0.0 });
+        count += 1;
+        if dual == "dual" {
+            make_gpu(count);
+            count += 1;
+        }
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let counting = std::thread::spawn(move || count_energy(gpus, &stopped));
+    std::thread::sleep(Duration::from_millis(50));
+    then();
+    stop.store(true, Ordering::Relaxed);
+    counting.join().unwrap();
+}
+
+/// High and low watts, and the seconds of each.
+struct Power(f64, f64, f64);
+
+impl Power {
+    fn parse(text: &str) -> Power {
+        let number = |text: &str| text.parse::<f64>().unwrap();
+        match text.split_once('/') {
+            None => Power(number(text), 0.0, f64::INFINITY),
+            Some((high, rest)) => {
+                let (low, half) = rest.split_once('@').unwrap();
+                Power(number(high), number(low), number(half))
+            }
+        }
+    }
+
+    fn watts(&self, seconds: f64) -> f64 {
+        if ((seconds / self.2) as u64).is_multiple_of(2) { self.0 } else { self.1 }
+    }
+}
+
+struct Gpu {
+    metrics: File,
+    power: Power,
+    joules: f64,
+}
+
+fn count_energy(mut gpus: Vec<Gpu>, stop: &AtomicBool) {
+    let start = Instant::now();
+    let mut before = 0.0;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(PERIOD);
+        let now = start.elapsed().as_secs_f64();
+        let clock_ns = super::monotonic_ns();
+        for gpu in &mut gpus {
+            let watts = gpu.power.watts(now);
+            gpu.joules += watts * (now - before);
+            // At 22 the power (u16), 24 the accumulator, 32 the driver's clock (ns), 96 the firmware's time (10 ns).
+            let mut middle = Vec::new();
+            middle.extend_from_slice(&(watts as u16).to_le_bytes());
+            let ticks = 1_000_000 + (gpu.joules * 1e6 / TICK_MICROJOULES) as u64;
+            middle.extend_from_slice(&ticks.to_le_bytes());
+            middle.extend_from_slice(&clock_ns.to_le_bytes());
+            gpu.metrics.write_all_at(&(clock_ns / 10).to_le_bytes(), 96).unwrap();
+            gpu.metrics.write_all_at(&middle, 22).unwrap();
+        }
+        before = now;
+    }
+}
+
+/// The files of one GPU that the library looks at; its `gpu_metrics`, to be written to.
+fn make_gpu(i: u32) -> File {
+    let address = format!("0000:{:02x}:00.0", i + 3);
+    let pci = PathBuf::from(format!("/sys/devices/pci0000:00/{address}"));
+    let hwmon = pci.join(format!("hwmon/hwmon{i}"));
+    for (name, text) in [
+        ("vendor", "0x1002\n"),
+        ("device", "0x740c\n"),
+        ("vbios_version", "113-D65-1\n"),
+        ("unique_id", "1234abcd\n"),
+        ("gpu_busy_percent", "0\n"),
+        ("mem_busy_percent", "0\n"),
+    ] {
+        put(&pci.join(name), text);
+    }
+    for (name, text) in [
+        ("name", "amdgpu\n"),
+        ("power1_average", "0\n"),
+        ("temp1_input", "41000\n"),
+        ("temp1_label", "junction\n"),
+        ("in0_label", "vddgfx\n"),
+        ("in0_input", "800\n"),
+    ] {
+        put(&hwmon.join(name), text);
+    }
+    let card = pci.join(format!("drm/card{i}"));
+    std::fs::create_dir_all(&card).unwrap();
+    let up = format!("../../../{address}");
+    symlink(&up, card.join("device")).unwrap();
+    symlink(&up, hwmon.join("device")).unwrap();
+    for (class, below) in [("drm", format!("drm/card{i}")), ("hwmon", format!("hwmon/hwmon{i}"))] {
+        let folder = Path::new("/sys/class").join(class);
+        std::fs::create_dir_all(&folder).unwrap();
+        let link = folder.join(below.rsplit('/').next().unwrap());
+        symlink(format!("../../devices/pci0000:00/{address}/{below}"), link).unwrap();
+    }
+    let node = PathBuf::from(format!("/sys/class/kfd/kfd/topology/nodes/{}", i + 1));
+    put(&node.join("gpu_id"), &format!("{}\n", 4660 + i));
+    put(&node.join("name"), "aldebaran\n");
+    std::fs::create_dir_all(node.join("mem_banks")).unwrap();
+    put(
+        &node.join("properties"),
+        &format!(
+            "simd_count 440\nlocation_id {}\ndomain 0\nvendor_id 4098\ndevice_id 29708\nunique_id {}\nhive_id 0\n\
+             num_xcc 1\nsimd_arrays_per_engine 1\ncu_per_simd_array 14\nsimd_per_cu 4\narray_count 8\n\
+             io_links_count 0\n",
+            (i + 3) << 8,
+            305_441_741 + i
+        ),
+    );
+    put(
+        &node.join("io_links/0/properties"),
+        &format!(
+            "type 2\nversion_major 0\nversion_minor 0\nnode_from {}\nnode_to 0\nweight 20\nmin_latency 0\n\
+             max_latency 0\nmin_bandwidth 312\nmax_bandwidth 64000\nrecommended_transfer_size 0\nflags 1\n",
+            i + 1
+        ),
+    );
+    // Structure of 120 bytes, format 1, content 3.
+    let mut metrics = [0u8; 120];
+    metrics[..4].copy_from_slice(&[120, 0, 1, 3]);
+    std::fs::write(pci.join("gpu_metrics"), metrics).unwrap();
+    File::options().write(true).open(pci.join("gpu_metrics")).unwrap()
+}

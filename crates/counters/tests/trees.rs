@@ -1,0 +1,466 @@
+//! The sources that read files, over made-up trees: RAPL, Cray's counters, hwmon; and which device contains which.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use ampere_counters::{Device, Kind, Opened, Quality, ReadError, Settings, Source, open_sources};
+use common::put;
+
+#[test]
+fn probe_child() {
+    common::child();
+}
+
+fn open(root: &Path, which: &str) -> Opened {
+    let which = (!which.is_empty()).then(|| which.split(',').map(str::to_owned).collect());
+    open_sources(&Settings { which, sys_root: root.to_owned(), ..Settings::default() })
+}
+
+fn devices(opened: &Opened) -> Vec<&Device> {
+    opened.sources.iter().flat_map(|source| source.devices()).collect()
+}
+
+fn names(opened: &Opened) -> Vec<&str> {
+    devices(opened).into_iter().map(|device| device.name.as_str()).collect()
+}
+
+fn contains<'a>(opened: &'a Opened, name: &str) -> Vec<&'a str> {
+    let device = devices(opened).into_iter().find(|device| device.name == name).unwrap();
+    device.contains.iter().map(String::as_str).collect()
+}
+
+/// The devices that no other contains.
+fn topmost(opened: &Opened) -> Vec<&str> {
+    let contained = |name: &&str| devices(opened).iter().any(|d| d.contains.iter().any(|part| part == name));
+    names(opened).into_iter().filter(|name| !contained(name)).collect()
+}
+
+fn one(opened: Opened) -> Box<dyn Source> {
+    assert_eq!(opened.notes, Vec::<String>::new());
+    opened.sources.into_iter().next().unwrap()
+}
+
+const RANGE: u64 = 262_143_328_850;
+
+fn zone(root: &Path, zone: &str, name: &str, microjoules: u64) {
+    let folder = root.join(format!("sys/class/powercap/intel-rapl:{zone}"));
+    put(&folder.join("name"), &format!("{name}\n"));
+    put(&folder.join("energy_uj"), &format!("{microjoules}\n"));
+    put(&folder.join("max_energy_range_uj"), &format!("{RANGE}\n"));
+}
+
+/// Two packages with their parts, as on a server; and what has to be passed over.
+fn two_packages(root: &Path) {
+    put(&root.join("sys/class/powercap/intel-rapl/enabled"), "1\n");
+    put(&root.join("sys/class/powercap/intel-rapl-mmio:0/name"), "package-0\n");
+    put(&root.join("sys/class/powercap/intel-rapl-mmio:0/energy_uj"), "5\n");
+    for package in 0..2 {
+        zone(root, &package.to_string(), &format!("package-{package}"), 1_000_000 + package);
+        zone(root, &format!("{package}:0"), "core", 500_000 + package);
+        zone(root, &format!("{package}:1"), "dram", 200_000 + package);
+    }
+}
+
+#[test]
+fn rapl_has_packages_and_their_parts() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    let opened = open(root.path(), "rapl");
+    assert_eq!(
+        names(&opened),
+        ["package-0", "package-0-core", "package-0-dram", "package-1", "package-1-core", "package-1-dram"]
+    );
+    let kinds: Vec<Kind> = devices(&opened).iter().map(|device| device.kind).collect();
+    assert_eq!(kinds[..3], [Kind::Cpu, Kind::Cpu, Kind::Memory]);
+    assert_eq!(contains(&opened, "package-0"), ["package-0-core"]);
+    assert_eq!(topmost(&opened), ["package-0", "package-0-dram", "package-1", "package-1-dram"]);
+    let mut source = one(opened);
+    assert_eq!(source.devices()[0].metric, "rapl:::energy:package-0");
+    assert_eq!(source.devices()[0].quality, Quality::Measured);
+    let reading = source.read(3).unwrap();
+    assert_eq!((reading.nanojoules, reading.raw), (1_000_001_000, 1_000_001));
+    assert!(matches!(source.read(6), Err(ReadError::NoSuchDevice)));
+}
+
+#[test]
+fn the_platform_contains_the_packages() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    zone(root.path(), "2", "psys", 9);
+    let opened = open(root.path(), "rapl");
+    assert_eq!(topmost(&opened), ["psys"]);
+    assert_eq!(contains(&opened, "psys").len(), 6);
+}
+
+#[test]
+fn rapl_goes_on_rising_over_the_end_of_its_range() {
+    let root = tempfile::tempdir().unwrap();
+    zone(root.path(), "0", "package-0", RANGE - 1_000);
+    let mut source = one(open(root.path(), "rapl"));
+    let before = source.read(0).unwrap();
+    assert_eq!(before.nanojoules, (RANGE - 1_000) * 1000);
+    zone(root.path(), "0", "package-0", 4_000);
+    let after = source.read(0).unwrap();
+    assert_eq!((after.nanojoules - before.nanojoules, after.raw), (5_000_000, 4_000));
+    // Back from the middle of the range within no time: no wrap, and so it goes back.
+    zone(root.path(), "0", "package-0", 100_000_000_000);
+    assert!(source.read(0).unwrap().nanojoules > after.nanojoules);
+    zone(root.path(), "0", "package-0", 7);
+    assert_eq!(source.read(0).unwrap().nanojoules, 7_000);
+}
+
+#[test]
+fn a_range_that_is_none_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    zone(root.path(), "0", "package-0", 10);
+    put(&root.path().join("sys/class/powercap/intel-rapl:0/max_energy_range_uj"), "many\n");
+    let mut opened = open(root.path(), "rapl");
+    assert!(opened.notes[0].contains("package-0: no range in "), "{:?}", opened.notes);
+    zone(root.path(), "0", "package-0", 4);
+    assert_eq!(opened.sources[0].read(0).unwrap().nanojoules, 4_000);
+}
+
+#[test]
+fn rapl_that_may_not_be_read_says_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    // As a user who may not: root may read anything, so the file is one that nobody can.
+    let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if std::fs::File::open(&path).is_ok() {
+        return as_nobody(root.path());
+    }
+    let opened = open(root.path(), "rapl");
+    check_denied(&opened.notes);
+}
+
+fn check_denied(notes: &[String]) {
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0].contains("intel-rapl:0/energy_uj may not be read: since 2020 (CVE-2020-8694)"),
+        "{notes:?}"
+    );
+    assert!(notes[0].contains("chmod a+r /sys/class/powercap/intel-rapl*/energy_uj"), "{notes:?}");
+}
+
+/// The same in a child that is not root.
+fn as_nobody(root: &Path) {
+    for entry in ["", "sys", "sys/class", "sys/class/powercap"] {
+        std::fs::set_permissions(root.join(entry), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let own = std::env::current_exe().unwrap();
+    let possible = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&own)
+        .arg("--list")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !possible {
+        println!("skipped: root, and nobody else can run this test");
+        return;
+    }
+    let under = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+    let variables = [("AMPERE_SYS_ROOT", root.to_str().unwrap()), ("AMPERE_COUNTERS", "rapl")];
+    let told = common::probe_under(&under, "read", &variables);
+    check_denied(&told.notes);
+    // The others may be read, and are.
+    assert_eq!(told.names().len(), 5);
+}
+
+#[test]
+fn figures_that_are_none_are_left_out_and_said() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    let powercap = root.path().join("sys/class/powercap");
+    put(&powercap.join("intel-rapl:0/energy_uj"), "");
+    put(&powercap.join("intel-rapl:0:0/energy_uj"), "garbage\n");
+    std::fs::remove_file(powercap.join("intel-rapl:0:1/energy_uj")).unwrap();
+    std::fs::remove_file(powercap.join("intel-rapl:1:0/name")).unwrap();
+    zone(root.path(), "2", "package-1", 3);
+    let opened = open(root.path(), "rapl");
+    assert_eq!(names(&opened), ["package-1", "package-1-dram"]);
+    let notes = opened.notes.join("\n");
+    for part in [
+        "package-0: ",
+        "package-0-core: ",
+        "package-0-dram: ",
+        "intel-rapl:1:0 has no name",
+        "intel-rapl:2 is a second package-1",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    assert_eq!(opened.notes.len(), 5, "{notes}");
+}
+
+#[test]
+fn a_file_that_goes_is_an_error_until_it_comes_back() {
+    let root = tempfile::tempdir().unwrap();
+    zone(root.path(), "0", "package-0", 10);
+    let mut source = one(open(root.path(), "rapl"));
+    source.read(0).unwrap();
+    let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
+    put(&path, "");
+    assert!(matches!(source.read(0), Err(ReadError::Malformed)));
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(source.read(0), Err(ReadError::Io(_))));
+    put(&path, "30\n");
+    assert_eq!(source.read(0).unwrap().nanojoules, 30_000);
+}
+
+#[test]
+fn a_node_without_rapl_is_noted_only_where_it_was_asked_for() {
+    let root = common::bare_node();
+    let opened = open(root.path(), "rapl");
+    assert!(opened.sources.is_empty());
+    assert!(opened.notes[0].starts_with("rapl: no intel-rapl in "), "{:?}", opened.notes);
+    let opened = open(root.path(), "");
+    assert_eq!(opened.notes, ["no energy counter was found: energy is estimated from CPU time"]);
+    assert_eq!(opened.absent.len(), 6, "{:?}", opened.absent);
+}
+
+fn cray_file(root: &Path, file: &str, text: &str) {
+    put(&root.join("sys/cray/pm_counters").join(file), &format!("{text}\n"));
+}
+
+/// A set of a node with four accelerators.
+fn cray(root: &Path, freshness: u64, joules: u64) {
+    let time = 1_700_000_000_000_000 + freshness * 100_000;
+    let energy = |file: &str, joules: u64| cray_file(root, file, &format!("{joules} J {time} us"));
+    energy("energy", 10 * joules);
+    energy("cpu_energy", joules);
+    energy("memory_energy", joules / 2);
+    for accelerator in 0..4 {
+        energy(&format!("accel{accelerator}_energy"), joules + accelerator);
+    }
+    cray_file(root, "power", &format!("800 W {time} us"));
+    cray_file(root, "freshness", &freshness.to_string());
+    cray_file(root, "generation", "7");
+    cray_file(root, "startup", "1699");
+    cray_file(root, "raw_scan_hz", "10");
+    cray_file(root, "version", "2");
+}
+
+#[test]
+fn cray_counts_the_node_and_its_parts() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    let opened = open(root.path(), "cray_pm");
+    assert_eq!(names(&opened), ["node", "accel0", "accel1", "accel2", "accel3", "cpu", "memory"]);
+    assert_eq!(topmost(&opened), ["node"]);
+    let kinds: Vec<Kind> = devices(&opened).iter().map(|device| device.kind).collect();
+    assert_eq!((kinds[0], kinds[1], kinds[5], kinds[6]), (Kind::Node, Kind::Gpu, Kind::Cpu, Kind::Memory));
+    let mut source = one(opened);
+    let reading = source.read(0).unwrap();
+    assert_eq!((reading.nanojoules, reading.raw), (10_000_000_000_000, 10_000));
+    assert_eq!(reading.counter_timestamp_ns, Some(1_700_000_000_100_000_000));
+    assert_eq!(source.devices()[2].metric, "cray_pm:::energy:accel1");
+}
+
+#[test]
+fn cray_is_read_as_one_set_when_it_is_fresh() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    let mut source = one(open(root.path(), "cray_pm"));
+    assert_eq!(source.read(0).unwrap().raw, 10_000);
+    // A figure that is renewed before `freshness` is belongs to a set that is not whole yet.
+    cray_file(root.path(), "energy", "20000 J 1 us");
+    assert_eq!(source.read(0).unwrap().raw, 10_000);
+    cray(root.path(), 2, 2_000);
+    assert_eq!((source.read(0).unwrap().raw, source.read(5).unwrap().raw), (20_000, 2_000));
+    // `freshness` may be what has stopped: after a second the figures are looked at all the same.
+    cray_file(root.path(), "energy", "30000 J 1 us");
+    std::thread::sleep(Duration::from_millis(1_050));
+    assert_eq!(source.read(0).unwrap().raw, 30_000);
+}
+
+#[test]
+fn cray_without_freshness_is_read_each_time() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    std::fs::remove_file(root.path().join("sys/cray/pm_counters/freshness")).unwrap();
+    let mut source = one(open(root.path(), "cray_pm"));
+    cray_file(root.path(), "energy", "20000 J 1 us");
+    assert_eq!(source.read(0).unwrap().raw, 20_000);
+    cray_file(root.path(), "energy", "out of order");
+    assert!(matches!(source.read(0), Err(ReadError::Malformed)));
+    cray_file(root.path(), "energy", "20001 J 1 us");
+    assert_eq!(source.read(0).unwrap().raw, 20_001);
+}
+
+#[test]
+fn cray_files_that_are_no_energy_are_left_out() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    cray_file(root.path(), "accel0_energy", "");
+    cray_file(root.path(), "accel1_energy", "12 W 17 us");
+    cray_file(root.path(), "accel2_energy", "0 J 17 us"); // there is no such accelerator
+    let opened = open(root.path(), "cray_pm");
+    assert_eq!(names(&opened), ["node", "accel3", "cpu", "memory"]);
+    assert_eq!(opened.notes.len(), 2, "{:?}", opened.notes);
+    assert!(opened.notes[0].contains("accel0_energy: its file has no figure in it"), "{:?}", opened.notes);
+    let empty = tempfile::tempdir().unwrap();
+    cray_file(empty.path(), "version", "2");
+    let opened = open(empty.path(), "cray_pm");
+    assert!(opened.sources.is_empty());
+    assert!(opened.notes[0].starts_with("cray_pm: no energy in "), "{:?}", opened.notes);
+}
+
+#[test]
+fn a_power_cap_and_a_new_start_are_told_once() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    let mut source = one(open(root.path(), "cray_pm"));
+    assert_eq!(source.news(), None);
+    cray_file(root.path(), "generation", "8");
+    assert_eq!(
+        source.news().unwrap(),
+        "cray_pm: a power cap was changed during the run (generation 7, now 8)"
+    );
+    assert_eq!(source.news(), None);
+    cray_file(root.path(), "startup", "1700");
+    assert!(source.news().unwrap().contains("started anew during the run (startup 1699, now 1700)"));
+}
+
+fn hwmon(root: &Path, number: u32, chip: &str, files: &[(&str, &str)]) {
+    let folder = root.join(format!("sys/class/hwmon/hwmon{number}"));
+    put(&folder.join("name"), &format!("{chip}\n"));
+    for (file, text) in files {
+        put(&folder.join(file), &format!("{text}\n"));
+    }
+}
+
+#[test]
+fn hwmon_takes_what_it_knows_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    hwmon(root.path(), 0, "power_meter", &[("power1_average", "400000000")]);
+    hwmon(root.path(), 1, "coretemp", &[("temp1_input", "41000"), ("power1_input", "5")]);
+    hwmon(root.path(), 2, "amdgpu", &[("power1_average", "90000000")]);
+    hwmon(root.path(), 10, "amdgpu", &[("power1_input", "80000000")]);
+    hwmon(root.path(), 3, "xe", &[("energy1_input", "123456")]);
+    let sockets = [
+        ("energy1_label", "Ecore000"),
+        ("energy1_input", "7"),
+        ("energy65_label", "Esocket0"),
+        ("energy65_input", "9000"),
+    ];
+    hwmon(root.path(), 4, "amd_energy", &sockets);
+    let device = root.path().join("sys/devices/pci0000:00/0000:03:00.0");
+    std::fs::create_dir_all(&device).unwrap();
+    std::os::unix::fs::symlink(&device, root.path().join("sys/class/hwmon/hwmon2/device")).unwrap();
+    let mut opened = open(root.path(), "hwmon");
+    assert_eq!(names(&opened), ["amdgpu-0", "xe-0", "package-0", "amdgpu-1", "power-meter"]);
+    assert_eq!(topmost(&opened), ["power-meter"]);
+    let found = devices(&opened);
+    assert_eq!(found[0].pci.as_deref(), Some("0000:03:00.0"));
+    let qualities: Vec<&str> = found.iter().map(|device| device.quality.as_str()).collect();
+    assert_eq!(qualities, ["integrated", "measured", "measured", "integrated", "integrated"]);
+    assert!(found[0].description.starts_with("integrated from power, "), "{}", found[0].description);
+    let source = &mut opened.sources[0];
+    assert_eq!(
+        [0, 1].map(|device| source.shortest_period(device)),
+        [Duration::from_millis(10), Duration::ZERO]
+    );
+    assert_eq!(source.read(1).unwrap().nanojoules, 123_456_000);
+    assert_eq!(source.read(2).unwrap().nanojoules, 9_000_000);
+    let (start, first) = (std::time::Instant::now(), source.read(4).unwrap());
+    assert_eq!(first.raw, 400_000_000);
+    std::thread::sleep(Duration::from_millis(50));
+    let joules = (source.read(4).unwrap().nanojoules - first.nanojoules) as f64 * 1e-9;
+    let most = 400.0 * start.elapsed().as_secs_f64();
+    assert!(joules >= 400.0 * 0.05 && joules <= most, "{joules} J, at most {most}");
+}
+
+#[test]
+fn several_power_meters_are_not_guessed_at() {
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..2 {
+        hwmon(root.path(), number, "power_meter", &[("power1_average", "400000000")]);
+    }
+    let opened = open(root.path(), "hwmon");
+    assert!(opened.sources.is_empty());
+    assert!(opened.notes[0].contains("2 ACPI power meters"), "{:?}", opened.notes);
+}
+
+#[test]
+fn sensors_that_cannot_be_read_are_said() {
+    let root = tempfile::tempdir().unwrap();
+    hwmon(root.path(), 0, "power_meter", &[("power1_average", "")]);
+    hwmon(root.path(), 1, "amdgpu", &[("power1_average", "-3")]);
+    hwmon(root.path(), 2, "amdgpu", &[]);
+    let opened = open(root.path(), "hwmon");
+    assert!(opened.sources.is_empty());
+    assert_eq!(opened.notes.len(), 3, "{:?}", opened.notes);
+    assert!(opened.notes[2].starts_with("hwmon: no sensor of use in "), "{:?}", opened.notes);
+}
+
+#[test]
+fn everything_is_opened_at_once_and_nothing_twice() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    two_packages(root.path());
+    hwmon(root.path(), 0, "power_meter", &[("power1_average", "400000000")]);
+    hwmon(root.path(), 1, "amd_energy", &[("energy1_label", "Esocket0"), ("energy1_input", "9000")]);
+    hwmon(root.path(), 2, "xe", &[("energy1_input", "123456")]);
+    let opened = open(root.path(), "");
+    assert_eq!(opened.notes, Vec::<String>::new());
+    let sources: Vec<&str> = opened.sources.iter().map(|source| source.name()).collect();
+    assert_eq!(sources, ["cray_pm", "rapl", "hwmon"]);
+    assert_eq!(names(&opened).len(), 7 + 6 + 1, "no second package and no second node: {:?}", names(&opened));
+    assert_eq!(topmost(&opened), ["node"]);
+    assert_eq!(contains(&opened, "node").len(), 13);
+    assert_eq!(contains(&opened, "cpu"), ["package-0", "package-0-core", "package-1", "package-1-core"]);
+    assert_eq!(contains(&opened, "memory"), ["package-0-dram", "package-1-dram"]);
+}
+
+#[test]
+fn an_estimate_beside_counters_is_not_added_to_them() {
+    let root = common::bare_node();
+    two_packages(root.path());
+    cray(root.path(), 1, 1_000);
+    let opened = open(root.path(), "estimate,rapl");
+    assert_eq!(topmost(&opened), ["node"]);
+    let opened = open(root.path(), "cray_pm,estimate");
+    assert_eq!(topmost(&opened), ["node"]);
+    assert_eq!(names(&opened).last(), Some(&"node-estimate"));
+}
+
+#[test]
+fn an_apu_contains_its_cores() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    // APUs in another order than their sockets: the first GPU is on NUMA node 1.
+    for (bus, node) in [("c1", 1), ("c2", 0)] {
+        put(
+            &root.path().join(format!("sys/bus/pci/devices/0000:{bus}:00.0/numa_node")),
+            &format!("{node}\n"),
+        );
+    }
+    for (node, first) in [(0, 0), (1, 24)] {
+        put(
+            &root.path().join(format!("sys/devices/system/node/node{node}/cpulist")),
+            &format!("{first}-{}\n", first + 23),
+        );
+        let cpu = root.path().join(format!("sys/devices/system/cpu/cpu{first}"));
+        put(&cpu.join("topology/physical_package_id"), &format!("{node}\n"));
+    }
+    let path = root.path().to_str().unwrap();
+    let probe = |model, root| {
+        let more =
+            [("FAKE_AMD_SMI_MODEL", model), ("AMPERE_SYS_ROOT", root), ("AMPERE_COUNTERS", "amdsmi,rapl")];
+        common::probe_with(&common::AMD_SMI, "devices=2", "read", &more)
+    };
+    let told = probe("AMD Instinct MI300A", path);
+    assert_eq!(told.contains[0], ["package-1", "package-1-core"]);
+    assert_eq!(told.contains[1], ["package-0", "package-0-core"]);
+    assert_eq!(told.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
+    // Where the kernel does not say, each package is in one of them all the same.
+    std::fs::remove_dir_all(root.path().join("sys/bus")).unwrap();
+    let told = probe("AMD Instinct MI300A", path);
+    assert_eq!(told.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
+    // Of a card nothing is in a package.
+    let told = probe("AMD Instinct MI300X", path);
+    assert_eq!(told.topmost().len(), 6);
+}

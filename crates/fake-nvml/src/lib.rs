@@ -1,0 +1,169 @@
+//! A stand-in for `libnvidia-ml.so.1`: the same C interface, energy counters that follow a script, in millijoules.
+//!
+//! It says what it is: the driver's version is `535.0 stand-in`, and ampere then labels its figures *simulated*. The script
+//! is the environment variable `FAKE_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
+//! [`fake_script::script`].
+
+use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
+
+use fake_script::script::Sight;
+use fake_script::{StandIn, put};
+
+type Return = c_uint;
+type Handle = *mut c_void;
+
+const SUCCESS: Return = 0;
+const INVALID_ARGUMENT: Return = 2;
+const INSUFFICIENT_SIZE: Return = 7;
+const GPU_IS_LOST: Return = 15;
+const UNKNOWN: Return = 999;
+
+static LIBRARY: StandIn = StandIn::new("nvml", "FAKE_NVML");
+
+/// Handles are numbers from here on: none is null.
+const HANDLES: usize = 0x1000;
+/// Of `nvmlPciInfo_t`.
+const LEGACY_ADDRESS_BYTES: usize = 16;
+const ADDRESS_BYTES: usize = 32;
+
+/// Reads the script and starts the counters.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> Return {
+    LIBRARY.init().unwrap_or(UNKNOWN)
+}
+
+/// Undoes one `nvmlInit_v2`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlShutdown() -> Return {
+    LIBRARY.shut_down("nvmlShutdown");
+    SUCCESS
+}
+
+/// Writes a text and its end.
+///
+/// # Safety
+/// `to` is null or points to `length` bytes that may be written to.
+unsafe fn put_text(to: *mut c_char, length: c_uint, text: &CStr) -> Return {
+    let bytes = text.to_bytes_with_nul();
+    if to.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    if bytes.len() > length as usize {
+        return INSUFFICIENT_SIZE;
+    }
+    // SAFETY: `to` has at least as many bytes as are copied (checked above, under this function's contract).
+    unsafe { to.copy_from_nonoverlapping(text.as_ptr(), bytes.len()) };
+    SUCCESS
+}
+
+/// Says that this is the stand-in.
+///
+/// # Safety
+/// `version` is null or points to `length` bytes that may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> Return {
+    LIBRARY.running("nvmlSystemGetDriverVersion", |_| ());
+    // SAFETY: this function's own contract.
+    unsafe { put_text(version, length, c"535.0 stand-in") }
+}
+
+/// The number of devices in the script.
+///
+/// # Safety
+/// `count` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Return {
+    match LIBRARY.count("nvmlDeviceGetCount_v2") {
+        Ok(number) => {
+            // SAFETY: this function's own contract.
+            if unsafe { put(count, number) } { SUCCESS } else { INVALID_ARGUMENT }
+        }
+        Err(status) => status,
+    }
+}
+
+/// # Safety
+/// `device` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut Handle) -> Return {
+    let count = LIBRARY.running("nvmlDeviceGetHandleByIndex_v2", |state| state.script.devices.len());
+    if index as usize >= count {
+        return INVALID_ARGUMENT;
+    }
+    let handle = std::ptr::without_provenance_mut(HANDLES + index as usize);
+    // SAFETY: this function's own contract.
+    if unsafe { put(device, handle) } { SUCCESS } else { INVALID_ARGUMENT }
+}
+
+/// `Stand-in GPU`, for every device.
+///
+/// # Safety
+/// `name` is null or points to `length` bytes that may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetName(device: Handle, name: *mut c_char, length: c_uint) -> Return {
+    if device.addr() < HANDLES {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { put_text(name, length, c"Stand-in GPU") }
+}
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+pub struct PciInfo {
+    pub bus_id_legacy: [c_char; LEGACY_ADDRESS_BYTES],
+    pub domain: c_uint,
+    pub bus: c_uint,
+    pub device: c_uint,
+    pub pci_device_id: c_uint,
+    pub pci_sub_system_id: c_uint,
+    pub bus_id: [c_char; ADDRESS_BYTES],
+}
+
+/// One PCI bus for each device, from 00000000:C1 on.
+///
+/// # Safety
+/// `info` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciInfo) -> Return {
+    let Some(index) = device.addr().checked_sub(HANDLES) else { return INVALID_ARGUMENT };
+    let bus = 0xc1 + index as c_uint;
+    let mut own = PciInfo {
+        bus_id_legacy: [0; LEGACY_ADDRESS_BYTES],
+        domain: 0,
+        bus,
+        device: 0,
+        pci_device_id: 0,
+        pci_sub_system_id: 0,
+        bus_id: [0; ADDRESS_BYTES],
+    };
+    for (to, from) in own.bus_id.iter_mut().zip(format!("00000000:{bus:02X}:00.0").bytes()) {
+        *to = from as c_char;
+    }
+    // SAFETY: this function's own contract.
+    if unsafe { put(info, own) } { SUCCESS } else { INVALID_ARGUMENT }
+}
+
+/// The energy counter as the script has it now, in millijoules.
+///
+/// # Safety
+/// `energy` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
+    device: Handle,
+    energy: *mut c_ulonglong,
+) -> Return {
+    let function = "nvmlDeviceGetTotalEnergyConsumption";
+    let microjoules = LIBRARY.running(function, |state| f64::from(state.script.resolution_microjoules));
+    let sight = device.addr().checked_sub(HANDLES).and_then(|index| LIBRARY.read(function, index));
+    match sight {
+        None => INVALID_ARGUMENT,
+        Some(Sight::Error(status)) => status,
+        Some(Sight::Gone) => GPU_IS_LOST,
+        Some(Sight::Counter { ticks, .. }) => {
+            let millijoules = (ticks as f64 * microjoules / 1000.0) as c_ulonglong;
+            // SAFETY: this function's own contract.
+            if unsafe { put(energy, millijoules) } { SUCCESS } else { INVALID_ARGUMENT }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the stand-ins of vendors' libraries share: counters that follow a [`script`], and the state between a library's
+//! init and its shut-down.
+//!
+//! Energy is watts times `CLOCK_MONOTONIC`, so two processes with the same script read the same counters. Any call outside
+//! init ... shut-down aborts the process, as a real library may (librocm_smi64 5.2.3 segfaults): a caller that does so must
+//! not pass a test by luck.
+//!
+//! Note for those who run tests: `cargo test` puts the libraries' folder on `LD_LIBRARY_PATH`. A test that wants a real
+//! library by name must remove that variable.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+pub mod script;
+
+use script::{Script, Sight};
+
+/// A stand-in: what it is called in messages, and the variable that has its script.
+pub struct StandIn {
+    name: &'static str,
+    variable: &'static str,
+    running: Mutex<Option<Running>>,
+}
+
+/// What a library is between init and shut-down.
+pub struct Running {
+    pub script: Script,
+    /// CLOCK_MONOTONIC of the script's time zero, in seconds.
+    epoch: f64,
+    /// Energy reads so far, by device.
+    reads: Vec<u64>,
+    /// Inits not yet undone.
+    uses: u32,
+}
+
+/// Seconds of CLOCK_MONOTONIC.
+pub fn monotonic() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+impl StandIn {
+    pub const fn new(name: &'static str, variable: &'static str) -> StandIn {
+        StandIn { name, variable, running: Mutex::new(None) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Reads the script and starts the counters. The script's `init` status; `None` if the script is wrong.
+    pub fn init(&self) -> Option<u32> {
+        let text = std::env::var(self.variable).unwrap_or_default();
+        let script = match Script::parse(&text) {
+            Ok(script) => script,
+            Err(wrong) => {
+                eprintln!("{} stand-in: {}: {wrong}", self.name, self.variable);
+                return None;
+            }
+        };
+        if script.init_status != 0 {
+            return Some(script.init_status);
+        }
+        let mut guard = self.state();
+        match guard.as_mut() {
+            Some(state) => state.uses += 1,
+            None => {
+                let epoch = script.epoch.unwrap_or_else(monotonic);
+                *guard = Some(Running { reads: vec![0; script.devices.len()], script, epoch, uses: 1 });
+            }
+        }
+        Some(0)
+    }
+
+    /// Undoes one init.
+    pub fn shut_down(&self, function: &str) {
+        let left = self.running(function, |state| {
+            state.uses -= 1;
+            state.uses
+        });
+        if left == 0 {
+            *self.state() = None;
+        }
+    }
+
+    /// Runs `body` on the running library, or ends the process where there is none.
+    pub fn running<T>(&self, function: &str, body: impl FnOnce(&mut Running) -> T) -> T {
+        match self.state().as_mut() {
+            Some(state) => body(state),
+            None => {
+                eprintln!("{} stand-in: {function} was called without a successful init", self.name);
+                std::process::abort();
+            }
+        }
+    }
+
+    /// The number of devices in the script, or its `count` status.
+    pub fn count(&self, function: &str) -> Result<u32, u32> {
+        self.running(function, |state| match state.script.count_status {
+            0 => Ok(state.script.devices.len() as u32),
+            status => Err(status),
+        })
+    }
+
+    /// A counter as the script has it now, after as much time as the script says that a read takes. `None`: no such
+    /// device.
+    pub fn read(&self, function: &str, device: usize) -> Option<Sight> {
+        let (sight, slow, busy) = self.running(function, |state| {
+            let reads = state.reads.get_mut(device)?;
+            *reads += 1;
+            let now = monotonic();
+            let sight = state.script.see(device, now, now - state.epoch, *reads == 1);
+            Some((sight, state.script.slow_us, state.script.busy_us))
+        })?;
+        if slow > 0 {
+            std::thread::sleep(Duration::from_micros(slow));
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(busy) {
+            std::hint::spin_loop();
+        }
+        Some(sight)
+    }
+}
+
+/// Writes through a caller's pointer; false where it is null.
+///
+/// # Safety
+/// `to` is null or points to memory of the caller that a `T` may be written to.
+pub unsafe fn put<T>(to: *mut T, value: T) -> bool {
+    if to.is_null() {
+        return false;
+    }
+    // SAFETY: not null, and the caller of this function vouches for the rest. Unaligned, as C callers may do that.
+    unsafe { to.write_unaligned(value) };
+    true
+}
