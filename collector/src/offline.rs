@@ -3,7 +3,7 @@
 use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
-use crate::numbers::NumberMap;
+use crate::numbers::NumberTable;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
 use crate::trace::scorep_names;
@@ -21,7 +21,7 @@ use std::path::Path;
 /// What a trace's locations and metrics are to the attributor.
 struct Feed<'a> {
     attributor: &'a mut Attributor,
-    locations: NumberMap<LocationRef, Place>,
+    locations: NumberTable<Place>,
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
     members: Classes,
@@ -153,7 +153,7 @@ pub fn attribute(
 impl EventHandler for Feed<'_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
         self.count(time);
-        if let Some(place) = self.locations.get_mut(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             place.last = time;
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
@@ -170,7 +170,7 @@ impl EventHandler for Feed<'_> {
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
         self.count(time);
-        if let Some(place) = self.locations.get_mut(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             place.last = time;
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.push(queue, time, What::Leave(place.index)),
@@ -182,7 +182,7 @@ impl EventHandler for Feed<'_> {
 
     /// What was never left ends with the location's last event: nothing is known of it after that.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
-        if let Some(place) = self.locations.get(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => {
                     delayed.lane.push(queue, place.last, What::Close(place.index))
@@ -311,8 +311,8 @@ fn add_locations(
     definitions: &otf2::Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
-) -> NumberMap<LocationRef, Place> {
-    let mut all = NumberMap::default();
+) -> NumberTable<Place> {
+    let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
     for (reference, location) in definitions.locations.iter() {
         let kind = match location.kind {
@@ -336,7 +336,7 @@ fn add_locations(
             kind,
             main,
         });
-        all.insert(reference, Place { index, last: 0, queue: None });
+        all.insert(reference.0, Place { index, last: 0, queue: None });
     }
     all
 }
