@@ -6,7 +6,6 @@ use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, RegionEvent, event, handle_type, mode,
 };
 use std::ffi::{c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Small enough for the collector to follow on the other core.
@@ -17,7 +16,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-pub fn figures() -> Vec<Figure> {
+pub fn figures() -> Result<Vec<Figure>, String> {
     let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let out = tempfile::tempdir().expect("a directory");
     // SAFETY: no other thread runs yet.
@@ -25,7 +24,7 @@ pub fn figures() -> Vec<Figure> {
         std::env::set_var("AMPERE_SHM", shm.path());
         std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
     }
-    let library = library();
+    let library = crate::child::beside("libscorep_substrate_ampere.so");
     // SAFETY: our own library; its initialisers are Rust's.
     let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
     let host = Host::start(&library);
@@ -46,7 +45,7 @@ pub fn figures() -> Vec<Figure> {
     let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
     let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
     let suppressed = summary["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
-    vec![
+    Ok(vec![
         Figure {
             what: "plugin: an enter or leave through the .so, live collector",
             value: enter_leave,
@@ -61,13 +60,7 @@ pub fn figures() -> Vec<Figure> {
             yardstick: "to reach",
             yardstick_value: 0.0,
         },
-    ]
-}
-
-/// The plugin beside this program.
-fn library() -> PathBuf {
-    let program = std::env::current_exe().unwrap_or_default();
-    program.parent().unwrap_or(Path::new(".")).join("libscorep_substrate_ampere.so")
+    ])
 }
 
 unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {

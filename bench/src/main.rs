@@ -1,11 +1,17 @@
 //! `make bench`: one table, each figure beside its yardstick, medians of runs that alternate with the yardstick's.
-//! The same as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine").
+//! The same as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine"). A group that cannot
+//! run on this machine says why.
 
+mod bare;
+mod child;
 mod engine;
 mod events;
+mod long;
 mod offline;
+mod oracle;
 mod ring;
 mod sampler;
+mod trace;
 
 use std::time::Instant;
 
@@ -19,41 +25,48 @@ pub struct Figure {
 }
 
 fn main() {
-    type Bench = fn() -> Vec<Figure>;
+    type Bench = fn() -> Result<Vec<Figure>, String>;
     if let [_, child, library] = &std::env::args().collect::<Vec<_>>()[..]
         && child == sampler::CHILD
     {
         return sampler::child(library);
     }
-    let benches: [(&str, Bench); 5] = [
+    let benches: [(&str, Bench); 7] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("engine", engine::figures),
         ("offline", offline::figures),
         ("sampler", sampler::figures),
+        ("long trace", long::figures),
+        ("oracle", oracle::figures),
     ];
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let mut figures = Vec::new();
+    if wanted.first().is_some_and(|first| first == bare::COMMAND) {
+        return bare::main(&wanted[1..]);
+    }
+    let mut json = Vec::new();
     println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
     for (name, bench) in
         benches.into_iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| w == n))
     {
         eprintln!("... {name}");
-        for figure in bench() {
+        let figures = match bench() {
+            Ok(figures) => figures,
+            Err(why) => {
+                println!("{name:<58} skipped: {why}");
+                json.push(serde_json::json!({"figure": name, "skipped": why}));
+                continue;
+            }
+        };
+        for f in figures {
             println!(
                 "{:<58} {:>10.2} {:<9} {:>10.2}  {}",
-                figure.what, figure.value, figure.unit, figure.yardstick_value, figure.yardstick
+                f.what, f.value, f.unit, f.yardstick_value, f.yardstick
             );
-            figures.push(figure);
+            json.push(serde_json::json!({"figure": f.what, "value": f.value, "unit": f.unit,
+                                         "yardstick": f.yardstick, "yardstick_value": f.yardstick_value}));
         }
     }
-    let json: Vec<serde_json::Value> = figures
-        .iter()
-        .map(|f| {
-            serde_json::json!({"figure": f.what, "value": f.value, "unit": f.unit,
-                               "yardstick": f.yardstick, "yardstick_value": f.yardstick_value})
-        })
-        .collect();
     if !wanted.is_empty() {
         return; // the file is for whole runs
     }

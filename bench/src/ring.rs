@@ -12,15 +12,15 @@ const CAPACITY: u64 = 1 << 19;
 /// The consumer looks now and then, as the collector does: it does not fight for every cache line.
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
-pub fn figures() -> Vec<Figure> {
+pub fn figures() -> Result<Vec<Figure>, String> {
     let (ours, theirs) = alternate(RECORDS, through_ours, through_ringbuf);
-    vec![Figure {
+    Ok(vec![Figure {
         what: "ring: a record pushed, consumer on the other core",
         value: ours,
         unit: "ns",
         yardstick: "ringbuf's SharedRb, same records",
         yardstick_value: theirs,
-    }]
+    }])
 }
 
 fn through_ours() {

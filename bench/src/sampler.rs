@@ -14,12 +14,12 @@ pub const CHILD: &str = "--sampler";
 const RUN: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_millis(1);
 
-pub fn figures() -> Vec<Figure> {
-    let Some([eight, _]) = measure("devices=8;busy_us=20") else { return Vec::new() };
-    let Some([one, missed]) = measure("devices=1") else { return Vec::new() };
+pub fn figures() -> Result<Vec<Figure>, String> {
+    let [eight, _] = measure("devices=8;busy_us=20")?;
+    let [one, missed] = measure("devices=1")?;
     // On a loaded machine some ticks are left out: what all of them would have cost.
     let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
-    vec![
+    Ok(vec![
         Figure {
             what: "sampler: 8 devices at 1 kHz, 20 us a read, of a core",
             value: at_1_khz(eight, 8.0),
@@ -41,21 +41,23 @@ pub fn figures() -> Vec<Figure> {
             yardstick: "asked for at most, on a quiet core",
             yardstick_value: 1.0,
         },
-    ]
+    ])
 }
 
-/// CPU seconds of a reading, all else included, and the part of the deadlines that were missed. `None`, with a word, where the stand-in is not built.
-fn measure(script: &str) -> Option<[f64; 2]> {
+/// CPU seconds of a reading, all else included, and the part of the deadlines that were missed.
+fn measure(script: &str) -> Result<[f64; 2], String> {
     let own = std::env::current_exe().expect("this program has a path");
     let library = own.with_file_name("librocm_smi64.so");
     if !library.exists() {
-        eprintln!("no {}: cargo build --release --workspace", library.display());
-        return None;
+        return Err(format!("no {}: cargo build --release --workspace", library.display()));
     }
     let child = Command::new(own).args([CHILD]).arg(library).env("FAKE_ROCM_SMI", script).output();
-    let text = String::from_utf8(child.expect("a child").stdout).ok()?;
-    let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
-    Some([numbers.next()?, numbers.next()?])
+    let text = String::from_utf8(child.expect("a child").stdout).unwrap_or_default();
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        [cost, missed, ..] => Ok([cost, missed]),
+        _ => Err(format!("the child said {text:?}")),
+    }
 }
 
 /// The child's side.

@@ -97,7 +97,8 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", directory.display()))?;
         live::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
     }
-    let mut out = std::io::stdout().lock();
+    // Standard output by itself is written line by line, and a summary can have a million of them.
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let printed = if arguments.json {
         serde_json::to_writer_pretty(&mut out, &summary)
             .map_err(std::io::Error::from)
@@ -105,6 +106,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     } else {
         out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes())
     };
+    let printed = printed.and_then(|()| out.flush());
     // A reader that has seen enough closes the pipe: no error of ours.
     match printed {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print the summary"),

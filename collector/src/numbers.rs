@@ -32,9 +32,63 @@ impl Hasher for NumberHasher {
     }
 }
 
+/// A map from numbers of which most are small, as those of a trace's main locations: they are found without hashing.
+pub struct NumberTable<V> {
+    small: Vec<Option<V>>,
+    others: NumberMap<u64, V>,
+}
+
+/// What is smaller has its place in a vector.
+const SMALL: u64 = 1 << 16;
+
+impl<V> NumberTable<V> {
+    pub fn insert(&mut self, number: u64, value: V) {
+        if number < SMALL {
+            let at = number as usize;
+            self.small.resize_with(self.small.len().max(at + 1), || None);
+            self.small[at] = Some(value);
+        } else {
+            self.others.insert(number, value);
+        }
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
+        match self.small.get_mut(number as usize) {
+            Some(place) => place.as_mut(),
+            None => self.others.get_mut(&number),
+        }
+    }
+
+    /// In no order.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.small.iter_mut().flatten().chain(self.others.values_mut())
+    }
+}
+
+impl<V> Default for NumberTable<V> {
+    fn default() -> NumberTable<V> {
+        NumberTable { small: Vec::new(), others: NumberMap::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_finds_what_was_put_in() {
+        let numbers = [0, 3, SMALL - 1, SMALL, 1 << 32, (1 << 32) + 3, u64::MAX];
+        let mut table = NumberTable::default();
+        assert_eq!(table.get_mut(0), None);
+        for number in numbers {
+            table.insert(number, !number);
+            assert_eq!(table.get_mut(number), Some(&mut !number));
+        }
+        assert_eq!(table.get_mut(1), None);
+        assert_eq!(table.get_mut(SMALL + 1), None);
+        assert_eq!(table.values_mut().count(), numbers.len());
+    }
 
     #[test]
     fn neighbours_and_multiples_are_spread() {

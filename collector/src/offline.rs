@@ -4,7 +4,7 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
 use crate::nature::Nature;
-use crate::numbers::NumberMap;
+use crate::numbers::NumberTable;
 use crate::order::{Lane, QueueIndex, What};
 use crate::summary::{QualityFigures, Run, Summary};
 use crate::topology::Place as DevicePlace;
@@ -24,7 +24,7 @@ use std::path::Path;
 /// What a trace's locations and metrics are to the attributor.
 struct Feed<'a> {
     attributor: &'a mut Attributor,
-    locations: NumberMap<LocationRef, Place>,
+    locations: NumberTable<Place>,
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
     members: Classes,
@@ -229,7 +229,7 @@ impl EventHandler for Feed<'_> {
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
         self.count(time);
-        if let Some(place) = self.locations.get_mut(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             place.last = time;
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.push(queue, time, What::Leave(place.index)),
@@ -241,7 +241,7 @@ impl EventHandler for Feed<'_> {
 
     /// What was never left ends with the location's last event: nothing is known of it after that.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
-        if let Some(place) = self.locations.get(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => {
                     delayed.lane.push(queue, place.last, What::Close(place.index))
@@ -315,7 +315,7 @@ impl Feed<'_> {
         calls: Option<u32>,
     ) -> ControlFlow<()> {
         self.count(time);
-        if let Some(place) = self.locations.get_mut(&location) {
+        if let Some(place) = self.locations.get_mut(location.0) {
             place.last = time;
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
@@ -404,8 +404,8 @@ fn add_locations(
     definitions: &otf2::Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
-) -> NumberMap<LocationRef, Place> {
-    let mut all = NumberMap::default();
+) -> NumberTable<Place> {
+    let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
     for (reference, location) in definitions.locations.iter() {
         let kind = match location.kind {
@@ -424,7 +424,7 @@ fn add_locations(
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
-        all.insert(reference, Place { index, last: 0, queue: None });
+        all.insert(reference.0, Place { index, last: 0, queue: None });
     }
     all
 }

@@ -167,12 +167,16 @@ fn variables_say_whose_a_gpu_is() {
         "GPU-0..1 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
     ]);
     // A node's counter is not a GPU's.
-    Made::counters(&["nvml:::energy:device=0", "nvml:::energy:device=1", "pm:::energy"])
-        .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
-        .gives(&[
-            "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
-            "pm:::energy <- MPI Rank 0: counts more than a GPU: all ranks of the node",
-        ]);
+    Made::counters(&[
+        "nvml:::total_energy_consumption:device=0",
+        "nvml:::total_energy_consumption:device=1",
+        "pm:::energy",
+    ])
+    .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
+    .gives(&[
+        "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
+        "pm:::energy <- MPI Rank 0: counts more than a GPU: all ranks of the node",
+    ]);
 }
 
 #[test]

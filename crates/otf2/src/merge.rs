@@ -10,6 +10,7 @@ use crate::call::reader::{BATCH, Batch, EventReader, Kind};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::reader::EventHandler;
 use crate::table::{LocationRef, MetricClassRef, MetricInstanceRef, RegionRef};
+use std::hint::select_unpredictable;
 
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
@@ -70,20 +71,74 @@ pub(crate) struct Merged {
     pub faults: Vec<(LocationRef, String)>,
 }
 
-/// A stream by its next event: the time, and the stream's place in the list, in which they are in ascending order of
-/// location. One number, because comparing these is what a merge of many locations spends its time with.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(u128);
+/// A stream by its next event: the time, and at the same time the stream's place in the list, in which they are in
+/// ascending order of location.
+#[derive(Clone, Copy)]
+struct Key {
+    time: u64,
+    place: usize,
+}
 
 impl Key {
+    /// Of a stream without a next event. No place is as large.
+    const NONE: Key = Key { time: u64::MAX, place: usize::MAX };
+
     #[inline]
-    fn new(time: u64, place: usize) -> Key {
-        Key(u128::from(time) << 64 | place as u128)
+    fn is_before(self, other: Key) -> bool {
+        (self.time < other.time) | ((self.time == other.time) & (self.place < other.place))
     }
 
     #[inline]
-    fn place(self) -> usize {
-        self.0 as u64 as usize
+    fn earlier(self, other: Key) -> Key {
+        let other_first = other.is_before(self);
+        Key {
+            time: select_unpredictable(other_first, other.time, self.time),
+            place: select_unpredictable(other_first, other.place, self.place),
+        }
+    }
+}
+
+/// Which stream is next: a binary tree whose leaves are the streams' keys, in which every other node has the least of
+/// those below it. Events of many locations alternate as they like, so that no branch on who is less can be predicted:
+/// here there is none, and how many nodes are visited does not depend on the keys.
+struct Tree {
+    /// The root is at 1, what is below node n at 2 n and 2 n + 1.
+    nodes: Vec<Key>,
+}
+
+impl Tree {
+    fn new(streams: usize) -> Tree {
+        Tree { nodes: vec![Key::NONE; 2 * streams.next_power_of_two()] }
+    }
+
+    #[inline]
+    fn first(&self) -> Option<usize> {
+        let place = self.nodes[1].place;
+        (place != Key::NONE.place).then_some(place)
+    }
+
+    /// The least key of all other streams.
+    #[inline]
+    fn least_but(&self, place: usize) -> Key {
+        let mut least = Key::NONE;
+        let mut at = self.nodes.len() / 2 + place;
+        while at > 1 {
+            least = least.earlier(self.nodes[at ^ 1]);
+            at /= 2;
+        }
+        least
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, key: Option<Key>) {
+        let mut least = key.unwrap_or(Key::NONE);
+        let mut at = self.nodes.len() / 2 + place;
+        self.nodes[at] = least;
+        while at > 1 {
+            least = least.earlier(self.nodes[at ^ 1]);
+            at /= 2;
+            self.nodes[at] = least;
+        }
     }
 }
 
@@ -94,23 +149,19 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     handler: &mut H,
 ) -> Merged {
     let mut merged = Merged { delivered: 0, records: 0, stopped: false, faults: Vec::new() };
-    let mut heap: Vec<Key> = Vec::with_capacity(streams.len());
+    let mut order = Tree::new(streams.len());
     for (place, stream) in streams.iter_mut().enumerate() {
-        heap.extend(advance(stream, place, &mut merged));
+        order.set(place, advance(stream, place, &mut merged));
     }
-    for place in (0..heap.len() / 2).rev() {
-        sift_down(&mut heap, place);
-    }
-    while let Some(&least) = heap.first() {
-        let place = least.place();
-        let limit = runner_up(&heap);
+    while let Some(place) = order.first() {
+        let limit = order.least_but(place);
         let stream = &mut streams[place];
         let location = stream.location;
         // The location with the earliest event goes on until another one's is earlier.
         let next = loop {
             let Some(event) = stream.batch.events.get(stream.next) else { break None };
-            let key = Key::new(event.time, place);
-            if key > limit {
+            let key = Key { time: event.time, place };
+            if limit.is_before(key) {
                 break Some(key);
             }
             stream.next += 1;
@@ -138,17 +189,12 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
                 return merged;
             }
         };
-        match next.or_else(|| advance(stream, place, &mut merged)) {
-            Some(key) => heap[0] = key,
-            None => {
-                heap.swap_remove(0);
-                if handler.end(location).is_break() {
-                    merged.stopped = true;
-                    return merged;
-                }
-            }
+        let next = next.or_else(|| advance(stream, place, &mut merged));
+        order.set(place, next);
+        if next.is_none() && handler.end(location).is_break() {
+            merged.stopped = true;
+            return merged;
         }
-        sift_down(&mut heap, 0);
     }
     merged
 }
@@ -159,39 +205,7 @@ fn advance(stream: &mut Stream<'_>, place: usize, merged: &mut Merged) -> Option
     if let Err(error) = stream.fill(&mut merged.records) {
         merged.faults.push((stream.location, error));
     }
-    stream.batch.events.get(stream.next).map(|event| Key::new(event.time, place))
-}
-
-/// The smallest key but one, of none the largest there is.
-#[inline]
-fn runner_up(heap: &[Key]) -> Key {
-    match *heap {
-        [_, left, right, ..] => left.min(right),
-        [_, only] => only,
-        _ => Key(u128::MAX),
-    }
-}
-
-/// Restores the order of a binary heap, least first, whose element `at` may be too large.
-#[inline]
-fn sift_down(heap: &mut [Key], mut at: usize) {
-    let Some(&moving) = heap.get(at) else { return };
-    loop {
-        let mut child = 2 * at + 1;
-        if child >= heap.len() {
-            break;
-        }
-        if child + 1 < heap.len() {
-            // Without a branch: which child is less cannot be predicted.
-            child += usize::from(heap[child + 1] < heap[child]);
-        }
-        if moving <= heap[child] {
-            break;
-        }
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moving;
+    stream.batch.events.get(stream.next).map(|event| Key { time: event.time, place })
 }
 
 /// An event names a class or an instance by a number; no number is both.
@@ -200,5 +214,47 @@ fn resolve(definitions: &Definitions, number: u32) -> MetricRef {
     match definitions.metric_instances.get(instance) {
         Some(defined) => MetricRef { class: defined.class, instance: Some(instance) },
         None => MetricRef { class: MetricClassRef(number), instance: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times that often are the same, up to the last there is.
+    fn time(stream: usize, event: usize) -> u64 {
+        match (event as u64 / 2).pow(2) + (stream as u64 % 3) * 2 {
+            late if late > 30 => u64::MAX,
+            time => time,
+        }
+    }
+
+    #[test]
+    fn any_number_of_streams_is_in_order() {
+        for streams in 0..20 {
+            let mut expected: Vec<(u64, usize)> = (0..streams)
+                .flat_map(|stream| (0..14 + stream % 2).map(move |event| (time(stream, event), stream)))
+                .collect();
+            expected.sort_unstable();
+            let mut order = Tree::new(streams);
+            let mut next = vec![0; streams];
+            let mut key = |stream: usize| {
+                let event = next[stream];
+                next[stream] += 1;
+                (event < 14 + stream % 2).then(|| Key { time: time(stream, event), place: stream })
+            };
+            (0..streams).for_each(|stream| order.set(stream, key(stream)));
+            for (at, (_, stream)) in expected.iter().enumerate() {
+                assert_eq!(order.first(), Some(*stream), "{streams} streams, event {at}");
+                let other = expected[at..].iter().find(|(_, other)| other != stream);
+                let least = order.least_but(*stream);
+                assert_eq!(
+                    (least.place != Key::NONE.place).then_some((least.time, least.place)),
+                    other.copied()
+                );
+                order.set(*stream, key(*stream));
+            }
+            assert_eq!(order.first(), None);
+        }
     }
 }

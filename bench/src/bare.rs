@@ -1,0 +1,175 @@
+//! The yardstick of reading: OTF2's C library by itself, with callbacks that do nothing, as the library's own examples and
+//! `otf2-print` use it. A process of its own (this program, started with [`COMMAND`]), as `ampere attribute` is one.
+
+use otf2_sys as sys;
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+
+/// `ampere-bench read-with-otf2 merged|local TRACE`: prints the number of events.
+pub const COMMAND: &str = "read-with-otf2";
+
+pub fn main(arguments: &[String]) {
+    let [order, anchor] = arguments else { panic!("{COMMAND} merged|local TRACE") };
+    let anchor = CString::new(anchor.as_str()).expect("a name without NUL");
+    let mut locations = Vec::new();
+    // SAFETY: all handles are used in the order that the library wants, and the reader is closed once; the vector is
+    // what the callback for locations takes it for, and outlives the reading of definitions.
+    let events = unsafe {
+        let reader = sys::OTF2_Reader_Open(anchor.as_ptr());
+        assert!(!reader.is_null(), "no trace");
+        check(sys::OTF2_Reader_SetSerialCollectiveCallbacks(reader));
+        read_definitions(reader, &mut locations);
+        for location in &locations {
+            check(sys::OTF2_Reader_SelectLocation(reader, *location));
+        }
+        // Traces need not have local definitions.
+        let local_definitions = sys::OTF2_Reader_OpenDefFiles(reader) == success();
+        check(sys::OTF2_Reader_OpenEvtFiles(reader));
+        for location in locations.iter().filter(|_| local_definitions) {
+            let definitions = sys::OTF2_Reader_GetDefReader(reader, *location);
+            if !definitions.is_null() {
+                check(sys::OTF2_Reader_ReadAllLocalDefinitions(reader, definitions, &mut 0));
+                check(sys::OTF2_Reader_CloseDefReader(reader, definitions));
+            }
+        }
+        let events = match order.as_str() {
+            "merged" => read_merged(reader, &locations),
+            _ => read_local(reader, &locations),
+        };
+        check(sys::OTF2_Reader_Close(reader));
+        events
+    };
+    println!("{events}");
+}
+
+/// # Safety
+/// An open reader.
+unsafe fn read_definitions(reader: *mut sys::OTF2_Reader, locations: &mut Vec<u64>) {
+    // SAFETY: as in main.
+    unsafe {
+        let definitions = sys::OTF2_Reader_GetGlobalDefReader(reader);
+        let callbacks = sys::OTF2_GlobalDefReaderCallbacks_New();
+        check(sys::OTF2_GlobalDefReaderCallbacks_SetLocationCallback(callbacks, Some(on_location)));
+        let user_data = std::ptr::from_mut(locations).cast();
+        check(sys::OTF2_Reader_RegisterGlobalDefCallbacks(reader, definitions, callbacks, user_data));
+        sys::OTF2_GlobalDefReaderCallbacks_Delete(callbacks);
+        check(sys::OTF2_Reader_ReadAllGlobalDefinitions(reader, definitions, &mut 0));
+    }
+}
+
+/// All events in the order of time.
+///
+/// # Safety
+/// A reader with its event files open.
+unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
+    let mut read = 0;
+    // SAFETY: as in main; the callbacks have the types that their events want.
+    unsafe {
+        for location in locations {
+            assert!(!sys::OTF2_Reader_GetEvtReader(reader, *location).is_null(), "no events");
+        }
+        let events = sys::OTF2_Reader_GetGlobalEvtReader(reader);
+        let callbacks = sys::OTF2_GlobalEvtReaderCallbacks_New();
+        check(sys::OTF2_GlobalEvtReaderCallbacks_SetEnterCallback(callbacks, Some(on_region)));
+        check(sys::OTF2_GlobalEvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_region)));
+        check(sys::OTF2_GlobalEvtReaderCallbacks_SetMetricCallback(callbacks, Some(on_metric)));
+        check(sys::OTF2_Reader_RegisterGlobalEvtCallbacks(reader, events, callbacks, null_mut()));
+        sys::OTF2_GlobalEvtReaderCallbacks_Delete(callbacks);
+        check(sys::OTF2_Reader_ReadAllGlobalEvents(reader, events, &mut read));
+    }
+    read
+}
+
+/// One location after the other: no order of time.
+///
+/// # Safety
+/// A reader with its event files open.
+unsafe fn read_local(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
+    let mut all = 0;
+    for location in locations {
+        let mut read = 0;
+        // SAFETY: as in main; the callbacks have the types that their events want.
+        unsafe {
+            let events = sys::OTF2_Reader_GetEvtReader(reader, *location);
+            let callbacks = sys::OTF2_EvtReaderCallbacks_New();
+            check(sys::OTF2_EvtReaderCallbacks_SetEnterCallback(callbacks, Some(on_local_region)));
+            check(sys::OTF2_EvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_local_region)));
+            check(sys::OTF2_EvtReaderCallbacks_SetMetricCallback(callbacks, Some(on_local_metric)));
+            check(sys::OTF2_Reader_RegisterEvtCallbacks(reader, events, callbacks, null_mut()));
+            sys::OTF2_EvtReaderCallbacks_Delete(callbacks);
+            check(sys::OTF2_Reader_ReadAllLocalEvents(reader, events, &mut read));
+            check(sys::OTF2_Reader_CloseEvtReader(reader, events));
+        }
+        all += read;
+    }
+    all
+}
+
+fn success() -> sys::OTF2_ErrorCode {
+    sys::OTF2_SUCCESS as sys::OTF2_ErrorCode
+}
+
+fn check(code: sys::OTF2_ErrorCode) {
+    assert_eq!(code, success(), "OTF2 fails");
+}
+
+unsafe extern "C" fn on_location(
+    user_data: *mut c_void,
+    location: sys::OTF2_LocationRef,
+    _: sys::OTF2_StringRef,
+    _: sys::OTF2_LocationType,
+    _: u64,
+    _: sys::OTF2_LocationGroupRef,
+) -> sys::OTF2_CallbackCode {
+    // SAFETY: registered with such a vector, which nobody else uses while definitions are read.
+    unsafe { (*user_data.cast::<Vec<u64>>()).push(location) };
+    sys::OTF2_CALLBACK_SUCCESS
+}
+
+unsafe extern "C" fn on_region(
+    _: sys::OTF2_LocationRef,
+    _: sys::OTF2_TimeStamp,
+    _: *mut c_void,
+    _: *mut sys::OTF2_AttributeList,
+    _: sys::OTF2_RegionRef,
+) -> sys::OTF2_CallbackCode {
+    sys::OTF2_CALLBACK_SUCCESS
+}
+
+unsafe extern "C" fn on_metric(
+    _: sys::OTF2_LocationRef,
+    _: sys::OTF2_TimeStamp,
+    _: *mut c_void,
+    _: *mut sys::OTF2_AttributeList,
+    _: sys::OTF2_MetricRef,
+    _: u8,
+    _: *const sys::OTF2_Type,
+    _: *const sys::OTF2_MetricValue,
+) -> sys::OTF2_CallbackCode {
+    sys::OTF2_CALLBACK_SUCCESS
+}
+
+unsafe extern "C" fn on_local_region(
+    _: sys::OTF2_LocationRef,
+    _: sys::OTF2_TimeStamp,
+    _: u64,
+    _: *mut c_void,
+    _: *mut sys::OTF2_AttributeList,
+    _: sys::OTF2_RegionRef,
+) -> sys::OTF2_CallbackCode {
+    sys::OTF2_CALLBACK_SUCCESS
+}
+
+unsafe extern "C" fn on_local_metric(
+    _: sys::OTF2_LocationRef,
+    _: sys::OTF2_TimeStamp,
+    _: u64,
+    _: *mut c_void,
+    _: *mut sys::OTF2_AttributeList,
+    _: sys::OTF2_MetricRef,
+    _: u8,
+    _: *const sys::OTF2_Type,
+    _: *const sys::OTF2_MetricValue,
+) -> sys::OTF2_CallbackCode {
+    sys::OTF2_CALLBACK_SUCCESS
+}

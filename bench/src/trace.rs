@@ -1,0 +1,187 @@
+//! Made-up traces to read: ranks that enter and leave regions, and energy counters that are sampled every millisecond.
+
+use otf2::{
+    ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupType, LocationRef, LocationType,
+    MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode, MetricOccurrence, MetricType,
+    MetricValueType, ParadigmType, RecorderKind, RegionRef, RegionRole,
+};
+use std::path::{Path, PathBuf};
+
+/// Ticks are nanoseconds.
+const TICKS_PER_SECOND: u64 = 1_000_000_000;
+const SAMPLE_TICKS: u64 = 1_000_000;
+/// A counter is in nanojoules: 100 W.
+const NANOJOULES_PER_SAMPLE: u64 = 100_000_000;
+
+pub struct Shape {
+    pub ranks: u64,
+    pub regions: u32,
+    pub devices: u64,
+}
+
+pub struct Written {
+    pub anchor: PathBuf,
+    /// Enters and leaves.
+    pub calls: u64,
+    pub samples: u64,
+}
+
+pub enum Event {
+    Enter(u64, u32),
+    Leave(u64, u32),
+}
+
+impl Shape {
+    /// Writes a trace with these events on each rank, in constant memory.
+    pub fn write<I: Iterator<Item = Event>>(
+        &self,
+        directory: &Path,
+        events_of: impl Fn(u64) -> I,
+    ) -> Result<Written, otf2::Error> {
+        let archive = ArchiveWriter::create(directory)?;
+        let mut definitions = Definitions::default();
+        let (mut last, mut calls, mut samples) = (0, 0, 0);
+        let regions: Vec<RegionRef> = (0..self.regions).map(|i| add_region(&mut definitions, i)).collect();
+        for rank in 0..self.ranks {
+            let mut writer = archive.event_writer(LocationRef(rank))?;
+            for event in events_of(rank) {
+                match event {
+                    Event::Enter(time, region) => {
+                        writer.enter(time, regions[region as usize])?;
+                        last = last.max(time);
+                    }
+                    Event::Leave(time, region) => {
+                        writer.leave(time, regions[region as usize])?;
+                        last = last.max(time);
+                    }
+                }
+            }
+            let events = writer.close()?;
+            calls += events;
+            add_location(&mut definitions, rank, LocationType::CpuThread, events);
+        }
+        for device in 0..self.devices {
+            let class = add_counter(&mut definitions, device);
+            let location = self.ranks + device;
+            let mut writer = archive.event_writer(LocationRef(location))?;
+            for sample in 0..=last / SAMPLE_TICKS {
+                writer.metric_u64(sample * SAMPLE_TICKS, class, sample * NANOJOULES_PER_SAMPLE)?;
+            }
+            let events = writer.close()?;
+            samples += events;
+            add_location(&mut definitions, location, LocationType::Metric, events);
+        }
+        definitions.clock = ClockProperties {
+            timer_resolution: TICKS_PER_SECOND,
+            global_offset: 0,
+            trace_length: last,
+            realtime_timestamp: None,
+        };
+        archive.finish(&definitions)?;
+        Ok(Written { anchor: directory.join("traces.otf2"), calls, samples })
+    }
+}
+
+fn add_region(definitions: &mut Definitions, number: u32) -> RegionRef {
+    definitions.regions.push(otf2::Region {
+        name: format!("function {number}"),
+        canonical_name: format!("function {number}"),
+        description: String::new(),
+        role: RegionRole::Function,
+        paradigm: ParadigmType::Compiler,
+        flags: 0,
+        source_file: None,
+        begin_line: 0,
+        end_line: 0,
+    })
+}
+
+fn add_location(definitions: &mut Definitions, number: u64, kind: LocationType, events: u64) {
+    let group = definitions.location_groups.push(LocationGroup {
+        name: format!("MPI Rank {number}"),
+        kind: LocationGroupType::Process,
+        system_tree_parent: None,
+        creating_location_group: None,
+        properties: Vec::new(),
+    });
+    let location = otf2::Location {
+        name: "Master thread".to_owned(),
+        kind,
+        events,
+        group: Some(group),
+        properties: Vec::new(),
+    };
+    definitions.locations.insert(LocationRef(number), location);
+}
+
+fn add_counter(definitions: &mut Definitions, number: u64) -> MetricClassRef {
+    let member = definitions.metric_members.push(MetricMember {
+        name: format!("bench:::energy:device={number}"),
+        description: String::new(),
+        kind: MetricType::Other,
+        mode: MetricMode::AccumulatedStart,
+        value_type: MetricValueType::U64,
+        base: MetricBase::Decimal,
+        exponent: -9,
+        unit: "J".to_owned(),
+    });
+    definitions.add_metric_class(MetricClass {
+        members: vec![member],
+        occurrence: MetricOccurrence::Asynchronous,
+        recorder_kind: RecorderKind::Abstract,
+        recorders: Vec::new(),
+    })
+}
+
+/// The events of one rank of a program as they are: calls of irregular length, up to 20 frames deep, some hundred call
+/// paths, the same again and again.
+pub struct Walk {
+    random: u64,
+    time: u64,
+    stack: Vec<u32>,
+    left: u64,
+}
+
+impl Walk {
+    pub const REGIONS: u32 = DEPTH * CALLEES;
+
+    pub fn new(rank: u64, events: u64) -> Walk {
+        Walk { random: rank + 1, time: 0, stack: Vec::new(), left: events }
+    }
+
+    /// Marsaglia's xorshift.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+const DEPTH: u32 = 20;
+const CALLEES: u32 = 3;
+/// Only a function that is so many frames deep, or a multiple of it, calls more than one other: else there would be
+/// more call paths than programs have.
+const BRANCHES: u32 = 4;
+/// Ticks from one event to the next, on average: 100 events between two samples.
+const MEAN_TICKS: u64 = 10_000;
+
+impl Iterator for Walk {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let depth = self.stack.len() as u32;
+        self.left = self.left.checked_sub(1).or_else(|| (depth > 0).then_some(0))?;
+        let random = self.random();
+        self.time += 1 + random % (2 * MEAN_TICKS);
+        let deeper = depth == 0 || (depth < DEPTH && random >> 63 == 0);
+        if deeper && self.left > u64::from(depth) {
+            let callee = if depth.is_multiple_of(BRANCHES) { (random >> 32) as u32 % CALLEES } else { 0 };
+            let region = depth * CALLEES + callee;
+            self.stack.push(region);
+            return Some(Event::Enter(self.time, region));
+        }
+        // At the end everything is left.
+        self.stack.pop().map(|region| Event::Leave(self.time, region))
+    }
+}
