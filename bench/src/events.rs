@@ -16,7 +16,96 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+/// What this program is called with to measure folded calls: a process has one plugin.
+pub const CHILD: &str = "--folded-calls";
+/// Functions deep, as HPL_rand and those that it calls.
+const DEEP: u32 = 4;
+/// Of calls four deep.
+const TREES: u64 = 1_000_000;
+
 pub fn figures() -> Result<Vec<Figure>, String> {
+    let mut figures = recorded();
+    figures.extend(folded()?);
+    Ok(figures)
+}
+
+/// Folded from the start, in a process of its own.
+fn folded() -> Result<Vec<Figure>, String> {
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let child = std::process::Command::new(own).arg(CHILD).env("AMPERE_EVENTS", "folded").output();
+    let text = String::from_utf8(child.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [ours, counting, exact] = numbers[..] else { return Err(format!("the child said {text:?}")) };
+    Ok(vec![
+        Figure {
+            what: "plugin: an enter or leave of folded calls, 4 deep",
+            value: ours,
+            unit: "ns",
+            yardstick: "a callback that increments a counter; to reach: + 6",
+            yardstick_value: counting,
+        },
+        Figure {
+            what: "plugin: calls of that run in its summary",
+            value: exact,
+            unit: "calls",
+            yardstick: "that were made",
+            yardstick_value: (u64::from(DEEP) * TREES * FOLDED_ROUNDS) as f64,
+        },
+    ])
+}
+
+const FOLDED_ROUNDS: u64 = 15;
+
+/// The child's side: nanoseconds an event, of the yardstick, and how many calls the summary has.
+pub fn child() {
+    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let out = tempfile::tempdir().expect("a directory");
+    // SAFETY: no other thread runs yet.
+    unsafe {
+        std::env::set_var("AMPERE_SHM", shm.path());
+        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
+    }
+    let library = crate::child::beside("libscorep_substrate_ampere.so");
+    // SAFETY: our own library; its initialisers are Rust's.
+    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
+    let host = Host::start(&library);
+    let (mut ours, mut counting_only) = (Vec::new(), Vec::new());
+    for _ in 0..FOLDED_ROUNDS {
+        let time = |enter: RegionEvent, leave: RegionEvent| {
+            let begun = std::time::Instant::now();
+            trees(enter, leave);
+            begun.elapsed().as_nanos() as f64 / (2 * u64::from(DEEP) * TREES) as f64
+        };
+        ours.push(time(host.enter, host.leave));
+        counting_only.push(time(counting, counting));
+    }
+    host.end();
+    let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
+    let regions = summary["devices"][0]["views"][0]["regions"].as_array().cloned().unwrap_or_default();
+    let calls: f64 = regions.iter().filter_map(|region| region["calls"].as_f64()).sum();
+    println!("{} {} {calls}", crate::median(ours), crate::median(counting_only));
+}
+
+/// Both sides look at the clock once for each tree of calls.
+fn trees(enter: RegionEvent, leave: RegionEvent) {
+    let (enter, leave) = std::hint::black_box((enter, leave));
+    for _ in 0..TREES {
+        let now = ampere_ring::clock::ticks();
+        for depth in 0..DEEP {
+            // SAFETY: the plugin's own functions, called as Score-P does, or ones that take anything.
+            unsafe { enter(std::ptr::null_mut(), now + u64::from(depth), 1 + depth, std::ptr::null_mut()) };
+        }
+        for depth in (0..DEEP).rev() {
+            // SAFETY: as above.
+            unsafe {
+                leave(std::ptr::null_mut(), now + u64::from(8 - depth), 1 + depth, std::ptr::null_mut())
+            };
+        }
+    }
+}
+
+fn recorded() -> Vec<Figure> {
     let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let out = tempfile::tempdir().expect("a directory");
     // SAFETY: no other thread runs yet.
@@ -45,7 +134,7 @@ pub fn figures() -> Result<Vec<Figure>, String> {
     let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
     let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
     let suppressed = summary["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
-    Ok(vec![
+    vec![
         Figure {
             what: "plugin: an enter or leave through the .so, live collector",
             value: enter_leave,
@@ -60,7 +149,7 @@ pub fn figures() -> Result<Vec<Figure>, String> {
             yardstick: "to reach",
             yardstick_value: 0.0,
         },
-    ])
+    ]
 }
 
 unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {
@@ -152,7 +241,9 @@ impl Host {
                 std::mem::transmute::<unsafe extern "C" fn(), RegionEvent>(function)
             };
             let host = Host { info, enter: entry(event::ENTER_REGION), leave: entry(event::EXIT_REGION) };
-            info.new_definition_handle.expect("definitions")(1, handle_type::REGION);
+            for region in 1..=DEEP {
+                info.new_definition_handle.expect("definitions")(region, handle_type::REGION);
+            }
             info.assign_id.expect("assign_id")(0);
             info.create_location.expect("create_location")(std::ptr::null(), std::ptr::null());
             info.init_mpp.expect("init_mpp")();
@@ -174,6 +265,9 @@ impl Host {
 
     fn end(&self) {
         // SAFETY: as Score-P does.
-        unsafe { self.info.finalize.expect("finalize")() };
+        unsafe {
+            self.info.delete_location.expect("delete_location")(std::ptr::null());
+            self.info.finalize.expect("finalize")();
+        }
     }
 }

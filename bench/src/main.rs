@@ -31,6 +31,9 @@ fn main() {
     {
         return sampler::child(library);
     }
+    if std::env::args().nth(1).is_some_and(|first| first == events::CHILD) {
+        return events::child();
+    }
     let benches: [(&str, Bench); 7] = [
         ("ring", ring::figures),
         ("event path", events::figures),

@@ -79,6 +79,22 @@ unsafe fn data_of<'a>(location: *mut Location) -> Option<&'a mut LocationData> {
     unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_mut() }
 }
 
+/// Its thread leaves it, for now.
+pub fn location_is_quiet(location: *const Location) {
+    // SAFETY: Score-P says this to the thread that writes the location's events, or when that is gone.
+    if let Some(data) = unsafe { data_of(location.cast_mut()) } {
+        data.writer.settle();
+    }
+}
+
+/// No event will follow.
+pub fn location_is_over(location: *const Location) {
+    // SAFETY: as above.
+    if let Some(data) = unsafe { data_of(location.cast_mut()) } {
+        data.writer.settle_last();
+    }
+}
+
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
     // SAFETY: Score-P's promise for event callbacks.
     if let Some(data) = unsafe { data_of(location) } {

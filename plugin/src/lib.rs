@@ -10,6 +10,8 @@
 //! new_definition_handle    a region goes to the definitions log                           process.rs
 //! create_location          a ring is made; its writer hangs on Score-P's location         process.rs
 //! enter, leave             one record                                                     events.rs
+//! deactivate_cpu_location, delete_location
+//!                          what was folded last is written                                events.rs
 //! init_mpp                 rank and size go to the log                                    process.rs
 //! finalize                 say goodbye; the node's last process waits for the collector   process.rs
 //! ```
@@ -35,6 +37,8 @@ pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInf
         init_mpp: Some(init_mpp),
         finalize: Some(finalize),
         create_location: Some(create_location),
+        deactivate_cpu_location: Some(deactivate_cpu_location),
+        delete_location: Some(delete_location),
         new_definition_handle: Some(new_definition_handle),
         get_event_functions: Some(get_event_functions),
         set_callbacks: Some(set_callbacks),
@@ -62,6 +66,14 @@ unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
 
 extern "C" fn init_mpp() {
     guarded((), process::rank_is_known);
+}
+
+extern "C" fn deactivate_cpu_location(location: *const Location, _parent: *const Location) {
+    guarded((), || events::location_is_quiet(location));
+}
+
+extern "C" fn delete_location(location: *const Location) {
+    guarded((), || events::location_is_over(location));
 }
 
 extern "C" fn create_location(location: *const Location, _parent: *const Location) {

@@ -209,6 +209,16 @@ impl EventWriter {
         }
     }
 
+    /// No event is near: what has been folded is told.
+    pub fn settle(&mut self) {
+        self.write_group();
+    }
+
+    /// No event will follow.
+    pub fn settle_last(&mut self) {
+        self.write_group_or_suppress();
+    }
+
     /// No record will follow.
     pub fn close(&mut self) {
         self.ring.close();

@@ -303,7 +303,7 @@ impl EventWriter {
     }
 
     /// Where a group cannot be told in its place any more, its calls are suppressed.
-    fn write_group_or_suppress(&mut self) {
+    pub(crate) fn write_group_or_suppress(&mut self) {
         if self.write_group() {
             return;
         }
@@ -315,7 +315,7 @@ impl EventWriter {
     }
 
     /// Writes what has been folded since the last group. `false`: there is no room for it.
-    fn write_group(&mut self) -> bool {
+    pub(crate) fn write_group(&mut self) -> bool {
         let Some(folding) = self.folding.as_mut() else { return true };
         if !folding.tree.is_pending() {
             return true;
