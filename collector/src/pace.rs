@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_that_is_not_punctual_is_waited_for() {
+        // Every 100 ticks, up to 5 earlier or later.
+        let moves = |tick: u64| {
+            let nth = (tick + 50) / 100;
+            tick + 5 == 100 * nth + (nth * 7) % 11
+        };
+        let (looks, worst) = sample(moves, 50_000, 1_200);
+        assert_eq!(worst, 0, "every change is seen in its tick");
+        assert!(looks < 49_000 / 3, "{looks}");
+    }
+
+    #[test]
     fn a_fast_counter_is_looked_at_every_tick() {
         for period in 1..LEAST_PERIOD {
             let (looks, worst) = sample(|tick| tick.is_multiple_of(period), 5_000, 1_000);
