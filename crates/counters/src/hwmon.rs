@@ -80,12 +80,10 @@ pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> 
         let Some(chip) = text_of(&path.join("name")) else { continue };
         match chip.as_str() {
             "power_meter" if !known.node => meters.push(path),
-            "amdgpu" if is_apu(&path) => {
-                if !known.amd_gpus && !known.packages {
-                    found.add_power(&path, "apu", Kind::Cpu, trouble);
-                }
-            }
-            "amdgpu" if !known.amd_gpus => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
+            "amdgpu" if known.amd_gpus => {}
+            "amdgpu" if is_apu(&path) && known.packages => {}
+            "amdgpu" if is_apu(&path) => found.add_power(&path, "apu", Kind::Cpu, trouble),
+            "amdgpu" => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
             "xe" | "i915" => found.add_energy(&path.join("energy1_input"), &path, &chip, Kind::Gpu, trouble),
             "amd_energy" if !known.packages => found.add_sockets(&path, trouble),
             "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, trouble),
