@@ -19,6 +19,8 @@ const LONGEST_PERIOD: u64 = 1000;
 /// The window begins this part of a period before a change is due, but no later than so many ticks before.
 const WINDOW: u64 = 8;
 const LEAST_WINDOW: u64 = 2;
+/// So many early changes are a surprise even if it was not known when the one before the first of them was.
+const EARLY: u32 = 3;
 /// After so many periods without a change it is no longer known when one is due.
 const STALLED: u64 = 4;
 
@@ -65,27 +67,26 @@ impl Rhythm {
 /// One device's place in its source's rhythm.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    changed: Option<u64>,
+    /// When it was last seen to have changed, and whether that is when it did.
+    changed: Option<(u64, bool)>,
     looked: Option<u64>,
+    /// Changes, one after the other, that were there before they were looked for.
+    early: u32,
 }
 
 impl Pace {
+    /// It could not be read: what comes next says nothing of how it moves.
+    pub fn forget(&mut self) {
+        *self = Pace::default();
+    }
+
     /// Its value was looked at, at a tick, as planned or late. The tick to look at next.
     pub fn next(&mut self, rhythm: &mut Rhythm, tick: u64, late: bool, changed: bool) -> u64 {
         let waited = self.looked.replace(tick).is_some_and(|before| tick > before + 1);
         if changed {
-            match self.changed.replace(tick) {
-                // When it changed while nobody looked is not known. If that was not the plan, it says nothing.
-                Some(_) if waited && late => {}
-                Some(before) if waited && tick < before + STALLED * rhythm.period.unwrap_or(0) => {
-                    rhythm.surprise()
-                }
-                Some(_) if waited => {}
-                Some(before) => rhythm.change(tick - before),
-                None => {}
-            }
+            self.seen(rhythm, tick, waited, late);
         }
-        let (Some(changed), Some((period, window))) = (self.changed, rhythm.worth_waiting()) else {
+        let (Some((changed, _)), Some((period, window))) = (self.changed, rhythm.worth_waiting()) else {
             return tick + 1;
         };
         let since = tick - changed;
@@ -95,6 +96,30 @@ impl Pace {
         // The next change that may be due: the first whose window is not over.
         let due = changed + period * ((since + period - window) / period).max(1);
         (due - window).max(tick + 1)
+    }
+
+    /// It had changed when it was looked at, after a while or right after the tick before.
+    fn seen(&mut self, rhythm: &mut Rhythm, tick: u64, waited: bool, late: bool) {
+        let before = self.changed.replace((tick, !waited && !late));
+        let Some((before, certain)) = before else { return };
+        if !waited {
+            self.early = 0;
+            if certain && !late {
+                rhythm.change(tick - before);
+            }
+            return;
+        }
+        // When it changed while nobody looked is not known. If that was not the plan, it says nothing; nor does it where the
+        // counter had stood still, or, for a while, where it was not known when the change before this one was.
+        let stalled = tick >= before + STALLED * rhythm.period.unwrap_or(0);
+        if late || stalled {
+            return;
+        }
+        self.early += 1;
+        if certain || self.early >= EARLY {
+            self.early = 0;
+            rhythm.surprise();
+        }
     }
 }
 
@@ -144,6 +169,35 @@ mod tests {
         let (looks, worst) = sample(|tick| moves.binary_search(&tick).is_ok(), 20_000, 1_000);
         assert_eq!(worst, 0);
         assert!(looks < 19_000 / 3, "{looks}");
+    }
+
+    #[test]
+    fn a_controller_that_is_not_punctual_is_waited_for() {
+        // Every 100 ticks, up to 5 earlier or later.
+        let moves = |tick: u64| {
+            let nth = (tick + 50) / 100;
+            tick + 5 == 100 * nth + (nth * 7) % 11
+        };
+        let (looks, worst) = sample(moves, 50_000, 1_200);
+        assert_eq!(worst, 0, "every change is seen in its tick");
+        assert!(looks < 49_000 / 3, "{looks}");
+    }
+
+    #[test]
+    fn a_sampler_that_loses_its_core_learns_nothing_wrong() {
+        // Every 50th look comes 40 ticks late, of a counter that moves every 100 ticks.
+        let (mut rhythm, mut pace) = (Rhythm::default(), Pace::default());
+        let (mut due, mut looks, mut seen) = (1, 0u64, 0);
+        while due < 100_000 {
+            looks += 1;
+            let lost = looks.is_multiple_of(50);
+            let tick = if lost { due + 40 } else { due };
+            let changed = tick / 100 != seen;
+            seen = tick / 100;
+            due = pace.next(&mut rhythm, tick, lost, changed);
+        }
+        assert_eq!(rhythm.period(), Some(100));
+        assert!(looks < 100_000 / 4, "{looks}");
     }
 
     #[test]

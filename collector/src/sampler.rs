@@ -348,6 +348,7 @@ impl Work {
             Err(error) => {
                 add(&figures.failed_readings, 1);
                 slot.failures = slot.failures.saturating_add(1);
+                slot.pace.forget();
                 slot.due = tick + if slot.failures < FAILURES { 1 } else { again };
                 if slot.failures >= FAILURES && !slot.told {
                     slot.told = true;

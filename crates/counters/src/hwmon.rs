@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
 //! | `amdgpu` | an AMD GPU, where neither of AMD's libraries serves | `power1_average` or `power1_input`, integrated |
+//! | `amdgpu` of an APU | the whole package, cores included, where RAPL does not show it | the same |
 //! | `xe`, `i915` | an Intel GPU | `energy1_input` |
 //! | `amd_energy` | AMD packages, where RAPL does not show them | `energyN_input` labelled `Esocket` |
 //! | `fam15h_power` | an AMD package of 2011 to 2016, likewise | `power1_input`, integrated |
@@ -24,6 +25,9 @@ pub(crate) const NAME: &str = "hwmon";
 const GAP: Duration = Duration::from_secs(2);
 /// Such a sensor is a question to a firmware: more often is of no use and may take its time.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
+
+/// PCI device of an MI300A.
+const MI300A: &str = "0x74a0";
 
 /// What other sources have already.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +80,10 @@ pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> 
         let Some(chip) = text_of(&path.join("name")) else { continue };
         match chip.as_str() {
             "power_meter" if !known.node => meters.push(path),
-            "amdgpu" if !known.amd_gpus => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
+            "amdgpu" if known.amd_gpus => {}
+            "amdgpu" if is_apu(&path) && known.packages => {}
+            "amdgpu" if is_apu(&path) => found.add_power(&path, "apu", Kind::Cpu, trouble),
+            "amdgpu" => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
             "xe" | "i915" => found.add_energy(&path.join("energy1_input"), &path, &chip, Kind::Gpu, trouble),
             "amd_energy" if !known.packages => found.add_sockets(&path, trouble),
             "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, trouble),
@@ -152,6 +159,13 @@ impl Hwmon {
             pci: (kind == Kind::Gpu).then(|| pci_of(chip)).flatten(),
         });
     }
+}
+
+/// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge; an
+/// MI300A shows none and is known by its number.
+fn is_apu(chip: &Path) -> bool {
+    let says = |file: &str, text: &str| text_of(&chip.join(file)).is_some_and(|found| found == text);
+    says("in1_label", "vddnb") || says("device/device", MI300A)
 }
 
 /// Opens a sensor and reads it once.

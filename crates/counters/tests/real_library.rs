@@ -1,4 +1,5 @@
-//! The real librocm_smi64, on GPUs out of a made-up /sys (which needs root), and on a machine without GPUs. Skipped, with a word, where something of that is missing.
+//! The real librocm_smi64, on GPUs out of a made-up /sys (which needs root), and on a machine without GPUs. Skipped, with
+//! a word, where something of that is missing.
 
 mod common;
 

@@ -374,6 +374,22 @@ fn hwmon_takes_what_it_knows_and_nothing_else() {
 }
 
 #[test]
+fn an_apus_power_is_its_packages() {
+    let root = tempfile::tempdir().unwrap();
+    let laptop = [("power1_input", "15000000"), ("in0_label", "vddgfx"), ("in1_label", "vddnb")];
+    hwmon(root.path(), 0, "amdgpu", &laptop);
+    hwmon(root.path(), 1, "amdgpu", &[("power1_average", "400000000")]);
+    put(&root.path().join("sys/class/hwmon/hwmon1/device/device"), "0x74a0\n");
+    let opened = open(root.path(), "hwmon");
+    assert_eq!(names(&opened), ["apu-0", "apu-1"]);
+    assert!(devices(&opened).iter().all(|device| device.kind == Kind::Cpu));
+    // RAPL has their joules already.
+    two_packages(root.path());
+    let opened = open(root.path(), "");
+    assert!(opened.sources.iter().all(|source| source.name() == "rapl"), "{:?}", names(&opened));
+}
+
+#[test]
 fn several_power_meters_are_not_guessed_at() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..2 {
