@@ -7,6 +7,7 @@
 //! attributor.rs  who spends from what                 snapshot.rs   a consistent picture for metrics.rs and http.rs
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  clock.rs      which clock, how fast
+//! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod attributor;
 pub mod clock;
 pub mod clock_text;
 pub mod config;
+pub mod counters_only;
 pub mod http;
 pub mod live;
 pub mod metrics;

@@ -8,8 +8,10 @@
 //! One that stands still is written down once a second.
 
 use crate::clock::Timer;
+use crate::config::Config;
 use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
+use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
 use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
 use crossbeam_channel::Receiver;
 use std::path::Path;
@@ -48,6 +50,7 @@ pub struct Sampler {
 
 pub const RING_NAME: &str = "sampler.0.ring";
 const LOG_NAME: &str = "sampler.defs";
+const NOTES_NAME: &str = "sampler.notes";
 
 impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
@@ -92,6 +95,16 @@ impl Sampler {
     }
 }
 
+/// What to open, by the configuration and the environment. Values that make no sense are left out, with a note.
+pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
+    let mut settings = Settings::default();
+    settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
+    settings.estimate_watts_per_core =
+        config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
+    settings.apply_environment(notes);
+    settings
+}
+
 /// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
 fn make_ring(path: &Path) -> Result<RingProducer, String> {
     let mut records = RING_RECORDS;
@@ -129,6 +142,8 @@ struct Work {
     /// Value and time of each device's last sample.
     last: Vec<Option<(u64, Instant)>>,
     writer: EventWriter,
+    /// The same samples, for a metric plugin.
+    series: SampleWriter,
     timer: Timer,
     figures: Arc<SamplerFigures>,
 }
@@ -142,17 +157,20 @@ impl Work {
     ) -> Result<(Work, Found), String> {
         let opened = ampere_counters::open_sources(&settings);
         let devices = list(&opened.sources);
+        // Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
+        let _ = std::fs::remove_file(directory.join(RING_NAME));
+        let _ = std::fs::write(directory.join(NOTES_NAME), opened.notes.join("\n"));
         let _ = std::fs::remove_file(directory.join(LOG_NAME));
         let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
         for device in &devices {
             log.append(&Definition::Device(device.clone()));
         }
-        let _ = std::fs::remove_file(directory.join(RING_NAME));
         let ring = make_ring(&directory.join(RING_NAME))?;
         let work = Work {
             sources: opened.sources,
             last: vec![None; devices.len()],
             writer: EventWriter::new(ring),
+            series: SampleWriter::new(directory, devices.len(), MOST_SAMPLES),
             timer,
             figures,
         };
@@ -165,9 +183,11 @@ impl Work {
             let stopping = stop.load(Ordering::Relaxed);
             self.read_all(stopping);
             if stopping {
+                self.series.flush(Timer::usual().now());
                 self.writer.close();
                 return;
             }
+            self.series.flush_if_due(|| Timer::usual().now());
             deadline += period;
             let now = Instant::now();
             if now > deadline + period {
@@ -195,6 +215,9 @@ impl Work {
                         if news || always {
                             self.last[index] = Some((reading.nanojoules, now));
                             self.writer.sample(time, index as u32, reading.nanojoules);
+                            let usual = Timer::usual();
+                            let time = if self.timer == usual { time } else { usual.now() };
+                            self.series.add(index, time, reading.nanojoules);
                         }
                     }
                     Err(_) => {

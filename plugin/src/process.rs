@@ -3,6 +3,7 @@
 use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::session_name::{is_of_this_process, session_name};
+use crate::start::Purpose;
 use crate::{start, strings};
 use ampere_model::{Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{CollectorState, Error, EventWriter, LogWriter, RingProducer, Session};
@@ -79,12 +80,25 @@ extern "C" fn forked() {
 fn join() -> Result<State, String> {
     let name = session_name();
     let session = Session::open_or_create(&name).map_err(|e| format!("{e}; energy is not measured"))?;
-    if let Err(why) = start::ensure_collector(&session) {
+    if let Err(why) = start::ensure_collector(&session, Purpose::Everything) {
         if is_of_this_process(&name) {
             session.remove(); // nobody else would ever look at it
         }
         return Err(why);
     }
+    let log = log_of_this_process(&session)?;
+    session.join();
+    Ok(State {
+        session,
+        log: Mutex::new(log),
+        callbacks: OnceLock::new(),
+        pid: std::process::id(),
+        ended: AtomicBool::new(false),
+    })
+}
+
+/// Its beginning says who this process is.
+pub fn log_of_this_process(session: &Session) -> Result<LogWriter, String> {
     let pid = std::process::id();
     let path = session.directory().join(format!("{pid}.defs"));
     let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
@@ -100,14 +114,7 @@ fn join() -> Result<State, String> {
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
             .collect(),
     }));
-    session.join();
-    Ok(State {
-        session,
-        log: Mutex::new(log),
-        callbacks: OnceLock::new(),
-        pid,
-        ended: AtomicBool::new(false),
-    })
+    Ok(log)
 }
 
 /// The embedded host says so itself.

@@ -63,6 +63,10 @@ const _: () = {
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
+/// How the name of a session ends that only samples counters, for metric plugins. It is another one than the job's, so that
+/// a collector never has to become more than it was started as.
+pub const METRICS_ONLY: &str = "-metrics";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CollectorState {
