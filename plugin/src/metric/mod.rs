@@ -220,7 +220,9 @@ extern "C" fn finalize() {
                  SCOREP_ENABLE_PROFILING=false",
             );
         }
-        if let Some(node) = &mut state.node {
+        // Score-P unloads the library next, if nobody else has it: what its statics hold would be lost.
+        let State { node, .. } = std::mem::take(state);
+        if let Some(mut node) = node {
             node.leave();
         }
     });

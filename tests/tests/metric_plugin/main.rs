@@ -1,7 +1,7 @@
 //! The metric plugin through its C interface, without a Score-P: what a small host of our own gets from it.
 
-use ampere_tests::artifact;
-use ampere_tests::runs::{Place, compile, text};
+use ampere_tests::runs::{Place, compile, on_path, text};
+use ampere_tests::{artifact, skip_unless};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -173,6 +173,21 @@ fn what_no_score_p_does_does_no_harm() {
     let all = metrics(&mut host.command("fork", "0.3", "ns", &["*"]));
     assert!(all[0].rate() > 0.0);
     assert!(host.becomes_clean());
+}
+
+/// Memory that is handed over, used and freed by the rules of C; and a program in a debugger's hands is no reason to crash.
+#[test]
+fn under_valgrind_there_is_nothing_to_complain_about() {
+    skip_unless!(on_path("valgrind"), "no valgrind");
+    let host = Host::new();
+    let plain = host.simulated("usual", "0.3", "ns", &["*", "A2*"], "watts=300,150");
+    let mut command = host.place.command("valgrind");
+    command.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    command.arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    assert_eq!(metrics(&mut command).len(), 4);
 }
 
 /// The host goes on, there are no metrics, and one line says what to do.
