@@ -1,15 +1,14 @@
 //! A collector that only samples: for a job that wants the counters in Score-P's own trace and nothing else of ampere's
 //! (`SCOREP_METRIC_PLUGINS=ampere_plugin` without the substrate plugin). No attribution, no port, no files but those in the
-//! session's directory.
+//! session's directory. Nobody empties the sampler's ring: what it has no room for is in the series that the plugin reads.
 
 use crate::clock::Timer;
 use crate::config::Config;
 use crate::process::{Process, State};
 use crate::sampler::{self, Sampler};
 use crate::spool::Place;
-use ampere_ring::{CollectorState, RingConsumer, Session};
+use ampere_ring::{CollectorState, Session};
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -27,23 +26,18 @@ pub fn serve(
 ) -> Result<(), String> {
     let mut notes = Vec::new();
     let settings = sampler::settings(config, &mut notes);
-    for line in notes {
-        // The log may be in a shared memory that is full.
-        let _ = writeln!(std::io::stderr(), "ampere-collector: {line}");
-    }
+    // The plugin says it: there is no summary that could.
+    let _ = std::fs::write(session.directory().join("settings.notes"), notes.join("\n"));
     let mut sampler = Sampler::start(session.directory(), Timer::usual(), config.sample_period, settings)?;
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();
-    let mut ring = None;
     let (mut generation, mut quiet) = (u64::MAX, 0);
     while !ends() {
         session.beat();
         if let Some(found) = sampler.found() {
             found?;
-            ring = RingConsumer::open(&session.directory().join(sampler::RING_NAME)).ok();
         }
-        empty(&mut ring);
         if session.generation() != generation {
             generation = session.generation();
             find(session, &mut processes);
@@ -58,15 +52,6 @@ pub fn serve(
     }
     sampler.stop();
     Ok(())
-}
-
-/// The samples' other copy is what the plugin reads.
-fn empty(ring: &mut Option<RingConsumer>) {
-    if let Some(ring) = ring
-        && let Ok(waiting) = ring.available()
-    {
-        ring.release(waiting as usize);
-    }
 }
 
 /// Looks for processes that are new, and at what the others say.

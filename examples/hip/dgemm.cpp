@@ -29,7 +29,7 @@ struct product {
 static size_t n;
 static product products[STREAMS];
 
-/* A's rows and B's columns are constant, so that every element of C is known: n (row + 1) (column + 2 + stream). */
+/* A's columns grow as B's rows shrink, so that every element of C is known: n (row + 1) (column + 2 + stream). */
 static void allocate(product *p, int stream) {
     size_t bytes = n * n * sizeof(double);
     p->a = (double *)malloc(bytes), p->b = (double *)malloc(bytes), p->c = (double *)malloc(bytes);
@@ -37,7 +37,11 @@ static void allocate(product *p, int stream) {
         fprintf(stderr, "dgemm: no memory for matrices of %zu rows\n", n);
         exit(1);
     }
-    for (size_t i = 0; i < n * n; i++) p->a[i] = (double)(i / n + 1), p->b[i] = (double)(i % n + 2 + stream);
+    for (size_t i = 0; i < n * n; i++) {
+        size_t row = i / n, column = i % n;
+        p->a[i] = (double)(row + 1) * (double)(column + 1);
+        p->b[i] = (double)(column + 2 + stream) / (double)(row + 1);
+    }
     CHECK(hipStreamCreate(&p->stream));
     CHECK(hipMalloc(&p->gpu_a, bytes));
     CHECK(hipMalloc(&p->gpu_b, bytes));

@@ -248,6 +248,14 @@ fn both_plugins_read_the_same_samples() {
             .collect();
         assert_eq!(metric.samples, same, "{name}");
     }
+    // By another clock the session's samples have other times than the series, which knows nothing of that clock.
+    let place = Place::new();
+    let (mut command, trace) = with_metrics(&place, "*device=0");
+    simulate(&mut command, "watts=300");
+    succeed(command.env("SCOREP_SUBSTRATE_PLUGINS", "ampere").env("SCOREP_TIMER", "gettimeofday"));
+    let (metrics, ticks) = metrics_in(&trace);
+    let watts = metrics["rocm_smi:::energy_count:device=0"].watts(ticks);
+    assert!((watts - 300.0).abs() < 6.0, "{watts} W");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The node's collector, and what it samples.
 
+use crate::inert::say;
 use crate::process::log_of_this_process;
 use crate::session_name::session_name;
 use crate::start::{self, Purpose};
@@ -69,6 +70,8 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), String> {
     match joined {
         Ok(log) => {
             session.join();
+            let notes = std::fs::read_to_string(session.directory().join("settings.notes"));
+            notes.unwrap_or_default().lines().for_each(say);
             Ok((session, Some(log)))
         }
         Err(why) => {

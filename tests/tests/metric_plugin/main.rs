@@ -230,6 +230,12 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
     refused(&host, memory.env("AMPERE_SHM", "/nowhere"), &["cannot create /nowhere"]);
     // Score-P's profile leaves such metrics out.
     refused(&host, &mut host.command("no-calls", "0", "ns", &["*"]), &["SCOREP_ENABLE_PROFILING=false"]);
+    let mut watts = host.command("usual", "0", "ns", &["*"]);
+    refused(
+        &host,
+        watts.env("AMPERE_ESTIMATE_IDLE_WATTS", "many"),
+        &["AMPERE_ESTIMATE_IDLE_WATTS", "not a number"],
+    );
     let mut disabled = host.command("usual", "0", "ns", &["*"]);
     assert_eq!(text(&run(disabled.env("AMPERE_DISABLE", "1")).stderr), "");
 }
