@@ -48,11 +48,13 @@ install: build
 	install -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
-	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
+	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
+	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 
 clean:
 	$(CARGO) clean
 	$(MAKE) -C examples/mpi clean
+	$(MAKE) -C examples/hip clean
 
 .PHONY: all build run example-packages test lint bench install clean

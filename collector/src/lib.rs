@@ -10,6 +10,7 @@
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
+//! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod clock_text;
 pub mod config;
 pub mod conflicts;
+pub mod counters_only;
 pub mod evidence;
 pub mod http;
 pub mod linking;

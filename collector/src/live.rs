@@ -333,14 +333,9 @@ impl LiveRun {
     }
 
     fn start_sampler(&mut self, timer: Timer) {
-        let mut settings = ampere_counters::Settings::default();
-        let config = &self.options.config;
-        settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
-        settings.estimate_watts_per_core =
-            config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
-        let period = config.sample_period;
+        let period = self.options.config.sample_period;
         let mut notes = Vec::new();
-        settings.apply_environment(&mut notes);
+        let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
         match Sampler::start(self.session.directory(), timer, period, settings) {
             Ok(sampler) => self.sampler = Some(sampler),

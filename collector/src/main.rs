@@ -1,6 +1,7 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
 use ampere_collector::config::Config;
+use ampere_collector::counters_only;
 use ampere_collector::http;
 use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
@@ -44,6 +45,9 @@ struct Arguments {
     /// The run is a trace's, played by `ampere replay`: what is in it (session's replay.json).
     #[arg(long)]
     replay: Option<PathBuf>,
+    /// Sample the counters for a metric plugin, and do nothing else.
+    #[arg(long)]
+    counters_only: bool,
     /// The command that is measured, for the summary.
     command: Vec<String>,
 }
@@ -146,6 +150,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     }
     let config = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
     let config = Config::load(config.as_deref()).map_err(|e| e.to_string())?;
+    if arguments.counters_only {
+        return sample_only(session, &config);
+    }
     let address = listen_address(arguments.listen.as_deref())?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
@@ -156,6 +163,16 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         output.give_up();
     }
     result
+}
+
+/// No output directory and no port: what a metric plugin's user has asked for is in Score-P's trace.
+fn sample_only(session: Session, config: &Config) -> Result<(), String> {
+    let ending = Arc::new(AtomicU8::new(GO_ON));
+    watch_signals(ending.clone())?;
+    counters_only::serve(&session, config, NOBODY_LIMIT, || ending.load(Ordering::Relaxed) != GO_ON)?;
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
+    Ok(())
 }
 
 fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {

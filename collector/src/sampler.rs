@@ -10,9 +10,11 @@
 //! One that cannot be read is said once, and tried again now and then: when it can be read again, its samples go on.
 
 use crate::clock::Timer;
+use crate::config::Config;
 use crate::pace::{Pace, Rhythm};
 use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
+use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
 use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
@@ -101,6 +103,7 @@ pub struct Sampler {
 
 pub const RING_NAME: &str = "sampler.0.ring";
 const LOG_NAME: &str = "sampler.defs";
+const NOTES_NAME: &str = "sampler.notes";
 
 impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
@@ -150,6 +153,16 @@ impl Sampler {
             let _ = thread.join();
         }
     }
+}
+
+/// What to open, by the configuration and the environment. Values that make no sense are left out, with a note.
+pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
+    let mut settings = Settings::default();
+    settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
+    settings.estimate_watts_per_core =
+        config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
+    settings.apply_environment(notes);
+    settings
 }
 
 /// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
@@ -213,6 +226,8 @@ struct Work {
     slots: Vec<Vec<Slot>>,
     period: Duration,
     writer: EventWriter,
+    /// The same samples, for a metric plugin.
+    series: SampleWriter,
     timer: Timer,
     figures: Arc<SamplerFigures>,
     news: Sender<String>,
@@ -229,12 +244,14 @@ impl Work {
     ) -> Result<(Work, Found), String> {
         let opened = ampere_counters::open_sources(&settings);
         let devices = list(&opened.sources);
+        // Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
+        let _ = std::fs::remove_file(directory.join(RING_NAME));
+        let _ = std::fs::write(directory.join(NOTES_NAME), opened.notes.join("\n"));
         let _ = std::fs::remove_file(directory.join(LOG_NAME));
         let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
         for device in &devices {
             log.append(&Definition::Device(device.clone()));
         }
-        let _ = std::fs::remove_file(directory.join(RING_NAME));
         let ring = make_ring(&directory.join(RING_NAME))?;
         let _ = figures.devices.set(devices.iter().map(|_| DeviceFigures::default()).collect());
         let slots = opened.sources.iter().map(|source| {
@@ -247,6 +264,7 @@ impl Work {
             sources: opened.sources,
             period,
             writer: EventWriter::new(ring),
+            series: SampleWriter::new(directory, devices.len(), MOST_SAMPLES),
             timer,
             figures,
             news,
@@ -269,9 +287,11 @@ impl Work {
                 self.figures.run_ns.store(now.duration_since(start).as_nanos() as u64, Ordering::Relaxed);
             }
             if stopping {
+                self.series.flush(Timer::usual().now());
                 self.writer.close();
                 return;
             }
+            self.series.flush_if_due(|| Timer::usual().now());
             if now >= news_at {
                 news_at = now + NEWS;
                 let news = self.sources.iter_mut().filter_map(|source| source.news());
@@ -334,6 +354,9 @@ impl Work {
                 if changed || still || always {
                     slot.last = Some((reading.nanojoules, now));
                     self.writer.sample(time, number as u32, reading.nanojoules);
+                    let usual = Timer::usual();
+                    let time = if self.timer == usual { time } else { usual.now() };
+                    self.series.add(number, time, reading.nanojoules);
                 }
                 slot.due = if shortest > 1 {
                     tick + shortest

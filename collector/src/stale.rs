@@ -4,7 +4,7 @@
 //! processes are to be told of, or the records of a collector that was killed. The first kind goes here, after a while;
 //! the second is kept, because its energy can still be recovered.
 
-use ampere_ring::Session;
+use ampere_ring::{Session, session};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,7 +29,10 @@ fn is_stale(directory: &Path) -> bool {
         return false;
     }
     let Ok(files) = std::fs::read_dir(directory) else { return false };
-    let has_log = files.flatten().any(|file| file.path().extension().is_some_and(|e| e == "defs"));
+    // In a metric plugin's own session there are no records, whatever logs there are.
+    let may_have_records = !directory.to_string_lossy().ends_with(session::METRICS_ONLY);
+    let mut files = files.flatten();
+    let has_log = may_have_records && files.any(|file| file.path().extension().is_some_and(|e| e == "defs"));
     !has_log && Session::open(directory).is_ok_and(|session| !session.collector_is_alive())
 }
 
@@ -39,7 +42,7 @@ mod tests {
     use std::fs;
     use std::time::SystemTime;
 
-    fn session(base: &Path, name: &str, age: Duration) -> std::path::PathBuf {
+    fn session_of(base: &Path, name: &str, age: Duration) -> std::path::PathBuf {
         let directory = base.join(name);
         fs::create_dir(&directory).unwrap();
         // A session's page: see ampere_ring::Session.
@@ -57,13 +60,17 @@ mod tests {
     fn only_old_sessions_without_records_go() {
         let base = tempfile::tempdir().unwrap();
         let old = STALE_AFTER * 2;
-        let failed = session(base.path(), "s-failed", old);
-        let young = session(base.path(), "s-young", Duration::ZERO);
-        let foreign = session(base.path(), "thesis", old);
-        let killed = session(base.path(), "s-killed", Duration::ZERO);
+        let failed = session_of(base.path(), "s-failed", old);
+        let young = session_of(base.path(), "s-young", Duration::ZERO);
+        let foreign = session_of(base.path(), "thesis", old);
+        let killed = session_of(base.path(), "s-killed", Duration::ZERO);
         fs::write(killed.join("17.defs"), b"AMPDEFS1").unwrap();
         fs::File::open(&killed).unwrap().set_modified(SystemTime::now() - old).unwrap();
+        let metrics = session_of(base.path(), "s-job-metrics", Duration::ZERO);
+        fs::write(metrics.join("17.defs"), b"AMPDEFS1").unwrap();
+        fs::File::open(&metrics).unwrap().set_modified(SystemTime::now() - old).unwrap();
         remove_stale_sessions(base.path());
+        assert!(!metrics.exists());
         assert!(!failed.exists());
         assert!(young.exists() && foreign.exists() && killed.exists());
     }

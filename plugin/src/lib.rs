@@ -15,10 +15,13 @@
 //! init_mpp                 rank and size go to the log                                    process.rs
 //! finalize                 say goodbye; the node's last process waits for the collector   process.rs
 //! ```
+//!
+//! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].
 
 mod events;
 mod guard;
 mod inert;
+mod metric;
 mod process;
 mod session_name;
 mod start;

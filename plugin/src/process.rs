@@ -3,6 +3,7 @@
 use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::session_name::{is_of_this_process, session_name};
+use crate::start::Purpose;
 use crate::{start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::clock;
@@ -99,15 +100,30 @@ extern "C" fn forked() {
 fn join() -> Result<State, String> {
     let name = session_name();
     let session = Session::open_or_create(&name).map_err(|e| format!("{e}; energy is not measured"))?;
-    if let Err(why) = start::ensure_collector(&session) {
+    if let Err(why) = start::ensure_collector(&session, Purpose::Everything) {
         if is_of_this_process(&name) {
             session.remove(); // nobody else would ever look at it
         }
         return Err(why);
     }
+    let joined = clock::read_clocks();
+    let log = log_of_this_process(&session, joined)?;
+    session.join();
+    Ok(State {
+        session,
+        log: Mutex::new(log),
+        callbacks: OnceLock::new(),
+        pid: std::process::id(),
+        joined,
+        events: events_wanted(),
+        ended: AtomicBool::new(false),
+    })
+}
+
+/// Its beginning says who this process is.
+pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<LogWriter, String> {
     let pid = std::process::id();
     let path = session.directory().join(format!("{pid}.defs"));
-    let joined = clock::read_clocks();
     let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
     log.append(&Definition::Process(Process {
         pid,
@@ -122,16 +138,7 @@ fn join() -> Result<State, String> {
             .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),
     }));
-    session.join();
-    Ok(State {
-        session,
-        log: Mutex::new(log),
-        callbacks: OnceLock::new(),
-        pid,
-        joined,
-        events: events_wanted(),
-        ended: AtomicBool::new(false),
-    })
+    Ok(log)
 }
 
 /// The embedded host says so itself.

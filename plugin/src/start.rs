@@ -11,8 +11,16 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long the other processes wait for the first one, on top of that.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
+/// What a collector is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Everything,
+    /// Sample the counters, for the metric plugin.
+    CountersOnly,
+}
+
 /// Makes sure that a collector runs. The error is one line: why, and what to do.
-pub fn ensure_collector(session: &Session) -> Result<(), String> {
+pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), String> {
     let limit = seconds_from("AMPERE_START_TIMEOUT").unwrap_or(START_LIMIT);
     let _lock = session
         .lock_start(limit.saturating_add(LOCK_MARGIN))
@@ -27,7 +35,7 @@ pub fn ensure_collector(session: &Session) -> Result<(), String> {
         }
         _ => {}
     }
-    let started = find_collector().and_then(|collector| start(session, &collector, limit));
+    let started = find_collector().and_then(|collector| start(session, &collector, purpose, limit));
     if let Err(why) = &started
         && session.collector_state() != CollectorState::Failed
     {
@@ -38,12 +46,14 @@ pub fn ensure_collector(session: &Session) -> Result<(), String> {
     started
 }
 
-fn start(session: &Session, collector: &Path, limit: Duration) -> Result<(), String> {
+fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration) -> Result<(), String> {
+    let mut command = Command::new(collector);
     // With --detach it starts the collector proper and returns, so that the job gets no child that it did not make.
-    let mut child = Command::new(collector)
-        .arg("--detach")
-        .arg("--session")
-        .arg(session.directory())
+    command.arg("--detach").arg("--session").arg(session.directory());
+    if purpose == Purpose::CountersOnly {
+        command.arg("--counters-only");
+    }
+    let mut child = command
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -141,7 +141,10 @@ pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> Pa
     let file = place.directory.path().join(format!("{name}.c"));
     std::fs::write(&file, source).expect("room for a source file");
     let program = place.directory.path().join(name);
-    succeed(Command::new(compiler[0]).args(&compiler[1..]).arg("-o").arg(&program).arg(&file));
+    let mut command = Command::new(compiler[0]);
+    // Score-P's wrapper leaves files where it is called, by names that two tests can share.
+    command.current_dir(place.directory.path());
+    succeed(command.args(&compiler[1..]).arg("-o").arg(&program).arg(&file));
     program
 }
 

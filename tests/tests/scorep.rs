@@ -1,9 +1,9 @@
 //! Under a real Score-P, where there is one on the PATH.
 
-use ampere_tests::runs::{Place, compile, json, list, number, on_path, succeed, text};
+use ampere_tests::runs::{Place, attribute, compile, json, list, number, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const RING: &str = r#"
@@ -89,4 +89,208 @@ fn an_mpi_and_openmp_program() {
 fn with_other_timers() {
     under_score_p(false, "gettimeofday");
     under_score_p(false, "clock_gettime");
+}
+
+const PHASES: &str = r#"
+#ifdef USE_MPI
+#include <mpi.h>
+#endif
+static double work(int n) { volatile double s = 0; for (int i = 0; i < n; i++) s += 1.0 / (1 + i); return s; }
+int main(int c, char **v) {
+#ifdef USE_MPI
+    MPI_Init(&c, &v);
+#endif
+    for (int i = 0; i < 10; i++) work(15000000);
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return 0;
+}
+"#;
+
+/// A metric in Score-P's trace, by otf2-print.
+#[derive(Debug, Default)]
+struct Metric {
+    definition: String,
+    /// Ticks and raw values.
+    samples: Vec<(u64, u64)>,
+}
+
+/// By name, and the ticks of a second.
+fn metrics_in(trace: &Path) -> (BTreeMap<String, Metric>, f64) {
+    let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout);
+    let name_in = |line: &str| line.split('"').nth(1).unwrap_or_default().to_owned();
+    let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+    for line in definitions.lines().filter(|line| line.starts_with("METRIC_MEMBER")) {
+        metrics.insert(name_in(line), Metric { definition: line.to_owned(), samples: Vec::new() });
+    }
+    let clock = definitions.lines().find(|line| line.starts_with("CLOCK_PROPERTIES")).unwrap();
+    let ticks = clock.split("Ticks per Seconds: ").nth(1).unwrap().split(',').next().unwrap();
+    let events = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
+    for line in events.lines().filter(|line| line.starts_with("METRIC ")) {
+        let time = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        let value = line.rsplit("; ").next().unwrap().trim_end_matches(')').parse().unwrap();
+        metrics.get_mut(&name_in(line)).unwrap().samples.push((time, value));
+    }
+    (metrics, ticks.parse().unwrap())
+}
+
+impl Metric {
+    /// Values rise, or the counter stands still. Returns watts.
+    #[track_caller]
+    fn watts(&self, ticks_per_second: f64) -> f64 {
+        assert!(self.samples.len() > 20, "{self:?}");
+        assert!(
+            self.samples.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1),
+            "{self:?}"
+        );
+        let (first, last) = (self.samples[0], self.samples[self.samples.len() - 1]);
+        1e-6 * (last.1 - first.1) as f64 * ticks_per_second / (last.0 - first.0) as f64
+    }
+}
+
+/// A run under Score-P with the metric plugin, and where Score-P's trace is.
+fn with_metrics(place: &Place, patterns: &str) -> (Command, PathBuf) {
+    let program = compile(place, &["scorep", "mpicc", "-O1", "-g", "-DUSE_MPI"], "phases", PHASES);
+    let mut command = place.command("mpirun");
+    command.args(["--oversubscribe", "-n", "2"]).arg(program);
+    let trace = ask_for_metrics(&mut command, place, patterns);
+    (command, trace)
+}
+
+fn ask_for_metrics(command: &mut Command, place: &Place, patterns: &str) -> PathBuf {
+    let theirs = place.directory.path().join("scorep");
+    command
+        .env("SCOREP_METRIC_PLUGINS", "ampere_plugin")
+        .env("SCOREP_METRIC_AMPERE_PLUGIN", patterns)
+        .env("LD_LIBRARY_PATH", artifact("libampere_plugin.so").parent().unwrap())
+        .env("AMPERE_OUTPUT", place.output())
+        .env("SCOREP_ENABLE_PROFILING", "false")
+        .env("SCOREP_ENABLE_TRACING", "true")
+        .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
+    theirs.join("traces.otf2")
+}
+
+fn simulate(command: &mut Command, script: &str) {
+    command.env("AMPERE_COUNTERS", "rocm_smi,estimate").env("FAKE_ROCM_SMI", script);
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"));
+}
+
+#[test]
+fn the_counters_are_in_score_ps_own_trace() {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
+    for timer in ["tsc", "gettimeofday", "clock_gettime"] {
+        let place = Place::new();
+        let (mut command, trace) = with_metrics(&place, "rocm_smi:::energy_count:device=*,A2*device=1");
+        simulate(&mut command, "watts=300,150");
+        let output = succeed(command.env("SCOREP_TIMER", timer));
+        assert_eq!(text(&output.stderr), "");
+        let (metrics, ticks) = metrics_in(&trace);
+        let names: Vec<&String> = metrics.keys().collect();
+        assert_eq!(
+            names,
+            [
+                "A2rocm_smi:::energy_count:device=1",
+                "rocm_smi:::energy_count:device=0",
+                "rocm_smi:::energy_count:device=1"
+            ]
+        );
+        for (name, metric) in &metrics {
+            let expected = if name.ends_with('0') { 300.0 } else { 150.0 };
+            let watts = metric.watts(ticks);
+            assert!((watts - expected).abs() < 0.02 * expected, "{name} by {timer}: {watts} W");
+            for part in ["Mode: ACCUMULATED_START", "UINT64", "DECIMAL", "Exponent: -6", "\"J\"", "simulated"]
+            {
+                assert!(metric.definition.contains(part), "{part} in {}", metric.definition);
+            }
+        }
+        // It is a trace that energy can be attributed in: the ranks work, and wait for each other at the end.
+        let attributed = attribute(&trace, &[]);
+        let devices = list(&attributed, "devices");
+        assert_eq!(devices.len(), 3);
+        let work = &list(&devices[0]["views"][0], "regions")[0];
+        assert_eq!((&work["region"], number(work, "calls")), (&"work".into(), 20.0));
+        let total = number(&devices[0], "total_joules");
+        assert!(number(work, "exclusive_joules") > 0.6 * total, "{work} of {total} J");
+        assert!(number(&devices[0]["views"][0], "attributed_joules") > 0.95 * total, "{}", devices[0]);
+        assert_eq!(attributed["run"]["energy"], "simulated");
+        // The metric plugin alone: none of ampere's own results, and nothing stays.
+        assert!(!place.output().exists());
+        let begun = std::time::Instant::now();
+        while !place.is_clean() && begun.elapsed().as_secs() < 5 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(place.is_clean(), "shared memory is left behind");
+    }
+}
+
+/// One collector, one reader of the counters: what Score-P's trace and ampere's own say is the same.
+#[test]
+fn both_plugins_read_the_same_samples() {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
+    let place = Place::new();
+    let (mut command, trace) = with_metrics(&place, "*");
+    simulate(&mut command, "watts=300/100@0.05");
+    let output = succeed(command.env("SCOREP_SUBSTRATE_PLUGINS", "ampere"));
+    assert!(text(&output.stderr).starts_with("ampere: energy summary in"), "{}", text(&output.stderr));
+    assert!(place.is_clean(), "shared memory is left behind");
+    let (theirs, _) = metrics_in(&trace);
+    let (ours, _) = metrics_in(&place.trace());
+    assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>());
+    for (name, metric) in &theirs {
+        // Ours begins earlier and ends later, and has nanojoules; where both are, they are one.
+        let (first, last) = (metric.samples[0].0, metric.samples[metric.samples.len() - 1].0);
+        let same: Vec<(u64, u64)> = ours[name]
+            .samples
+            .iter()
+            .filter(|(time, _)| (first..=last).contains(time))
+            .map(|(time, nanojoules)| (*time, nanojoules / 1000))
+            .collect();
+        assert_eq!(metric.samples, same, "{name}");
+    }
+    // By another clock the session's samples have other times than the series, which knows nothing of that clock.
+    let place = Place::new();
+    let (mut command, trace) = with_metrics(&place, "*device=0");
+    simulate(&mut command, "watts=300");
+    succeed(command.env("SCOREP_SUBSTRATE_PLUGINS", "ampere").env("SCOREP_TIMER", "gettimeofday"));
+    let (metrics, ticks) = metrics_in(&trace);
+    let watts = metrics["rocm_smi:::energy_count:device=0"].watts(ticks);
+    assert!((watts - 300.0).abs() < 6.0, "{watts} W");
+}
+
+#[test]
+fn a_metric_that_is_not_there_costs_one_line() {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
+    let place = Place::new();
+    let (mut command, trace) = with_metrics(&place, "estimate:::energy,rocm_smi:::energy_count:device=7");
+    simulate(&mut command, "watts=300");
+    let said = text(&succeed(&mut command).stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("no counter is called \"rocm_smi:::energy_count:device=7\": use one of"), "{said}");
+    let (metrics, ticks) = metrics_in(&trace);
+    assert_eq!(metrics.len(), 1);
+    assert!(metrics["estimate:::energy"].watts(ticks) > 50.0);
+    // Counters that cannot be opened at all.
+    let (mut command, trace) = with_metrics(&place, "*");
+    command.env("AMPERE_CONFIG", "/nowhere.toml").env("SCOREP_OVERWRITE_EXPERIMENT_DIRECTORY", "true");
+    let said = text(&succeed(&mut command).stderr);
+    assert!(said.lines().count() == 1 && said.contains("/nowhere.toml"), "{said}");
+    assert!(metrics_in(&trace).0.is_empty());
+    // Score-P's profile allows no such metrics: Score-P warns, and we say what to do.
+    let (mut command, _) = with_metrics(&place, "*");
+    let said = text(&succeed(command.env("SCOREP_ENABLE_PROFILING", "true")).stderr);
+    let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("ampere:")).collect();
+    assert!(ours.len() == 1 && ours[0].contains("SCOREP_ENABLE_PROFILING=false"), "{said}");
+}
+
+#[test]
+fn a_program_without_mpi_has_metrics_too() {
+    skip_unless!(on_path("scorep") && on_path("otf2-print"), "no scorep on the PATH");
+    let place = Place::new();
+    let program = compile(&place, &["scorep", "gcc", "-O1"], "phases", PHASES);
+    let mut command = place.command(program);
+    let trace = ask_for_metrics(&mut command, &place, "estimate:::*");
+    assert_eq!(text(&succeed(&mut command).stderr), "");
+    let (metrics, ticks) = metrics_in(&trace);
+    assert!(metrics["estimate:::energy"].watts(ticks) > 50.0);
 }

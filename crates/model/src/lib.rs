@@ -8,7 +8,7 @@ mod definition;
 mod metric;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
-pub use metric::{device_name, joules_per_unit};
+pub use metric::{device_name, joules_per_unit, matches};
 
 /// Ticks of the node's event clock. What one tick is, the session's clock says.
 pub type Timestamp = u64;

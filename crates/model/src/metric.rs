@@ -18,6 +18,31 @@ pub fn device_name(metric: &str) -> String {
     }
 }
 
+/// Whether a pattern as Score-P's users write it, with `*` for any text and `?` for any character, is a metric's name.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut here) = (0, 0);
+    // Where the last star was, and up to where it reaches so far.
+    let mut star = None;
+    while here < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, here));
+                at += 1;
+            }
+            Some(c) if *c == '?' || *c == name[here] => (at, here) = (at + 1, here + 1),
+            _ => match star {
+                Some((position, reached)) => {
+                    star = Some((position, reached + 1));
+                    (at, here) = (position + 1, reached + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|c| *c == '*')
+}
+
 /// Joules in one of a metric's units. `None` for what is no energy.
 pub fn joules_per_unit(unit: &str) -> Option<f64> {
     Some(match unit.trim() {
@@ -45,6 +70,22 @@ mod tests {
         assert_eq!(device_name("nvml:::energy:GPU-0-nvml"), "GPU-0-nvml");
         assert_eq!(device_name("nvml:::total_energy_consumption:device=1"), "GPU-1");
         assert_eq!(device_name("coretemp:::hwmon2:power1_input"), "coretemp:::hwmon2:power1_input");
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let name = "rocm_smi:::energy_count:device=12";
+        for pattern in [name, "*", "rocm_smi:::*", "*=12", "*device=??", "?ocm*count*=1?", "**=*2*", "*1*2"] {
+            assert!(matches(pattern, name), "{pattern}");
+        }
+        for pattern in ["", "rocm_smi", "*=1", "*device=?", "*=2", "estimate:::*", "rocm_smi:::*?device=123"]
+        {
+            assert!(!matches(pattern, name), "{pattern}");
+        }
+        assert!(matches("", "") && matches("*", "") && !matches("?", ""));
+        assert!(matches("µ?", "µJ"));
+        // No exponential search.
+        assert!(!matches(&"*a".repeat(40), &"a".repeat(39)));
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
 //!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
+//!     sampler.notes                    the sampler's: what it did not find, one line each, for messages
+//!     settings.notes                   settings that make no sense, where there is no summary to say it
+//!     sampler.<device>.samples         the same samples, kept, once a metric plugin wants them (samples.rs)
 //!     replay.json                      of a replayed trace: what its processes, locations and metrics are
 //! ```
 //!
@@ -77,6 +80,7 @@ pub mod process;
 pub mod protocol;
 pub mod record;
 mod ring;
+pub mod samples;
 pub mod session;
 
 pub use definitions::{LogReader, LogWriter};

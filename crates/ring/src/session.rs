@@ -13,6 +13,7 @@
 //!   48    processes joined     u32        each process, once
 //!   52    processes left       u32        each process, once, in order
 //!   56    waited for            u32        the collector: 1 if whoever started it waits for its end
+//!   60    samples wanted       u32        a metric plugin: 1 once it wants the series of samples (samples.rs)
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
 //! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
 //!                                         never goes back. 0 until it begins, and where time is the machine's own
@@ -46,7 +47,7 @@ struct Page {
     joined: AtomicU32,
     left: AtomicU32,
     waited_for: AtomicU32,
-    _unused: AtomicU32,
+    samples_wanted: AtomicU32,
     output_length: AtomicU32,
     output: [AtomicU8; LONGEST_PATH_BYTES],
     told_time: AtomicU64,
@@ -56,10 +57,15 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, generation) == 16);
     assert!(std::mem::offset_of!(Page, collector_pid) == 24);
     assert!(std::mem::offset_of!(Page, heartbeat) == 40);
+    assert!(std::mem::offset_of!(Page, samples_wanted) == 60);
     assert!(std::mem::offset_of!(Page, output_length) == 64);
     assert!(std::mem::offset_of!(Page, told_time) == 4072);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
+
+/// How the name of a session ends that only samples counters, for metric plugins. It is another one than the job's, so that
+/// a collector never has to become more than it was started as.
+pub const METRICS_ONLY: &str = "-metrics";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -244,6 +250,15 @@ impl Session {
 
     pub fn is_waited_for(&self) -> bool {
         self.page().waited_for.load(Ordering::Acquire) != 0
+    }
+
+    /// Asks the sampler to keep what it samples: see [`crate::samples`].
+    pub fn want_samples(&self) {
+        self.page().samples_wanted.store(1, Ordering::Release);
+    }
+
+    pub fn samples_are_wanted(&self) -> bool {
+        self.page().samples_wanted.load(Ordering::Acquire) != 0
     }
 
     pub fn joined(&self) -> u32 {

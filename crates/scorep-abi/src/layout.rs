@@ -1,5 +1,6 @@
 //! The layouts of Score-P 8.4 on x86-64 Linux, as its own headers give them.
 
+use crate::metric::{MetricPluginInfo, MetricProperties, TimeValuePair};
 use crate::{Callbacks, SubstratePluginInfo};
 use std::mem::{offset_of, size_of};
 
@@ -79,4 +80,30 @@ const _: () = {
     assert!(offset_of!(SubstratePluginInfo, get_requirement) == 128);
     assert!(offset_of!(SubstratePluginInfo, dump_manifest) == 136);
     assert!(offset_of!(SubstratePluginInfo, undeclared) == 144);
+    assert!(size_of::<MetricPluginInfo>() == 832);
+    assert!(offset_of!(MetricPluginInfo, plugin_version) == 0);
+    assert!(offset_of!(MetricPluginInfo, run_per) == 4);
+    assert!(offset_of!(MetricPluginInfo, sync) == 8);
+    assert!(offset_of!(MetricPluginInfo, delta_t) == 16);
+    assert!(offset_of!(MetricPluginInfo, initialize) == 24);
+    assert!(offset_of!(MetricPluginInfo, finalize) == 32);
+    assert!(offset_of!(MetricPluginInfo, get_event_info) == 40);
+    assert!(offset_of!(MetricPluginInfo, add_counter) == 48);
+    assert!(offset_of!(MetricPluginInfo, get_current_value) == 56);
+    assert!(offset_of!(MetricPluginInfo, get_optional_value) == 64);
+    assert!(offset_of!(MetricPluginInfo, set_clock_function) == 72);
+    assert!(offset_of!(MetricPluginInfo, get_all_values) == 80);
+    assert!(offset_of!(MetricPluginInfo, synchronize) == 88);
+    assert!(offset_of!(MetricPluginInfo, reserved) == 96);
+    assert!(size_of::<MetricProperties>() == 48);
+    assert!(offset_of!(MetricProperties, name) == 0);
+    assert!(offset_of!(MetricProperties, description) == 8);
+    assert!(offset_of!(MetricProperties, mode) == 16);
+    assert!(offset_of!(MetricProperties, value_type) == 20);
+    assert!(offset_of!(MetricProperties, base) == 24);
+    assert!(offset_of!(MetricProperties, exponent) == 32);
+    assert!(offset_of!(MetricProperties, unit) == 40);
+    assert!(size_of::<TimeValuePair>() == 16);
+    assert!(offset_of!(TimeValuePair, timestamp) == 0);
+    assert!(offset_of!(TimeValuePair, value) == 8);
 };

@@ -1,4 +1,5 @@
-//! Score-P 8.4's substrate plugin interface as Rust types: plugin version 3, one callback table, one event array.
+//! Score-P 8.4's plugin interfaces as Rust types. Substrate plugins: version 3, one callback table, one event array. Metric
+//! plugins: [`metric`].
 //!
 //! Names follow Score-P's, in Rust's spelling. Layouts (sizes, offsets) are what a program compiled against the
 //! real headers printed for x86-64; they are asserted below, at compile time, so that a change of a type here is an
@@ -8,6 +9,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 mod layout;
+pub mod metric;
 
 /// Score-P's `struct SCOREP_Location`: opaque, handed through by pointer only.
 #[repr(C)]

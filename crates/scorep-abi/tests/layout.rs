@@ -1,5 +1,9 @@
 //! Our types against the table that a program compiled against Score-P 8.4's own headers printed, where it is at hand.
 
+use scorep_abi::metric::{
+    METRIC_PLUGIN_VERSION, MetricPluginInfo, TimeValuePair, metric_base, metric_mode, metric_per,
+    metric_synchronicity, metric_synchronization, metric_value_type,
+};
 use scorep_abi::{
     Callbacks, Location, NUM_EVENTS, PLUGIN_VERSION, SubstratePluginInfo, event, handle_type, paradigm,
     region_type,
@@ -147,6 +151,34 @@ fn structures_lie_as_score_ps_do() {
             ("undeclared", offset_of!(SubstratePluginInfo, undeclared)),
         ],
     );
+    assert_eq!(table["SCOREP_METRIC_PLUGIN_VERSION"], METRIC_PLUGIN_VERSION);
+    check(
+        &table,
+        "SCOREP_Metric_Plugin_Info",
+        size_of::<MetricPluginInfo>(),
+        &[
+            ("plugin_version", offset_of!(MetricPluginInfo, plugin_version)),
+            ("run_per", offset_of!(MetricPluginInfo, run_per)),
+            ("sync", offset_of!(MetricPluginInfo, sync)),
+            ("delta_t", offset_of!(MetricPluginInfo, delta_t)),
+            ("initialize", offset_of!(MetricPluginInfo, initialize)),
+            ("finalize", offset_of!(MetricPluginInfo, finalize)),
+            ("get_event_info", offset_of!(MetricPluginInfo, get_event_info)),
+            ("add_counter", offset_of!(MetricPluginInfo, add_counter)),
+            ("get_current_value", offset_of!(MetricPluginInfo, get_current_value)),
+            ("get_optional_value", offset_of!(MetricPluginInfo, get_optional_value)),
+            ("set_clock_function", offset_of!(MetricPluginInfo, set_clock_function)),
+            ("get_all_values", offset_of!(MetricPluginInfo, get_all_values)),
+            ("synchronize", offset_of!(MetricPluginInfo, synchronize)),
+            ("reserved", offset_of!(MetricPluginInfo, reserved)),
+        ],
+    );
+    check(
+        &table,
+        "SCOREP_MetricTimeValuePair",
+        size_of::<TimeValuePair>(),
+        &[("timestamp", offset_of!(TimeValuePair, timestamp)), ("value", offset_of!(TimeValuePair, value))],
+    );
     assert_eq!(table["handles"]["SCOREP_Location_ptr"], size_of::<*const Location>());
     assert_eq!(table["handles"]["SCOREP_AnyHandle"], size_of::<scorep_abi::AnyHandle>());
 }
@@ -175,6 +207,22 @@ fn enums_have_score_ps_values() {
         ("SCOREP_ParadigmType", "SCOREP_PARADIGM_MPI", paradigm::MPI),
         ("SCOREP_ParadigmType", "SCOREP_PARADIGM_HIP", paradigm::HIP),
         ("SCOREP_LocationType", "SCOREP_LOCATION_TYPE_GPU", scorep_abi::location_type::GPU),
+        ("SCOREP_MetricPer", "SCOREP_METRIC_PER_HOST", metric_per::HOST),
+        ("SCOREP_MetricSynchronicity", "SCOREP_METRIC_ASYNC", metric_synchronicity::ASYNC),
+        ("SCOREP_MetricMode", "SCOREP_METRIC_MODE_ACCUMULATED_START", metric_mode::ACCUMULATED_START),
+        ("SCOREP_MetricMode", "SCOREP_METRIC_MODE_RELATIVE_NEXT", metric_mode::RELATIVE_NEXT),
+        ("SCOREP_MetricValueType", "SCOREP_METRIC_VALUE_UINT64", metric_value_type::UINT64),
+        ("SCOREP_MetricBase", "SCOREP_METRIC_BASE_DECIMAL", metric_base::DECIMAL),
+        (
+            "SCOREP_MetricSynchronizationMode",
+            "SCOREP_METRIC_SYNCHRONIZATION_MODE_BEGIN_MPP",
+            metric_synchronization::BEGIN_MPP,
+        ),
+        (
+            "SCOREP_MetricSynchronizationMode",
+            "SCOREP_METRIC_SYNCHRONIZATION_MODE_END",
+            metric_synchronization::END,
+        ),
     ] {
         assert_eq!(value(kind, name), Some(i64::from(ours)), "{name}");
     }

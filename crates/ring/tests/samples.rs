@@ -1,0 +1,105 @@
+//! The series of samples that a metric plugin reads.
+
+use ampere_ring::Session;
+use ampere_ring::samples::{MOST_SAMPLES, SampleWriter, path_of, read, read_until};
+use std::path::Path;
+
+/// A session that goes with its test.
+struct Place(Session);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
+}
+
+fn session(name: &str) -> Place {
+    Place(Session::open_or_create(&format!("samples-test-{}-{name}", std::process::id())).unwrap())
+}
+
+fn times(path: &Path) -> Vec<u64> {
+    read(path).unwrap().samples.iter().map(|sample| sample.0).collect()
+}
+
+#[test]
+fn nothing_is_kept_until_somebody_wants_it() {
+    let place = session("wanted");
+    let session = &place.0;
+    let mut writer = SampleWriter::new(session.directory(), 2, MOST_SAMPLES);
+    writer.add(0, 10, 1000);
+    writer.flush(11);
+    assert!(!path_of(session.directory(), 0).exists());
+    session.want_samples();
+    writer.flush(12);
+    writer.add(0, 20, 2000);
+    writer.add(1, 21, 7);
+    writer.add(5, 21, 7); // no such device
+    writer.flush(22);
+    writer.add(0, 30, 3000);
+    writer.flush(31);
+    let series = read(&path_of(session.directory(), 0)).unwrap();
+    assert_eq!((series.until, series.samples), (31, vec![(20, 2000), (30, 3000)]));
+    assert_eq!(read_until(&path_of(session.directory(), 1)).unwrap(), 31);
+}
+
+/// However long it takes: no more than the limit, the whole time, and the newest sample.
+#[test]
+fn a_long_series_becomes_thinner_and_stays_whole() {
+    let place = session("thinner");
+    let session = &place.0;
+    session.want_samples();
+    let mut writer = SampleWriter::new(session.directory(), 1, 64);
+    writer.flush(0);
+    let path = path_of(session.directory(), 0);
+    for time in 1..=10_000 {
+        writer.add(0, time, time * 500);
+        if time % 7 == 0 {
+            writer.flush(time + 1);
+            let series = read(&path).unwrap();
+            assert!(series.samples.len() <= 64 + 1, "{} samples", series.samples.len());
+            assert_eq!(series.samples.first(), Some(&(1, 500)));
+            assert_eq!(series.samples.last(), Some(&(time, time * 500)));
+        }
+    }
+    let times = times(&path);
+    let widest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(times.len() > 32 && widest <= 256, "{} samples, {widest} apart", times.len());
+    assert!(read(&path).unwrap().samples.iter().all(|(time, nanojoules)| *nanojoules == time * 500));
+}
+
+#[test]
+fn a_new_sampler_begins_anew() {
+    let place = session("anew");
+    let session = &place.0;
+    session.want_samples();
+    let path = path_of(session.directory(), 0);
+    for start in [1000, 5] {
+        let mut writer = SampleWriter::new(session.directory(), 1, MOST_SAMPLES);
+        writer.flush(start);
+        writer.add(0, start, 1);
+        writer.flush(start + 1);
+        assert_eq!(times(&path), [start]);
+    }
+}
+
+#[test]
+fn damage_is_an_error_or_is_left_out() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("x");
+    assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
+    for (bytes, why) in [(&b"short"[..], "header changes"), (&[0xff; 64], "AMPSAMP1")] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("no file of this ampere"), "{error} should say {why}");
+    }
+    // Half a sample, and times that go back.
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = b"AMPSAMP1".to_vec();
+    bytes.extend(words(&[100, 90, 9, 50, 5, 40, 4, 60, 6]));
+    bytes.extend([1; 5]);
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(read(&path).unwrap().samples, [(50, 5), (60, 6), (90, 9)]);
+    // A file without end.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    assert!(read(&path).unwrap_err().to_string().contains("more than"));
+}

@@ -1,0 +1,107 @@
+/* What the examples share: HIP or its stand-in, errors in one line, MPI or none.
+ *
+ * Kernels are written so that any number of threads will do: thread `first_item()` of `item_stride()` takes every so manieth
+ * item. A GPU runs them with thousands of threads, the stand-in with one: a launch is then one call of a function that has the
+ * kernel's name, and a profile of the program on the CPU has the same names as one on the GPU.
+ */
+#ifndef GPU_H
+#define GPU_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Helpers are no phases of the program: they should not be in a profile of its functions. */
+#define QUIET static inline __attribute__((no_instrument_function, unused))
+
+#if defined(__HIPCC__) || defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define WHERE "GPU"
+QUIET __device__ size_t first_item(void) { return blockIdx.x * (size_t)blockDim.x + threadIdx.x; }
+QUIET __device__ size_t item_stride(void) { return gridDim.x * (size_t)blockDim.x; }
+enum { THREADS = 256 };
+#define LAUNCH(kernel, items, stream, ...) \
+    hipLaunchKernelGGL(kernel, dim3(blocks_for(items)), dim3(THREADS), 0, stream, __VA_ARGS__)
+QUIET unsigned blocks_for(size_t items) {
+    size_t blocks = (items + THREADS - 1) / THREADS;
+    return blocks < 65535 ? (unsigned)blocks : 65535;
+}
+#else
+#include "hip_cpu.h"
+#define WHERE "CPU, in place of a GPU"
+QUIET size_t first_item(void) { return 0; }
+QUIET size_t item_stride(void) { return 1; }
+#define LAUNCH(kernel, items, stream, ...) kernel(__VA_ARGS__)
+#endif
+
+/* A call that must succeed. */
+#define CHECK(call)                                                                                     \
+    do {                                                                                                \
+        hipError_t error_ = (call);                                                                     \
+        if (error_ != hipSuccess) {                                                                     \
+            fprintf(stderr, "%s: %s: %s\n", __FILE__, #call, hipGetErrorString(error_));                \
+            exit(1);                                                                                    \
+        }                                                                                               \
+    } while (0)
+
+#ifdef USE_MPI
+#include <mpi.h>
+#endif
+
+static int rank, ranks = 1;
+
+/* Begins the job: each rank takes the GPU of its number. Returns how many GPUs there are. */
+QUIET int begin_job(int *argc, char ***argv) {
+#ifdef USE_MPI
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+#else
+    (void)argc, (void)argv;
+#endif
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int devices = 0;
+    hipError_t error = hipGetDeviceCount(&devices);
+    if (error != hipSuccess || devices == 0) {
+        fprintf(stderr, "no GPU to run on (%s): `make cpu` builds the same program for the CPU\n", hipGetErrorString(error));
+        exit(1);
+    }
+    CHECK(hipSetDevice(rank % devices));
+    return devices;
+}
+
+/* Ends it. Every rank says whether its result was right; the exit status is 0 if all were. */
+QUIET int end_job(const char *program, int right) {
+    int all = right;
+#ifdef USE_MPI
+    MPI_Allreduce(&right, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Finalize();
+#endif
+    if (!right) fprintf(stderr, "%s: rank %d: WRONG RESULT\n", program, rank);
+    if (rank == 0) printf("%s: %s\n", program, all ? "result is right" : "RESULT IS WRONG");
+    return !all;
+}
+
+/* A positive number from the command line, or `usual`. */
+QUIET double argument(int argc, char **argv, int at, const char *name, double usual) {
+    if (argc <= at) return usual;
+    char *end;
+    double value = strtod(argv[at], &end);
+    if (*end != '\0' || !(value > 0) || value > 1e9) {
+        fprintf(stderr, "%s: %s is to be a number above 0, not \"%s\"\n", argv[0], name, argv[at]);
+        exit(2);
+    }
+    return value;
+}
+
+QUIET long long nanoseconds(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+QUIET double seconds_now(void) { return 1e-9 * (double)nanoseconds(CLOCK_MONOTONIC); }
+
+#endif

@@ -1,0 +1,67 @@
+//! A series of samples, from the collector's file to Score-P.
+
+use super::node::Node;
+use super::selection::Metric;
+use crate::inert::say_as_the_only_one;
+use ampere_ring::clock::Moment;
+use ampere_ring::samples::{self, Sample};
+use scorep_abi::metric::TimeValuePair;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+/// How long after its end the last samples of a measurement are waited for: the collector writes them every 10 ms.
+const TAIL_LIMIT: Duration = Duration::from_millis(100);
+const NANOJOULES_PER_MICROJOULE: u64 = 1000;
+
+/// The samples between two moments, as a list that Score-P frees, and its length.
+pub fn deliver(
+    node: &Node,
+    metric: &Metric,
+    begin: Moment,
+    (end, ended): (Moment, Instant),
+) -> (*mut TimeValuePair, u64) {
+    let path = node.samples_of(metric.device);
+    let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.usual);
+    while !is_written() && ended.elapsed() < TAIL_LIMIT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if !is_written() && !node.collector_is_alive() {
+        say_as_the_only_one(&format!(
+            "{} ends early in Score-P's trace: ampere's collector ended before the program did",
+            metric.name
+        ));
+    }
+    let series = match samples::read(&path) {
+        Ok(series) => series,
+        Err(why) => {
+            say_as_the_only_one(&format!("{} is not in Score-P's trace: {why}", metric.name));
+            return (null_mut(), 0);
+        }
+    };
+    hand_over(&between(&series.samples, begin, end))
+}
+
+/// Samples of the measurement, by Score-P's clock. Those outside are none of its business: nothing can be said about their
+/// time, either.
+fn between(samples: &[Sample], begin: Moment, end: Moment) -> Vec<TimeValuePair> {
+    let inside = samples.iter().filter(|(time, _)| (begin.usual..=end.usual).contains(time));
+    let converted = inside.filter_map(|(time, nanojoules)| {
+        let timestamp = Moment::convert(begin, end, *time)?;
+        Some(TimeValuePair { timestamp, value: nanojoules / NANOJOULES_PER_MICROJOULE })
+    });
+    converted.collect()
+}
+
+fn hand_over(pairs: &[TimeValuePair]) -> (*mut TimeValuePair, u64) {
+    if pairs.is_empty() {
+        return (null_mut(), 0);
+    }
+    // SAFETY: malloc may be called with any size, and this one is not 0.
+    let list: *mut TimeValuePair = unsafe { libc::malloc(size_of_val(pairs)) }.cast();
+    if list.is_null() {
+        return (null_mut(), 0);
+    }
+    // SAFETY: the list has just been made, with room for all of them.
+    unsafe { std::ptr::copy_nonoverlapping(pairs.as_ptr(), list, pairs.len()) };
+    (list, pairs.len() as u64)
+}

@@ -1,0 +1,229 @@
+//! The Score-P metric plugin: `libampere_plugin.so`, which is this library by another name, for
+//! `SCOREP_METRIC_PLUGINS=ampere_plugin SCOREP_METRIC_AMPERE_PLUGIN='rocm_smi:::energy_count:device=*'`.
+//!
+//! It puts the counters that ampere samples into Score-P's own trace, under the names that they have in other traces. It opens
+//! no counter itself: the collector has sampled them, and has kept the series because this plugin asked for it
+//! ([`ampere_ring::samples`]). The metrics are asynchronous, per host: Score-P asks one process of each node, once, at the
+//! end. So nothing at all happens here while the program runs, and no event waits for anything.
+//!
+//! ```text
+//! initialize                 nothing but a look at the environment
+//! get_event_info             the first one finds or starts the node's collector            node.rs
+//!                            which counters a pattern means                                selection.rs
+//! add_counter                this process is to deliver
+//! synchronize                two moments by Score-P's clock and ours: between them times are converted
+//! get_all_values             the series, from the collector's file to Score-P              delivery.rs
+//! finalize                   goodbye to a collector that was started for this alone
+//! ```
+//!
+//! A failure here is told in one line and leaves the substrate plugin alone, and the other way round.
+
+mod delivery;
+mod node;
+mod selection;
+
+use crate::inert::{say, say_as_the_only_one};
+use crate::strings;
+use ampere_ring::clock::Moment;
+use node::Node;
+use scorep_abi::metric::{
+    ClockFunction, MetricPluginInfo, MetricProperties, TimeValuePair, metric_per, metric_synchronicity,
+    metric_synchronization,
+};
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+/// Score-P's name for the variable with our patterns: it is read by Score-P, and here to see whether there are any.
+const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
+
+/// Score-P's way in. Returned by value.
+#[unsafe(no_mangle)]
+pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginInfo {
+    MetricPluginInfo {
+        run_per: metric_per::HOST,
+        sync: metric_synchronicity::ASYNC,
+        initialize: Some(initialize),
+        finalize: Some(finalize),
+        get_event_info: Some(get_event_info),
+        add_counter: Some(add_counter),
+        set_clock_function: Some(set_clock_function),
+        get_all_values: Some(get_all_values),
+        synchronize: Some(synchronize),
+        ..MetricPluginInfo::EMPTY
+    }
+}
+
+/// What is known in this process. Never touched by an event.
+#[derive(Default)]
+struct State {
+    node: Option<Node>,
+    /// What Score-P has been told of; its numbers are positions here.
+    metrics: Vec<selection::Metric>,
+    begin: Option<Moment>,
+    /// The second clock tells how long to wait for the last samples.
+    end: Option<(Moment, Instant)>,
+    /// Score-P records the metrics of this node in this process,
+    is_responsible: bool,
+    /// and has asked for them.
+    is_asked: bool,
+}
+
+static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+static CLOCK: OnceLock<ClockFunction> = OnceLock::new();
+static INERT: AtomicBool = AtomicBool::new(false);
+/// The process that the state is of: not a child that it forked.
+static PID: AtomicU32 = AtomicU32::new(0);
+
+/// From now on there are no metrics of ours. Says why, once per node.
+fn give_up(why: &str) {
+    if !INERT.swap(true, Ordering::Relaxed) {
+        say(why);
+    }
+}
+
+/// The boundary: nothing unwinds into Score-P, nothing is done where the plugin has given up, or in a forked child.
+fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
+    if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
+        return otherwise;
+    }
+    match catch_unwind(AssertUnwindSafe(|| body(&mut state()))) {
+        Ok(value) => value,
+        Err(_) => {
+            give_up("an internal error (please report it); the job goes on without ampere's metrics");
+            otherwise
+        }
+    }
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Always succeeds: one that fails costs a warning more, and one without metrics is simply quiet.
+extern "C" fn initialize() -> i32 {
+    PID.store(std::process::id(), Ordering::Relaxed);
+    guarded((), |_| {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if std::env::var("AMPERE_DISABLE").is_ok_and(|value| !value.is_empty() && value != "0") {
+            INERT.store(true, Ordering::Relaxed);
+        } else if !is_set(VARIABLE) {
+            give_up(&format!(
+                "no metric of ampere_plugin is recorded: {VARIABLE} names none; set it to '*' for all of them"
+            ));
+        }
+    });
+    0
+}
+
+/// # Safety
+/// `clock` is Score-P's clock function, or NULL.
+unsafe extern "C" fn set_clock_function(clock: Option<ClockFunction>) {
+    if let Some(clock) = clock {
+        let _ = CLOCK.set(clock);
+    }
+}
+
+/// Never NULL: that would end the application.
+///
+/// # Safety
+/// `token` is NULL or a C string.
+unsafe extern "C" fn get_event_info(token: *mut c_char) -> *mut MetricProperties {
+    guarded(selection::none(), |state| {
+        // SAFETY: by this function's contract.
+        let pattern = unsafe { strings::owned(token) };
+        if state.node.is_none() {
+            match Node::find() {
+                Ok(node) => state.node = Some(node),
+                Err(why) => {
+                    give_up(&format!("no metric of ampere_plugin is recorded: {why}"));
+                    return selection::none();
+                }
+            }
+        }
+        let Some(node) = &state.node else { return selection::none() };
+        match selection::select(&pattern, node, &state.metrics) {
+            Ok(new) => {
+                node.want_samples();
+                let properties = selection::hand_over(&new);
+                state.metrics.extend(new);
+                properties
+            }
+            Err(why) => {
+                say(&why);
+                selection::none()
+            }
+        }
+    })
+}
+
+/// # Safety
+/// `name` is NULL or a C string.
+unsafe extern "C" fn add_counter(name: *mut c_char) -> i32 {
+    guarded(-1, |state| {
+        // SAFETY: by this function's contract.
+        let name = unsafe { strings::owned(name) };
+        state.metrics.iter().position(|metric| metric.name == name).map_or(-1, |at| at as i32)
+    })
+}
+
+/// Called in every process; values are taken from one of each node, but it costs the others nothing to know the time.
+extern "C" fn synchronize(is_responsible: bool, mode: c_int) {
+    guarded((), |state| match mode {
+        metric_synchronization::BEGIN | metric_synchronization::BEGIN_MPP => state.begin = now(),
+        metric_synchronization::END => {
+            state.end = now().map(|moment| (moment, Instant::now()));
+            state.is_responsible = is_responsible;
+        }
+        _ => {}
+    });
+}
+
+fn now() -> Option<Moment> {
+    let clock = CLOCK.get()?;
+    // SAFETY: Score-P's clock function may be called at any time, by any thread.
+    Some(Moment::now(|| unsafe { clock() }))
+}
+
+/// # Safety
+/// `pairs` is Score-P's variable for the list, which it frees.
+unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> u64 {
+    if pairs.is_null() {
+        return 0;
+    }
+    // SAFETY: by this function's contract. Whatever comes, it is not left as it was.
+    unsafe { *pairs = null_mut() };
+    let (list, length) = guarded((null_mut(), 0), |state| {
+        state.is_asked = true;
+        let metric = usize::try_from(id).ok().and_then(|at| state.metrics.get(at));
+        let end = state.end.or_else(|| now().map(|moment| (moment, Instant::now())));
+        let (Some(node), Some(metric), Some(begin), Some(end)) = (&state.node, metric, state.begin, end)
+        else {
+            return (null_mut(), 0);
+        };
+        delivery::deliver(node, metric, begin, end)
+    });
+    // SAFETY: as above.
+    unsafe { *pairs = list };
+    length
+}
+
+extern "C" fn finalize() {
+    guarded((), |state| {
+        // With its profile switched on, which is the default, Score-P records no metrics of this kind.
+        if state.is_responsible && !state.is_asked && !state.metrics.is_empty() {
+            say_as_the_only_one(
+                "Score-P did not record ampere_plugin's metrics: they need SCOREP_ENABLE_TRACING=true and \
+                 SCOREP_ENABLE_PROFILING=false",
+            );
+        }
+        // Score-P unloads the library next, if nobody else has it: what its statics hold would be lost.
+        let State { node, .. } = std::mem::take(state);
+        if let Some(mut node) = node {
+            node.leave();
+        }
+    });
+}

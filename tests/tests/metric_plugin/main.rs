@@ -1,0 +1,280 @@
+//! The metric plugin through its C interface, without a Score-P: what a small host of our own gets from it.
+
+use ampere_tests::runs::{Place, compile, on_path, text};
+use ampere_tests::{artifact, skip_unless};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+struct Host {
+    place: Place,
+    program: std::path::PathBuf,
+}
+
+/// A metric as the host got it.
+#[derive(Debug)]
+struct Metric {
+    name: String,
+    description: String,
+    properties: String,
+    begin: u64,
+    end: u64,
+    samples: Vec<(u64, u64)>,
+}
+
+impl Host {
+    fn new() -> Host {
+        let place = Place::new();
+        let program = compile(&place, &["cc", "-O1", "-ldl"], "host", include_str!("host.c"));
+        Host { place, program }
+    }
+
+    fn command(&self, scenario: &str, seconds: &str, clock: &str, patterns: &[&str]) -> Command {
+        let mut command = self.place.command(&self.program);
+        command.args([scenario, seconds, clock]).args(patterns);
+        command.env("LD_LIBRARY_PATH", artifact("libampere_plugin.so").parent().unwrap());
+        command.env("SCOREP_METRIC_AMPERE_PLUGIN", patterns.join(","));
+        command
+    }
+
+    /// Counters of the stand-in library.
+    fn simulated(
+        &self,
+        scenario: &str,
+        seconds: &str,
+        clock: &str,
+        patterns: &[&str],
+        script: &str,
+    ) -> Command {
+        let mut command = self.command(scenario, seconds, clock, patterns);
+        command.env("AMPERE_COUNTERS", "rocm_smi").env("FAKE_ROCM_SMI", script);
+        command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"));
+        command
+    }
+
+    /// The collector goes when its last process has gone.
+    fn becomes_clean(&self) -> bool {
+        let begun = Instant::now();
+        while !self.place.is_clean() && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.place.is_clean()
+    }
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+    output
+}
+
+#[track_caller]
+fn metrics(command: &mut Command) -> Vec<Metric> {
+    let output = run(command);
+    assert_eq!(text(&output.stderr), "");
+    text(&output.stdout).lines().map(parse).collect()
+}
+
+fn parse(line: &str) -> Metric {
+    let parts: Vec<&str> = line.split('|').collect();
+    let numbers =
+        |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<u64>>();
+    let span = numbers(parts[3]);
+    Metric {
+        name: parts[0].to_owned(),
+        description: parts[1].to_owned(),
+        properties: parts[2].to_owned(),
+        begin: span[0],
+        end: span[1],
+        samples: numbers(parts[4]).chunks(2).map(|pair| (pair[0], pair[1])).collect(),
+    }
+}
+
+impl Metric {
+    /// Times rise and lie in the measurement, values never fall. Returns microjoules over ticks.
+    #[track_caller]
+    fn rate(&self) -> f64 {
+        assert!(self.samples.len() > 20, "{} has {} samples", self.name, self.samples.len());
+        assert!(
+            self.samples.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1),
+            "{self:?}"
+        );
+        let (first, last) = (self.samples[0], self.samples[self.samples.len() - 1]);
+        let length = self.end - self.begin;
+        // The host reads its clock just after the plugin does.
+        assert!(first.0 + length / 100 >= self.begin && last.0 <= self.end, "{self:?}");
+        let covered = (last.0 - first.0) as f64 / length as f64;
+        assert!(covered > 0.8, "{} is there for {covered} of the time", self.name);
+        (last.1 - first.1) as f64 / (last.0 - first.0) as f64
+    }
+}
+
+#[test]
+fn a_pattern_gives_every_counter_that_it_means_with_the_joules_of_the_script() {
+    let host = Host::new();
+    let script = "watts=300,150,75";
+    let all =
+        metrics(&mut host.simulated("usual", "0.5", "ns", &["rocm_smi:::energy_count:device=*"], script));
+    assert_eq!(all.len(), 3);
+    for (index, (metric, watts)) in all.iter().zip([300.0, 150.0, 75.0]).enumerate() {
+        assert_eq!(metric.name, format!("rocm_smi:::energy_count:device={index}"));
+        assert_eq!(metric.description, format!("GPU-{index}: energy, simulated"));
+        // Accumulated since the start, unsigned, decimal: microjoules.
+        assert_eq!(metric.properties, "0 1 1 -6 J");
+        let measured = metric.rate() * 1e3; // microjoules a nanosecond are kilowatts
+        assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
+    }
+    assert!(host.becomes_clean(), "shared memory is left behind");
+    assert!(
+        !host.place.output().exists()
+            && std::fs::read_dir(host.place.directory.path()).unwrap().all(|entry| {
+                let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+                ["host", "host.c"].contains(&name.as_str()) || name.starts_with("ampere-")
+            })
+    );
+}
+
+#[test]
+fn names_are_as_they_were_asked_for_and_none_comes_twice() {
+    let host = Host::new();
+    let patterns =
+        ["A2rocm_smi:::energy_count:device=1", "*device=1", "rocm_smi:::energy_count:device=?", "*"];
+    let all = metrics(&mut host.simulated("usual", "0.2", "ns", &patterns, "watts=300,150"));
+    let names: Vec<&str> = all.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "A2rocm_smi:::energy_count:device=1",
+            "rocm_smi:::energy_count:device=1",
+            "rocm_smi:::energy_count:device=0"
+        ]
+    );
+    assert_eq!(all[0].samples, all[1].samples);
+}
+
+#[test]
+fn times_are_of_the_hosts_clock_whichever_it_is() {
+    let host = Host::new();
+    for (clock, most) in [("tsc", 1), ("ns", 1), ("us", 1)] {
+        if clock == "tsc" && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        let all = metrics(&mut host.command("usual", "0.3", clock, &["estimate:::energy"]));
+        assert_eq!(all.len(), most);
+        assert_eq!(all[0].description, "node: energy, estimated");
+        assert!(all[0].rate() > 0.0);
+    }
+}
+
+#[test]
+fn what_no_score_p_does_does_no_harm() {
+    let host = Host::new();
+    run(&mut host.command("odd", "0.05", "ns", &["*"]));
+    let all = metrics(&mut host.command("fork", "0.3", "ns", &["*"]));
+    assert!(all[0].rate() > 0.0);
+    assert!(host.becomes_clean());
+}
+
+/// Memory that is handed over, used and freed by the rules of C; and a program in a debugger's hands is no reason to crash.
+#[test]
+fn under_valgrind_there_is_nothing_to_complain_about() {
+    skip_unless!(on_path("valgrind"), "no valgrind");
+    let host = Host::new();
+    let plain = host.simulated("usual", "0.3", "ns", &["*", "A2*"], "watts=300,150");
+    let mut command = host.place.command("valgrind");
+    command.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    command.arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    assert_eq!(metrics(&mut command).len(), 4);
+}
+
+/// The host goes on, there are no metrics, and one line says what to do.
+#[track_caller]
+fn refused(host: &Host, command: &mut Command, expected: &[&str]) {
+    let output = run(command);
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(expected.iter().all(|part| said.contains(part)), "{said}");
+    assert!(text(&output.stdout).lines().all(|line| parse(line).samples.is_empty()));
+    assert!(host.becomes_clean());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said_in_one_line() {
+    let host = Host::new();
+    let nothing = "no counter is called \"rocm_smj:*\"";
+    refused(
+        &host,
+        &mut host.simulated("usual", "0", "ns", &["rocm_smj:*"], "watts=300"),
+        &[nothing, "use one of rocm_smi:::energy_count:device=0"],
+    );
+    let mut no_gpu = host.command("usual", "0", "ns", &["rocm_smi:::energy_count:device=0"]);
+    let root = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
+    no_gpu.env("AMPERE_SYS_ROOT", root.path());
+    refused(&host, &mut no_gpu, &["(rocm_smi: no AMD GPU in", "use one of estimate:::energy"]);
+    let mut none = host.command("usual", "0", "ns", &["*"]);
+    refused(&host, none.env("AMPERE_COUNTERS", "none"), &["\"*\"", "there is none"]);
+    refused(&host, &mut host.command("usual", "0", "ns", &[]), &["SCOREP_METRIC_AMPERE_PLUGIN names none"]);
+    let mut config = host.command("usual", "0", "ns", &["*"]);
+    refused(
+        &host,
+        config.env("AMPERE_CONFIG", "/nowhere.toml"),
+        &["cannot read the configuration /nowhere.toml"],
+    );
+    let mut collector = host.command("usual", "0", "ns", &["*"]);
+    refused(&host, collector.env("AMPERE_COLLECTOR", "/nowhere"), &["cannot start /nowhere"]);
+    let mut memory = host.command("usual", "0", "ns", &["*"]);
+    refused(&host, memory.env("AMPERE_SHM", "/nowhere"), &["cannot create /nowhere"]);
+    // Score-P's profile leaves such metrics out.
+    refused(&host, &mut host.command("no-calls", "0", "ns", &["*"]), &["SCOREP_ENABLE_PROFILING=false"]);
+    let mut watts = host.command("usual", "0", "ns", &["*"]);
+    refused(
+        &host,
+        watts.env("AMPERE_ESTIMATE_IDLE_WATTS", "many"),
+        &["AMPERE_ESTIMATE_IDLE_WATTS", "not a number"],
+    );
+    let mut disabled = host.command("usual", "0", "ns", &["*"]);
+    assert_eq!(text(&run(disabled.env("AMPERE_DISABLE", "1")).stderr), "");
+}
+
+/// The collector is killed in the middle: what it had sampled is there, and it is said that the rest is not.
+#[test]
+fn a_killed_collector_leaves_a_series_that_ends_early() {
+    let host = Host::new();
+    let mut child = host
+        .command("usual", "1.5", "ns", &["*"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(child.try_wait().unwrap().is_none());
+    kill_collectors(&host);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("estimate:::energy ends early in Score-P's trace") && said.lines().count() == 1,
+        "{said}"
+    );
+    let metric = parse(text(&output.stdout).lines().next().unwrap());
+    let last = metric.samples.last().unwrap().0;
+    assert!(metric.samples.len() > 20 && last < metric.end - (metric.end - metric.begin) / 4);
+}
+
+/// Those of this place: the session's directory is among their arguments.
+fn kill_collectors(host: &Host) {
+    let place = host.place.directory.path().display().to_string();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let arguments =
+            std::fs::read(entry.path().join("cmdline")).map_or_else(|_| String::new(), |b| text(&b));
+        if arguments.contains("ampere-collector") && arguments.contains(&place) {
+            // SAFETY: kill has no preconditions.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
