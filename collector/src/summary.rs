@@ -4,8 +4,10 @@ use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
 use ampere_model::Quality;
+use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const SCHEMA: &str = "ampere-summary/1";
@@ -101,11 +103,14 @@ pub struct View {
     pub regions: Vec<Region>,
 }
 
+/// A name of which many rows have the same: there may be a hundred thousand.
+pub type Name = Arc<str>;
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Callpath {
-    pub location_group: String,
-    pub location: String,
-    pub path: Vec<String>,
+    pub location_group: Name,
+    pub location: Name,
+    pub path: Vec<Name>,
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
@@ -118,7 +123,7 @@ pub struct Callpath {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
-    pub region: String,
+    pub region: Name,
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
@@ -250,6 +255,7 @@ impl Summary {
         run: Run,
         mut quality: QualityFigures,
     ) -> Summary {
+        let names = Names::of(attributor);
         let mut devices = Vec::new();
         let mut total_joules = 0.0;
         // Time comes last: energy is what people look for.
@@ -268,7 +274,7 @@ impl Summary {
                 if only.is_some_and(|only| only != kind) {
                     continue;
                 }
-                let view = view_table(attributor, device, kind, sample_seconds);
+                let view = view_table(attributor, &names, device, kind, sample_seconds);
                 quality.conservation_error_joules =
                     quality.conservation_error_joules.max(view.conservation_error_joules);
                 views.push(view);
@@ -330,15 +336,34 @@ fn trust(quality: Quality) -> u8 {
     }
 }
 
+/// Each name once.
+struct Names {
+    regions: Vec<Name>,
+    /// By location: its group's and its own.
+    locations: Vec<(Name, Name)>,
+}
+
+impl Names {
+    fn of(attributor: &Attributor) -> Names {
+        let regions = attributor.regions.all().iter().map(|region| region.name.as_str().into());
+        let locations = attributor.locations.iter();
+        let locations = locations.map(|info| (info.group.as_str().into(), info.name.as_str().into()));
+        Names { regions: regions.collect(), locations: locations.collect() }
+    }
+}
+
 fn view_table(
     attributor: &Attributor,
+    names: &Names,
     device: &crate::attributor::Device,
     kind: ViewKind,
     sample_seconds: f64,
 ) -> View {
     let report = attributor.engine.report(device.view(kind));
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
-    let name = |region| attributor.regions.name(region).to_owned();
+    let name = |region: RegionRef| {
+        names.regions.get(region.0 as usize).cloned().unwrap_or_else(|| "undefined region".into())
+    };
     // The clock has no resolution to speak of, and a second in a second is no rate.
     let is_time = device.info.unit == Unit::Seconds;
     let resolved = |exclusive: (f64, u64), resolved| if is_time { exclusive } else { resolved };
@@ -358,12 +383,12 @@ fn view_table(
             .callpaths
             .into_iter()
             .map(|row| {
-                let location = &attributor.locations[row.location.0 as usize];
+                let (location_group, location) = names.locations[row.location.0 as usize].clone();
                 let exclusive = (row.exclusive_joules, row.exclusive_ticks);
                 let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
                 Callpath {
-                    location_group: location.group.clone(),
-                    location: location.name.clone(),
+                    location_group,
+                    location,
                     path: row.path.into_iter().map(name).collect(),
                     calls: row.calls,
                     exclusive_joules: row.exclusive_joules,

@@ -1,6 +1,6 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
-use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Summary, View};
+use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, Summary, View};
 use crate::topology::table;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -351,7 +351,7 @@ pub fn short(text: &str, longest: usize) -> String {
 }
 
 /// A call path: each region's name cut, then the outermost regions left out.
-fn short_path(path: &[String]) -> String {
+fn short_path(path: &[Name]) -> String {
     let names: Vec<String> = path.iter().map(|name| short(name, LONGEST_NAME)).collect();
     let mut kept = names.len();
     let length =
@@ -386,9 +386,9 @@ mod tests {
         let cut = short(&name, 30);
         assert_eq!(cut.chars().count(), 30);
         assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
-        let path = vec![name; 20];
+        let path: Vec<Name> = vec![name.into(); 20];
         assert!(short_path(&path).chars().count() < LONGEST_PATH + 10);
-        assert_eq!(short_path(&["main".to_owned(), "f".to_owned()]), "main > f");
+        assert_eq!(short_path(&["main".into(), "f".into()]), "main > f");
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
                     (row.exclusive_joules, row.resolved_joules),
                     (row.exclusive_seconds, row.exclusive_seconds)
                 );
-                (row.location_group.clone(), row.path.len(), row.exclusive_joules, row.inclusive_joules)
+                (row.location_group.to_string(), row.path.len(), row.exclusive_joules, row.inclusive_joules)
             };
             rows.iter().map(row).collect()
         };
@@ -182,7 +182,7 @@ mod tests {
         let ranks = &summary.devices[0].views[0];
         let spent = |name: &str, depth: usize| -> f64 {
             let rows =
-                ranks.callpaths.iter().filter(|row| row.location_group == name && row.path.len() == depth);
+                ranks.callpaths.iter().filter(|row| &*row.location_group == name && row.path.len() == depth);
             rows.map(|row| row.exclusive_joules).sum()
         };
         // g and h run together for 3 s, then f and h for 1 s: halves.
