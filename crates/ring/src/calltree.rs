@@ -45,7 +45,8 @@ pub struct Node {
 const _: () = assert!(size_of::<Node>() == 48);
 
 pub struct CallTree {
-    nodes: Box<[Node]>,
+    /// Of a length that the compiler knows: the mask in an index then is all the check that is needed.
+    nodes: Box<[Node; MOST_NODES]>,
     used: Number,
 }
 
@@ -53,7 +54,6 @@ impl Index<Number> for CallTree {
     type Output = Node;
     #[inline(always)]
     fn index(&self, node: Number) -> &Node {
-        // All indices are below MOST_NODES, which the length is: the mask says so to the compiler.
         &self.nodes[node as usize & (MOST_NODES - 1)]
     }
 }
@@ -67,7 +67,10 @@ impl IndexMut<Number> for CallTree {
 
 impl CallTree {
     pub fn new() -> CallTree {
-        CallTree { nodes: vec![Node::default(); MOST_NODES].into_boxed_slice(), used: 1 }
+        let nodes: Box<[Node]> = vec![Node::default(); MOST_NODES].into_boxed_slice();
+        // A slice of that length: this cannot fail.
+        let nodes = nodes.try_into().unwrap_or_else(|_| Box::new([Node::default(); MOST_NODES]));
+        CallTree { nodes, used: 1 }
     }
 
     /// Forgets all call paths.

@@ -59,6 +59,8 @@ pub(crate) struct Folding {
     first: u64,
     /// A millisecond; what is folded is shorter.
     period: u64,
+    /// A call that takes longer is long.
+    long: u64,
     period_end: u64,
     /// Calls folded since it was last looked at, and the last time that they were too many to be recorded.
     calls: u32,
@@ -88,6 +90,7 @@ impl EventWriter {
             last: 0,
             first: 0,
             period: 0,
+            long: 0,
             period_end: 0,
             calls: 0,
             busy: 0,
@@ -124,6 +127,7 @@ impl EventWriter {
         if folding.period == 0 {
             return false;
         }
+        folding.long = LONG_PERIODS * folding.period;
         folding.active = true;
         (folding.current, folding.base) = (ROOT, ROOT);
         (folding.last, folding.busy) = (timestamp, timestamp);
@@ -166,7 +170,7 @@ impl EventWriter {
         }
         let ticks = timestamp.saturating_sub(folding.tree[node].start);
         folding.current = folding.tree[node].parent;
-        if !folding.tree[node].short || ticks > LONG_PERIODS * folding.period {
+        if !folding.tree[node].short || ticks > folding.long {
             folding.learn(node, ticks);
         }
     }
@@ -381,7 +385,7 @@ impl Folding {
 
     #[cold]
     fn learn(&mut self, node: Number, ticks: u64) {
-        self.tree.learn(node, ticks, self.period, LONG_PERIODS * self.period);
+        self.tree.learn(node, ticks, self.period, self.long);
     }
 
     /// Frames that are open and not in the ring.
@@ -398,7 +402,7 @@ impl Folding {
     fn is_long(&self, timestamp: u64) -> bool {
         let mut at = self.current;
         while at != self.base {
-            if timestamp.saturating_sub(self.tree[at].start) > LONG_PERIODS * self.period {
+            if timestamp.saturating_sub(self.tree[at].start) > self.long {
                 return true;
             }
             at = self.tree[at].parent;
