@@ -90,6 +90,7 @@ impl CallTree {
         }
     }
 
+    #[inline(never)]
     fn find_or_make(&mut self, parent: Number, region: u32) -> Option<Number> {
         let mut at = self[parent].first_child;
         while at != ROOT && self[at].region != region {
@@ -115,6 +116,7 @@ impl CallTree {
         !self[node].pending && self.mark_up(node)
     }
 
+    #[cold]
     fn mark_up(&mut self, node: Number) -> bool {
         let mut at = node;
         while !self[at].pending {

@@ -78,11 +78,21 @@ impl EventWriter {
         }
     }
 
+    /// Folding comes first: it is as frequent as recording.
     #[inline(never)]
     fn enter_aside(&mut self, timestamp: u64, region: u32) {
+        if !self.recording && self.suppressed_depth == 0 {
+            self.fold_enter(timestamp, region);
+        } else {
+            self.enter_at_the_limit(timestamp, region);
+        }
+    }
+
+    #[cold]
+    fn enter_at_the_limit(&mut self, timestamp: u64, region: u32) {
         if self.suppressed_depth > 0 {
             self.suppress(timestamp, region);
-        } else if !self.recording || (self.events == Events::Folded && self.begin_folding(timestamp)) {
+        } else if self.events == Events::Folded && self.begin_folding(timestamp) {
             self.fold_enter(timestamp, region);
         } else if self.look_again() {
             self.open += 1;
@@ -96,14 +106,21 @@ impl EventWriter {
 
     #[inline(never)]
     fn leave_aside(&mut self, timestamp: u64, region: u32) {
+        if !self.recording && self.suppressed_depth == 0 {
+            self.fold_leave(timestamp, region);
+        } else {
+            self.leave_unseen();
+        }
+    }
+
+    #[cold]
+    fn leave_unseen(&mut self) {
         if self.suppressed_depth > 0 {
             self.suppressed_depth -= 1;
             self.count_suppressed(1);
             if self.suppressed_depth == 0 && self.folding.as_ref().is_none_or(|folding| !folding.active) {
                 self.recording = true;
             }
-        } else if !self.recording {
-            self.fold_leave(timestamp, region);
         } else {
             // A leave without an enter, from a host that began to measure inside a region: nothing to close.
             self.count_dropped();

@@ -138,11 +138,11 @@ impl EventWriter {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fold_enter(&mut self, timestamp: u64, region: u32) {
         let Some(folding) = self.folding.as_mut() else { return self.suppress(timestamp, region) };
         if timestamp >= folding.period_end && !self.end_period(timestamp) {
-            return self.enter(timestamp, region); // folding is over
+            return self.enter_again(timestamp, region); // folding is over
         }
         let Some(folding) = self.folding.as_mut() else { return };
         folding.tick(timestamp);
@@ -156,11 +156,11 @@ impl EventWriter {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fold_leave(&mut self, timestamp: u64, region: u32) {
         let Some(folding) = self.folding.as_mut() else { return };
         if timestamp >= folding.period_end && !self.end_period(timestamp) {
-            return self.leave(timestamp, region);
+            return self.leave_again(timestamp, region);
         }
         let Some(folding) = self.folding.as_mut() else { return };
         folding.tick(timestamp);
@@ -173,6 +173,16 @@ impl EventWriter {
         if !folding.tree[node].short || ticks > folding.long {
             folding.learn(node, ticks);
         }
+    }
+
+    #[cold]
+    fn enter_again(&mut self, timestamp: u64, region: u32) {
+        self.enter(timestamp, region);
+    }
+
+    #[cold]
+    fn leave_again(&mut self, timestamp: u64, region: u32) {
+        self.leave(timestamp, region);
     }
 
     /// A call path that is not known to be short: its call is recorded, if there is room.
@@ -249,7 +259,7 @@ impl EventWriter {
         let Some(folding) = self.folding.as_mut() else { return };
         folding.tree.clear();
         (folding.current, folding.base) = (ROOT, ROOT);
-        self.fold_enter(timestamp, region);
+        self.enter_again(timestamp, region);
     }
 
     /// What is open and folded is in the ring from where it was last told of. `false`: there is no room.
