@@ -89,11 +89,28 @@ pub struct DeviceSetting {
     pub delay: Duration,
     /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
-    /// Consumers of the ranks view; `None`: all on the node.
-    pub ranks: Option<Vec<u32>>,
+    pub ranks: Ranks,
+}
+
+/// The consumers of a device's ranks view.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Ranks {
+    /// All on the node.
+    #[default]
+    All,
+    /// What is found out, as for a device that nothing is configured of.
+    Found,
+    Listed(Vec<u32>),
 }
 
 impl DeviceSetting {
+    pub fn listed_ranks(&self) -> Option<&Vec<u32>> {
+        match &self.ranks {
+            Ranks::Listed(ranks) => Some(ranks),
+            _ => None,
+        }
+    }
+
     /// The device's name, if this setting is about this metric on this node.
     pub fn name_for(&self, node: &str, metric: &str) -> Option<String> {
         if self.node.as_ref().is_some_and(|pattern| !pattern.is_match(node)) {
@@ -149,7 +166,14 @@ struct FileDevice {
     wraps_at: Option<u64>,
     delay: Option<String>,
     locations: Option<Vec<String>>,
-    ranks: Option<Vec<u32>>,
+    ranks: Option<FileRanks>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FileRanks {
+    Listed(Vec<u32>),
+    Word(String),
 }
 
 #[derive(Deserialize, Default)]
@@ -407,7 +431,15 @@ fn compile(device: FileDevice) -> Result<DeviceSetting, String> {
             .locations
             .map(|patterns| patterns.iter().map(|pattern| whole(pattern, "locations")).collect())
             .transpose()?,
-        ranks: device.ranks,
+        ranks: match device.ranks {
+            None => Ranks::All,
+            Some(FileRanks::Listed(ranks)) => Ranks::Listed(ranks),
+            Some(FileRanks::Word(word)) if word == "all" => Ranks::All,
+            Some(FileRanks::Word(word)) if word == "found" => Ranks::Found,
+            Some(FileRanks::Word(word)) => {
+                return Err(format!("ranks {word:?}: use \"all\", \"found\" or a list like [0, 1]"));
+            }
+        },
         name: device.name,
     })
 }
@@ -544,6 +576,10 @@ mod tests {
         refused(
             "[[device]]\nname = \"a\"\nmetric = 'e'\n[[device]]\nname = \"b\"\nmetric = 'e'",
             "ampere.toml: device \"b\": metric = 'e' is device \"a\" already",
+        );
+        refused(
+            "[[device]]\nname = \"x\"\nmetric = \"e\"\nranks = \"some\"",
+            "ampere.toml: device \"x\": ranks \"some\": use \"all\", \"found\" or a list like [0, 1]",
         );
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }

@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
     /// Ranks that are on no node of the setting's devices.
     fn ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
-        let Some(wanted) = setting.ranks.as_ref().filter(|_| !nodes.is_empty()) else { return };
+        let Some(wanted) = setting.listed_ranks().filter(|_| !nodes.is_empty()) else { return };
         let here = self.attributor.locations.iter().filter(|l| l.main && nodes.contains(l.node.as_str()));
         let known: BTreeSet<u32> = here.filter_map(|location| location.rank).collect();
         let missing: Vec<String> =
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
         for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
             let configured = self.attributor.spends(at).links.iter().filter(|link| {
                 let device = &self.attributor.devices[link.device];
-                device.setting().is_some_and(|s| s.ranks.is_some())
+                device.setting().is_some_and(|s| s.listed_ranks().is_some())
                     && metric_number(&device.info.metric).is_some()
             });
             // Of one kind: another library's counter of the same GPU is no other GPU.

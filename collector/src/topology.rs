@@ -9,7 +9,7 @@
 //!
 //! The *ranks* view, for a process:
 //!
-//! 1. `ranks` of its `[[device]]`;
+//! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
 //! 2. its GPU streams: what they spend from, it does;
 //! 3. the GPUs that it may see, where that is not all of them;
 //! 4. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
@@ -24,7 +24,7 @@
 //!
 //! Nothing here does IO or keeps a state: the same evidence gives the same links, live and from the run's own trace.
 
-use crate::config::DeviceSetting;
+use crate::config::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -293,13 +293,14 @@ impl Node<'_> {
         let mut spends = Spends::default();
         let mut nothing = None;
         for device in &self.0 {
-            let reason = match device.setting.and_then(|setting| setting.ranks.as_ref()) {
-                Some(ranks) if rank.is_some_and(|rank| ranks.contains(&rank)) => {
+            let reason = match device.setting.map(|setting| &setting.ranks) {
+                Some(Ranks::Listed(ranks)) if rank.is_some_and(|rank| ranks.contains(&rank)) => {
                     Ok(format!("configured: ranks = {ranks:?}"))
                 }
-                Some(_) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
-                None if !device.counter.gpu => Ok("counts more than a GPU: all ranks of the node".to_owned()),
-                None => self.reason_of_rank(device, evidence, streams, local),
+                Some(Ranks::Listed(_)) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
+                _ if !device.counter.gpu => Ok("counts more than a GPU: all ranks of the node".to_owned()),
+                Some(Ranks::All) => Ok("its [[device]] names no ranks: all of the node".to_owned()),
+                Some(Ranks::Found) | None => self.reason_of_rank(device, evidence, streams, local),
             };
             match reason {
                 Ok(reason) => spends.links.push(Link { device: device.index, reason }),

@@ -308,7 +308,7 @@ fn settings_come_first() {
     Made::rocm_smi(&[0, 1], "")
         .settings(
             "[[device]]\nname = \"a\"\nmetric = 'rocm_smi:::energy_count:device=0'\nranks = [1]\nlocations = ['HIP\\[1:.*']\n\
-             [[device]]\nname = \"b\"\nmetric = 'rocm_smi:::energy_count:device=1'\n",
+             [[device]]\nname = \"b\"\nmetric = 'rocm_smi:::energy_count:device=1'\nranks = \"found\"\n",
         )
         .rank("ROCR_VISIBLE_DEVICES=1", &["HIP[1:0]"])
         .rank("ROCR_VISIBLE_DEVICES=1", &[])
