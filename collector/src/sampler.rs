@@ -246,7 +246,9 @@ impl Work {
         let devices = list(&opened.sources);
         // Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
         let _ = std::fs::remove_file(directory.join(RING_NAME));
-        let _ = std::fs::write(directory.join(NOTES_NAME), opened.notes.join("\n"));
+        // Also what is simply not there: who asks for it by name is told.
+        let lines: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
+        let _ = std::fs::write(directory.join(NOTES_NAME), lines.join("\n"));
         let _ = std::fs::remove_file(directory.join(LOG_NAME));
         let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
         for device in &devices {
