@@ -213,7 +213,7 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
     let mut no_gpu = host.command("usual", "0", "ns", &["rocm_smi:::energy_count:device=0"]);
     let root = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
-    no_gpu.env("AMPERE_SYS_ROOT", root.path());
+    no_gpu.env("AMPERE_SYS_ROOT", root.path()).env("AMPERE_COUNTERS", "auto");
     refused(&host, &mut no_gpu, &["(rocm_smi: no AMD GPU in", "use one of estimate:::energy"]);
     let mut none = host.command("usual", "0", "ns", &["*"]);
     refused(&host, none.env("AMPERE_COUNTERS", "none"), &["\"*\"", "there is none"]);
