@@ -333,6 +333,47 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(stream.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
+/// Suppressed frames come back together with folded ones: still there is room for all their leaves.
+#[test]
+fn frames_that_come_back_find_room_for_their_leaves() {
+    for (deep, more) in [(300, 60), (528, 40), (560, 60)] {
+        let mut run = Run::new(Events::Folded);
+        let mut time = 10;
+        run.enter(time, 1);
+        // Nobody reads: the ring is full of calls that are not short.
+        while run.reader.available().unwrap() < 4080 {
+            run.enter(time, 2);
+            time += 2000;
+            run.leave(time);
+        }
+        // More call paths than are kept; some are open, and some of these suppressed.
+        for region in 0..deep {
+            run.enter(time, 1000 + region);
+        }
+        for region in 0..1024 - deep {
+            run.enter(time, 3000 + region);
+            run.leave(time);
+        }
+        for region in 0..more {
+            run.enter(time, 5000 + region);
+        }
+        let suppressed = run.writer.suppressed_calls();
+        // As much room as is needed to bring them back, and no more.
+        while run.writer.open_frames() < 100 {
+            run.read(1);
+            run.enter(time, 6000);
+            run.leave(time);
+        }
+        assert!(run.writer.suppressed_calls() > suppressed, "they were suppressed");
+        while !run.truth.stack.is_empty() {
+            time += 1;
+            run.leave(time);
+            assert!(run.reader.available().is_ok(), "{deep} {more}");
+        }
+        run.end(time);
+    }
+}
+
 /// `PROPTEST_CASES` for more, or for fewer.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
@@ -365,6 +406,9 @@ proptest! {
                 } else {
                     run.leave(time);
                 }
+            }
+            if random.is_multiple_of(3) {
+                run.writer.settle(); // a thread that leaves its location for now
             }
             run.read(read);
         }
