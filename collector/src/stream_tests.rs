@@ -333,6 +333,36 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(stream.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
+/// With more frames open than the ring has slots there is nothing to wait for.
+#[test]
+fn deeper_than_the_ring_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("1.0.ring");
+    let ring = RingProducer::create(&path, 4096, 0).unwrap();
+    let mut writer = EventWriter::with_events(ring, Events::All, SURROUNDINGS);
+    let (done, is_done) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut reader = RingConsumer::open(&path).unwrap();
+        loop {
+            let over = is_done.try_recv().is_ok();
+            let count = reader.copy_out(&mut Vec::new(), usize::MAX).unwrap();
+            reader.release(count);
+            if over {
+                return reader.position();
+            }
+        }
+    });
+    let (told, is_told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        (0..5000).for_each(|time| writer.enter(time, 2));
+        (5000..10_000).for_each(|time| writer.leave(time, 2));
+        told.send(writer.suppressed_calls()).unwrap();
+    });
+    let suppressed = is_told.recv_timeout(std::time::Duration::from_secs(20)).expect("the program goes on");
+    done.send(()).unwrap();
+    assert_eq!(reader.join().unwrap(), 2 * (5000 - suppressed));
+}
+
 /// Suppressed frames come back together with folded ones: still there is room for all their leaves.
 #[test]
 fn frames_that_come_back_find_room_for_their_leaves() {

@@ -104,6 +104,9 @@ impl EventWriter {
         let Some(folding) = self.folding.as_ref().filter(|_| self.events == Events::All) else {
             return false;
         };
+        if self.open + 1 + RESERVE >= self.ring.capacity_records() {
+            return false; // not even an empty ring has room for the leaves
+        }
         let alive = folding.surroundings.reader_is_alive;
         for _ in 0..WAITS_PER_LOOK {
             std::thread::sleep(WAIT);
