@@ -333,6 +333,34 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(stream.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
+/// The end has told what was open: there is nothing left to tell, and whoever goes on begins anew.
+#[test]
+fn nothing_is_told_after_the_end() {
+    for last in [EventWriter::settle, EventWriter::settle_last] {
+        let mut run = Run::new(Events::Folded);
+        run.enter(10, 1);
+        for time in 20..100 {
+            run.enter(time, 2);
+            run.leave(time);
+        }
+        run.enter(100, 2); // folded, and still open
+        run.end(150);
+        run.assert_exact();
+        let told = run.events;
+        last(&mut run.writer);
+        run.read(usize::MAX);
+        assert_eq!(run.events, told, "no event is after the end");
+        // A host that measures again.
+        run.enter(100_000, 1);
+        for time in 200_000..200_100 {
+            run.enter(time, 2);
+            run.leave(time);
+        }
+        run.end(300_000);
+        run.assert_exact();
+    }
+}
+
 /// With more frames open than the ring has slots there is nothing to wait for.
 #[test]
 fn deeper_than_the_ring_is_not_waited_for() {

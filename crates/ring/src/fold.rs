@@ -300,6 +300,7 @@ impl EventWriter {
         folding.tick(timestamp);
         self.write_group_or_suppress();
         if let Some(folding) = self.folding.as_mut() {
+            folding.tree.settle(); // slices of frames that are over now
             folding.forget_frames();
             folding.active = false;
         }
