@@ -432,6 +432,36 @@ fn frames_that_come_back_find_room_for_their_leaves() {
     }
 }
 
+/// Recording was off while frames were left: what is above the frame that is left is over, too.
+#[test]
+fn a_leave_of_an_outer_frame_ends_the_folded_ones_above_it() {
+    let of = |events| {
+        let mut run = Run::new(events);
+        run.writer.enter(10, 1);
+        let mut time = 20;
+        for _ in 0..100 {
+            run.writer.enter(time, 2);
+            run.writer.enter(time + 1, 3);
+            run.writer.leave(time + 2, 3);
+            run.writer.leave(time + 3, 2);
+            time += 10;
+        }
+        run.writer.enter(time, 2);
+        run.writer.enter(time + 1, 3);
+        run.writer.leave(time + 3, 2); // 3 was left unseen
+        run.writer.enter(time + 5, 4);
+        run.writer.leave(time + 15, 4);
+        run.writer.enter(time + 20, 2);
+        run.writer.leave(time + 21, 3); // entered unseen
+        run.writer.leave(time + 25, 2);
+        run.writer.leave(time + 30, 1);
+        run.writer.program_end(time + 40);
+        run.read(usize::MAX);
+        Run::profile(&run.seen)
+    };
+    assert_eq!(of(Events::Folded), of(Events::Suppress));
+}
+
 /// `PROPTEST_CASES` for more, or for fewer.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)

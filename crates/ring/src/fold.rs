@@ -167,11 +167,21 @@ impl EventWriter {
         if node == folding.base {
             return self.leave_recorded(timestamp, region);
         }
-        let ticks = timestamp.saturating_sub(folding.tree[node].start);
-        folding.current = folding.tree[node].parent;
-        if !folding.tree[node].short || ticks > LONG_PERIODS * folding.period {
-            folding.learn(node, ticks);
+        if folding.tree[node].region != region {
+            return self.leave_another(timestamp, region);
         }
+        folding.close(node, timestamp);
+    }
+
+    /// Some were entered or left unseen, because recording was switched off. The reader knows what is over then, and what
+    /// is not: it is told what was open.
+    #[cold]
+    fn leave_another(&mut self, timestamp: u64, region: u32) {
+        if self.resume_frames() {
+            return self.leave_recorded(timestamp, region);
+        }
+        let Some(folding) = self.folding.as_mut() else { return };
+        folding.close(folding.current, timestamp);
     }
 
     /// A call path that is not known to be short: its call is recorded, if there is room.
@@ -381,6 +391,15 @@ impl Folding {
         path.start = timestamp;
         self.calls += 1;
         self.current = node;
+    }
+
+    #[inline(always)]
+    fn close(&mut self, node: Number, timestamp: u64) {
+        let ticks = timestamp.saturating_sub(self.tree[node].start);
+        self.current = self.tree[node].parent;
+        if !self.tree[node].short || ticks > LONG_PERIODS * self.period {
+            self.learn(node, ticks);
+        }
     }
 
     #[cold]
