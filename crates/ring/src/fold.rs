@@ -234,7 +234,7 @@ impl EventWriter {
         }
         let Some(folding) = self.folding.as_mut() else { return false };
         let periods = 1 + timestamp.saturating_sub(folding.period_end) / folding.period;
-        if u64::from(folding.calls) > FEW_CALLS * periods {
+        if u64::from(folding.calls) > FEW_CALLS.saturating_mul(periods) {
             folding.busy = timestamp;
         }
         folding.calls = 0;
