@@ -82,9 +82,7 @@ impl EventWriter {
     fn enter_aside(&mut self, timestamp: u64, region: u32) {
         if self.suppressed_depth > 0 {
             self.suppress(timestamp, region);
-        } else if !self.recording {
-            self.fold_enter(timestamp, region);
-        } else if self.events == Events::Folded && self.begin_folding(timestamp) {
+        } else if !self.recording || (self.events == Events::Folded && self.begin_folding(timestamp)) {
             self.fold_enter(timestamp, region);
         } else if self.look_again() {
             self.open += 1;
