@@ -137,8 +137,7 @@ fn attribute_once(
         regions.resize(regions.len().max(at + 1), None);
         regions[at] = Some(attributor.regions.add(&as_model(region)));
     }
-    let calls = definitions.attributes.iter().find(|(_, attribute)| attribute.name == CALLS_NAME);
-    let calls = calls.map(|(reference, _)| reference);
+    let calls = calls_attribute(definitions);
     let clock = definitions.clock.clone();
     let expected = trace.events_expected();
     progress(0, expected);
@@ -357,6 +356,12 @@ impl Feed<'_> {
             delayed.lane.advance(until, self.attributor);
         }
     }
+}
+
+/// The attribute that says how many calls an enter stands for, in a trace of ours.
+pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
+    let mut attributes = definitions.attributes.iter();
+    attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
 }
 
 pub fn as_model(region: &otf2::Region) -> Region {

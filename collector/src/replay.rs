@@ -12,8 +12,8 @@ use crate::{evidence, offline};
 use ampere_model::{LocalLocation, Quality};
 use anyhow::{Context, bail};
 use otf2::{
-    Definitions, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef,
-    MetricValue, Trace,
+    AttributeRef, Definitions, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType,
+    MetricRef, MetricValue, Trace,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -184,11 +184,20 @@ impl Replay {
             seen: HashMap::new(),
             metrics: Vec::new(),
             recorders: HashSet::new(),
+            folded: offline::calls_attribute(definitions),
+            coalesced_calls: 0,
         };
         let report =
             trace.read_events(&mut survey).with_context(|| format!("cannot read {}", path.display()))?;
         for (location, why) in &report.truncated {
             notes.push(format!("location {} is replayed up to where its events end: {why}", location.0));
+        }
+        if survey.coalesced_calls > 0 {
+            notes.push(format!(
+                "{} calls were folded when the trace was recorded, and are replayed as one call per call path and group: \
+                 times and joules are right, numbers of calls are not (ampere attribute has them)",
+                survey.coalesced_calls
+            ));
         }
         let Some((first, last)) = survey.spans.filter(|_| !survey.metrics.is_empty()) else {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
@@ -347,6 +356,9 @@ struct Survey {
     seen: HashMap<(String, String), bool>,
     metrics: Vec<ReplayedMetric>,
     recorders: HashSet<LocationRef>,
+    /// Of our own traces: how many calls an enter stands for.
+    folded: Option<AttributeRef>,
+    coalesced_calls: u64,
 }
 
 impl Survey {
@@ -401,6 +413,21 @@ impl EventHandler for Survey {
             *depth += 1;
         }
         ControlFlow::Continue(())
+    }
+
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.folded
+    }
+
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        calls: u64,
+    ) -> ControlFlow<()> {
+        self.coalesced_calls = self.coalesced_calls.saturating_add(calls);
+        self.enter(location, time, region)
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {

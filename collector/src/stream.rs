@@ -44,6 +44,9 @@ pub struct Stream {
     pub repairs: Repairs,
 }
 
+/// A lane hands over what is before its watermark: later than this nothing would ever come out.
+const LATEST: Timestamp = Timestamp::MAX - 1;
+
 /// A group of folded calls that is being read. Its call paths are laid out one after the other from when it began: each
 /// with the time that it had, its own first and then that of those below it.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +124,9 @@ impl Stream {
                     out(Event::Sample(time, device, record.word0));
                 }
             }
-            Kind::Suppressed => self.suppressed_calls += record.word0,
+            Kind::Suppressed => {
+                self.suppressed_calls = self.suppressed_calls.saturating_add(record.word0);
+            }
         }
     }
 
@@ -135,7 +140,7 @@ impl Stream {
         self.stack.push(folded.region);
         self.coalesced_calls += u64::from(folded.calls);
         out(Event::EnterFolded(time, folded.region, folded.calls));
-        self.last = time.saturating_add(folded.exclusive_ticks);
+        self.last = time.saturating_add(folded.exclusive_ticks).min(LATEST);
         if group.left > 1 {
             self.group = Some(Group { left: group.left - 1, ..group });
         } else {
@@ -153,7 +158,7 @@ impl Stream {
 
     /// Ends every open frame.
     pub fn close(&mut self, time: Timestamp, out: &mut impl FnMut(Event)) {
-        let time = time.max(self.last);
+        let time = time.max(self.last).min(LATEST);
         while let Some(region) = self.stack.pop() {
             self.last = time;
             out(Event::Leave(time, region));
@@ -177,6 +182,7 @@ impl Stream {
     }
 
     fn forward(&mut self, time: Timestamp) -> Timestamp {
+        let time = time.min(LATEST);
         if time < self.last {
             self.repairs.backward += 1;
         } else {

@@ -333,6 +333,168 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(stream.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
+/// The end has told what was open: there is nothing left to tell, and whoever goes on begins anew.
+#[test]
+fn nothing_is_told_after_the_end() {
+    for last in [EventWriter::settle, EventWriter::settle_last] {
+        let mut run = Run::new(Events::Folded);
+        run.enter(10, 1);
+        for time in 20..100 {
+            run.enter(time, 2);
+            run.leave(time);
+        }
+        run.enter(100, 2); // folded, and still open
+        run.end(150);
+        run.assert_exact();
+        let told = run.events;
+        last(&mut run.writer);
+        run.read(usize::MAX);
+        assert_eq!(run.events, told, "no event is after the end");
+        // A host that measures again.
+        run.enter(100_000, 1);
+        for time in 200_000..200_100 {
+            run.enter(time, 2);
+            run.leave(time);
+        }
+        run.end(300_000);
+        run.assert_exact();
+    }
+}
+
+/// With more frames open than the ring has slots there is nothing to wait for.
+#[test]
+fn deeper_than_the_ring_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("1.0.ring");
+    let ring = RingProducer::create(&path, 4096, 0).unwrap();
+    let mut writer = EventWriter::with_events(ring, Events::All, SURROUNDINGS);
+    let (done, is_done) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut reader = RingConsumer::open(&path).unwrap();
+        loop {
+            let over = is_done.try_recv().is_ok();
+            let count = reader.copy_out(&mut Vec::new(), usize::MAX).unwrap();
+            reader.release(count);
+            if over {
+                return reader.position();
+            }
+        }
+    });
+    let (told, is_told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        (0..5000).for_each(|time| writer.enter(time, 2));
+        (5000..10_000).for_each(|time| writer.leave(time, 2));
+        told.send(writer.suppressed_calls()).unwrap();
+    });
+    let suppressed = is_told.recv_timeout(std::time::Duration::from_secs(20)).expect("the program goes on");
+    done.send(()).unwrap();
+    assert_eq!(reader.join().unwrap(), 2 * (5000 - suppressed));
+}
+
+/// Suppressed frames come back together with folded ones: still there is room for all their leaves.
+#[test]
+fn frames_that_come_back_find_room_for_their_leaves() {
+    for (deep, more) in [(300, 60), (528, 40), (560, 60)] {
+        let mut run = Run::new(Events::Folded);
+        let mut time = 10;
+        run.enter(time, 1);
+        // Nobody reads: the ring is full of calls that are not short.
+        while run.reader.available().unwrap() < 4080 {
+            run.enter(time, 2);
+            time += 2000;
+            run.leave(time);
+        }
+        // More call paths than are kept; some are open, and some of these suppressed.
+        for region in 0..deep {
+            run.enter(time, 1000 + region);
+        }
+        for region in 0..1024 - deep {
+            run.enter(time, 3000 + region);
+            run.leave(time);
+        }
+        for region in 0..more {
+            run.enter(time, 5000 + region);
+        }
+        let suppressed = run.writer.suppressed_calls();
+        // As much room as is needed to bring them back, and no more.
+        while run.writer.open_frames() < 100 {
+            run.read(1);
+            run.enter(time, 6000);
+            run.leave(time);
+        }
+        assert!(run.writer.suppressed_calls() > suppressed, "they were suppressed");
+        while !run.truth.stack.is_empty() {
+            time += 1;
+            run.leave(time);
+            assert!(run.reader.available().is_ok(), "{deep} {more}");
+        }
+        run.end(time);
+    }
+}
+
+/// Recording was off while frames were left: what is above the frame that is left is over, too.
+#[test]
+fn a_leave_of_an_outer_frame_ends_the_folded_ones_above_it() {
+    let of = |events| {
+        let mut run = Run::new(events);
+        run.writer.enter(10, 1);
+        let mut time = 20;
+        for _ in 0..100 {
+            run.writer.enter(time, 2);
+            run.writer.enter(time + 1, 3);
+            run.writer.leave(time + 2, 3);
+            run.writer.leave(time + 3, 2);
+            time += 10;
+        }
+        run.writer.enter(time, 2);
+        run.writer.enter(time + 1, 3);
+        run.writer.leave(time + 3, 2); // 3 was left unseen
+        run.writer.enter(time + 5, 4);
+        run.writer.leave(time + 15, 4);
+        run.writer.enter(time + 20, 2);
+        run.writer.leave(time + 21, 3); // entered unseen
+        run.writer.leave(time + 25, 2);
+        run.writer.leave(time + 30, 1);
+        run.writer.program_end(time + 40);
+        run.read(usize::MAX);
+        Run::profile(&run.seen)
+    };
+    assert_eq!(of(Events::Folded), of(Events::Suppress));
+}
+
+/// What is at the end of time would wait in its lane for ever.
+#[test]
+fn there_is_time_after_every_event() {
+    let folded = Folded { region: 8, depth: 0, calls: 1, exclusive_ticks: Folded::MOST_TICKS };
+    let ends = [
+        vec![Record::new(Kind::Enter, u64::MAX, 7)],
+        vec![Record::new(Kind::Fold, u64::MAX - 10, 1), Record::folded(folded)],
+        vec![Record::new(Kind::Enter, 1, 7), Record::new(Kind::ProgramEnd, u64::MAX, 0)],
+        vec![Record::new(Kind::Sample, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
+    ];
+    for records in ends {
+        let (mut stream, mut latest) = (Stream::default(), 0);
+        let mut take = |event| match event {
+            Event::Enter(time, _) | Event::EnterFolded(time, ..) | Event::Leave(time, _) => {
+                latest = latest.max(time);
+            }
+            Event::Sample(time, ..) | Event::ProgramEnd(time) => latest = latest.max(time),
+        };
+        records.into_iter().for_each(|record| stream.take(record, &mut take));
+        stream.close(u64::MAX, &mut take);
+        assert_eq!(latest, u64::MAX - 1);
+    }
+}
+
+#[test]
+fn numbers_of_suppressed_calls_may_be_anything() {
+    let mut stream = Stream::default();
+    for _ in 0..2 {
+        stream.take(Record::new(Kind::Suppressed, u64::MAX, 0), &mut |_| {});
+    }
+    assert_eq!(stream.suppressed_calls, u64::MAX);
+}
+
 /// `PROPTEST_CASES` for more, or for fewer.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
@@ -366,6 +528,9 @@ proptest! {
                     run.leave(time);
                 }
             }
+            if random.is_multiple_of(3) {
+                run.writer.settle(); // a thread that leaves its location for now
+            }
             run.read(read);
         }
         run.read(usize::MAX);
@@ -379,5 +544,73 @@ proptest! {
         if run.writer.suppressed_calls() == 0 {
             prop_assert_eq!(Run::profile(&run.seen), Run::profile(&run.truth));
         }
+    }
+
+    /// A host that keeps no rule: any times, leaves that were never entered, ends in the middle. Nothing is broken by it.
+    #[test]
+    fn nothing_is_broken_by_a_host_that_keeps_no_rule(
+        script in prop::collection::vec(
+            // How many steps, what times, how many regions, what is done after it, and how much is read then.
+            (1u64..2000, 0u8..8, 1u32..2000, 0u8..16, 0usize..3000), 1..40
+        ),
+        events in prop::sample::select(vec![Events::Folded, Events::Auto, Events::Suppress]),
+        ticks_per_second in prop::sample::select(vec![0, 1000, 500_000, 1_000_000, u64::MAX]),
+        seed: u64,
+    ) {
+        let mut run = Run::new(Events::Suppress);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1.0.ring");
+        let ring = RingProducer::create(&path, 4096, 0).unwrap();
+        let ticks_per_second: fn(u64) -> u64 = match ticks_per_second {
+            0 => |_| 0,
+            1000 => |_| 1000,
+            500_000 => |_| 500_000,
+            1_000_000 => |_| 1_000_000,
+            _ => |_| u64::MAX,
+        };
+        let surroundings = Surroundings { ticks_per_second, reader_is_alive: || true };
+        run.writer = EventWriter::with_events(ring, events, surroundings);
+        run.reader = RingConsumer::open(&path).unwrap();
+        let (mut time, mut random, mut entered) = (1u64 << 40, seed | 1, 0);
+        for (steps, times, regions, then, read) in script {
+            for _ in 0..steps {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (coin, chance) = (random >> 60, (random >> 33) as u32);
+                time = match times {
+                    0 => time,
+                    1 => time.saturating_add(u64::from(chance % 50)),
+                    2 => time.saturating_add(u64::from(chance % 50_000)),
+                    3 => time.saturating_sub(u64::from(chance % 50)),
+                    4 => time.saturating_add(u64::from(chance % 100)).saturating_sub(50),
+                    5 if chance.is_multiple_of(500) => random,
+                    6 if chance.is_multiple_of(500) => u64::MAX,
+                    7 if chance.is_multiple_of(500) => 0,
+                    _ => time.saturating_add(3),
+                };
+                if coin < 8 {
+                    run.writer.enter(time, chance % regions);
+                    entered += 1;
+                } else {
+                    run.writer.leave(time, chance % regions);
+                }
+            }
+            match then {
+                0 => run.writer.program_end(time),
+                1 => run.writer.location_end(time),
+                2..6 => run.writer.settle(),
+                _ => {}
+            }
+            prop_assert!(run.reader.available().is_ok(), "a leave always finds room");
+            run.read(read);
+        }
+        run.read(usize::MAX);
+        run.writer.program_end(time);
+        run.writer.settle();
+        run.writer.settle_last();
+        run.read(usize::MAX);
+        prop_assert_eq!(run.stream.repairs.damaged, 0);
+        prop_assert!(run.seen.stack.is_empty());
+        let told = run.seen.profile.values().map(|told| told.0).sum::<u64>();
+        prop_assert_eq!(told + run.writer.suppressed_calls(), entered);
     }
 }

@@ -3,7 +3,7 @@
 use ampere_tests::runs::{
     Place, assert_same_figures, attribute, compile, list, number, on_path, relative, succeed, text,
 };
-use ampere_tests::skip_unless;
+use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -73,6 +73,13 @@ fn folded_calls_are_those_of_a_run_with_all_events() {
         let offline = attribute(&place.trace(), &[]);
         assert_eq!(offline["quality"]["coalesced_calls"], folded["quality"]["coalesced_calls"]);
         assert_same_figures(&folded, &offline);
+        // A replay has no words for folded calls: that is said.
+        let again = Place::new();
+        let mut replay = again.command(artifact("ampere"));
+        replay.arg("replay").arg(place.trace()).args(["--speed", "max", "-o"]).arg(again.output());
+        let messages = text(&succeed(&mut replay).stderr);
+        assert!(messages.contains(&format!("{coalesced} calls were folded")), "{messages}");
+        assert!(text(again.summary()["run"]["notes"].to_string().as_bytes()).contains("calls were folded"));
         if on_path("otf2-print") {
             let printed = text(&succeed(Command::new("otf2-print").arg(place.trace())).stdout);
             assert!(printed.contains("ampere::calls"), "other tools see it, too");

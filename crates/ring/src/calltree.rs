@@ -172,19 +172,27 @@ impl CallTree {
     /// Everything pending has been told.
     pub fn settle(&mut self) {
         let mut at = ROOT;
-        // Down to a pending node without pending children, clear it, go up: each is visited as often as it has children.
+        // Down to a pending node without pending children; clear it, go on beside it, or up: each is visited once.
         loop {
             let below = self.pending_of(self[at].first_child);
             if below != ROOT {
                 at = below;
                 continue;
             }
-            let node = &mut self[at];
-            (node.pending, node.calls, node.exclusive) = (false, 0, 0);
-            if at == ROOT {
-                return;
+            loop {
+                let node = &mut self[at];
+                (node.pending, node.calls, node.exclusive) = (false, 0, 0);
+                if at == ROOT {
+                    return;
+                }
+                let (beside, above) = (node.next_sibling, node.parent);
+                let beside = self.pending_of(beside);
+                if beside != ROOT {
+                    at = beside;
+                    break;
+                }
+                at = above;
             }
-            at = node.parent;
         }
     }
 

@@ -156,12 +156,15 @@ impl EventWriter {
         // Half of the ring, or it would be full again at once.
         let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
         if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample && self.end_folding() {
+            // What was folded has taken its part.
+            self.recording = self.ring.has_room(self.open + 2 * frames + RESERVE);
+        }
+        if self.recording {
             for at in 0..self.suppressed_depth {
                 self.ring.push_with_room(Record::new(Kind::Enter, timestamp, self.suppressed[at]));
             }
             self.open += frames;
             self.suppressed_depth = 0;
-            self.recording = true;
         }
     }
 

@@ -107,6 +107,9 @@ impl EventWriter {
         let Some(folding) = self.folding.as_ref().filter(|_| self.events == Events::All) else {
             return false;
         };
+        if self.open + 1 + RESERVE >= self.ring.capacity_records() {
+            return false; // not even an empty ring has room for the leaves
+        }
         let alive = folding.surroundings.reader_is_alive;
         for _ in 0..WAITS_PER_LOOK {
             std::thread::sleep(WAIT);
@@ -168,11 +171,21 @@ impl EventWriter {
         if node == folding.base {
             return self.leave_recorded(timestamp, region);
         }
-        let ticks = timestamp.saturating_sub(folding.tree[node].start);
-        folding.current = folding.tree[node].parent;
-        if !folding.tree[node].short || ticks > folding.long {
-            folding.learn(node, ticks);
+        if folding.tree[node].region != region {
+            return self.leave_another(timestamp, region);
         }
+        folding.close(node, timestamp);
+    }
+
+    /// Some were entered or left unseen, because recording was switched off. The reader knows what is over then, and what
+    /// is not: it is told what was open.
+    #[cold]
+    fn leave_another(&mut self, timestamp: u64, region: u32) {
+        if self.resume_frames() {
+            return self.leave_recorded(timestamp, region);
+        }
+        let Some(folding) = self.folding.as_mut() else { return };
+        folding.close(folding.current, timestamp);
     }
 
     #[cold]
@@ -235,7 +248,7 @@ impl EventWriter {
         }
         let Some(folding) = self.folding.as_mut() else { return false };
         let periods = 1 + timestamp.saturating_sub(folding.period_end) / folding.period;
-        if u64::from(folding.calls) > FEW_CALLS * periods {
+        if u64::from(folding.calls) > FEW_CALLS.saturating_mul(periods) {
             folding.busy = timestamp;
         }
         folding.calls = 0;
@@ -311,6 +324,7 @@ impl EventWriter {
         folding.tick(timestamp);
         self.write_group_or_suppress();
         if let Some(folding) = self.folding.as_mut() {
+            folding.tree.settle(); // slices of frames that are over now
             folding.forget_frames();
             folding.active = false;
         }
@@ -391,6 +405,15 @@ impl Folding {
         path.start = timestamp;
         self.calls += 1;
         self.current = node;
+    }
+
+    #[inline(always)]
+    fn close(&mut self, node: Number, timestamp: u64) {
+        let ticks = timestamp.saturating_sub(self.tree[node].start);
+        self.current = self.tree[node].parent;
+        if !self.tree[node].short || ticks > self.long {
+            self.learn(node, ticks);
+        }
     }
 
     #[cold]

@@ -6,7 +6,7 @@
 pub enum Kind {
     /// A region was entered; argument: region handle.
     Enter = 1,
-    /// A region was left; argument: region handle. It leaves the innermost open frame, whatever its region.
+    /// A region was left; argument: region handle. Frames above it are over, too; of none that is open it is nothing.
     Leave = 2,
     /// The program's measurement began.
     ProgramBegin = 3,

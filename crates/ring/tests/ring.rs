@@ -2,7 +2,8 @@
 
 use ampere_model::Definition;
 use ampere_ring::{
-    Error, EventWriter, Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session,
+    Error, EventWriter, Events, Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session,
+    Surroundings,
 };
 use proptest::prelude::*;
 use ringbuf::traits::{Consumer, Observer, Producer};
@@ -288,4 +289,29 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     let error = result.err().expect("1 MiB does not fit into 200 KiB");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert_eq!(left_behind, 0, "nothing half-made is left");
+}
+
+/// A frame that calls very many functions: telling of ten times as many costs about ten times as much, not a hundred times.
+#[test]
+fn telling_of_many_call_paths_costs_no_more_than_their_number() {
+    let surroundings = Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true };
+    let [few, many] = [100, 1000].map(|functions| {
+        let (_dir, producer, mut consumer) = ring(65_536);
+        let mut writer = EventWriter::with_events(producer, Events::Folded, surroundings);
+        let mut told = || {
+            for region in 0..functions {
+                writer.enter(2, region);
+                writer.leave(2, region);
+            }
+            let begun = std::time::Instant::now();
+            writer.settle();
+            let took = begun.elapsed();
+            let count = consumer.copy_out(&mut Vec::new(), usize::MAX).unwrap();
+            consumer.release(count);
+            took
+        };
+        (0..20).for_each(|_| _ = told()); // until all are known to be short
+        (0..20).map(|_| told()).min().unwrap()
+    });
+    assert!(many < 50 * few, "{few:?} and {many:?}");
 }
