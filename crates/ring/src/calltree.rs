@@ -36,8 +36,6 @@ pub struct Node {
     surprises: u8,
     /// Its calls are short: they are folded.
     pub short: bool,
-    /// Its open call is in the ring.
-    pub recorded: bool,
     /// There is something to tell of it or of a call path below it.
     pending: bool,
 }

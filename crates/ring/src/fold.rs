@@ -207,7 +207,6 @@ impl EventWriter {
             return folding.open(node, timestamp);
         }
         folding.tree[node].start = timestamp;
-        folding.tree[node].recorded = true;
         (folding.current, folding.base) = (node, node);
         let region = folding.tree[node].region;
         self.open += 1;
@@ -222,7 +221,6 @@ impl EventWriter {
         let node = folding.base;
         if node != ROOT {
             let ticks = timestamp.saturating_sub(folding.tree[node].start);
-            folding.tree[node].recorded = false;
             folding.learn(node, ticks);
             // Below a frame that is in the ring, only frames that are.
             folding.base = folding.tree[node].parent;
@@ -288,8 +286,7 @@ impl EventWriter {
         // From the innermost to the outermost, each at its place.
         let mut at = folding.current;
         for place in (0..frames).rev() {
-            let node = &mut folding.tree[at];
-            node.recorded = true;
+            let node = &folding.tree[at];
             self.ring.put_with_room(place, Record::new(Kind::Resume, folding.last, node.region));
             at = node.parent;
         }
@@ -445,11 +442,6 @@ impl Folding {
 
     /// What is open is no longer looked at.
     fn forget_frames(&mut self) {
-        let mut at = self.current;
-        while at != ROOT {
-            self.tree[at].recorded = false;
-            at = self.tree[at].parent;
-        }
         (self.current, self.base) = (ROOT, ROOT);
     }
 }
