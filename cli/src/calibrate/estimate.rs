@@ -16,7 +16,7 @@ const EARLIEST: f64 = -0.25;
 const LATEST: f64 = 0.75;
 const GRID: usize = 400;
 /// The run is split into so many parts at most, whose estimates show the uncertainty.
-const PARTS: usize = 5;
+const PARTS: usize = 10;
 /// A part's estimate is looked for so far around the whole's, in periods.
 const AROUND: f64 = 0.25;
 /// A counter needs so many movements in a period to show its two levels.
@@ -27,6 +27,8 @@ const WATTS_MAX: f64 = 20_000.0;
 const LEAST_RESPONSE: f64 = 1e-3;
 /// What lies nearer to an edge than this part of a period is not steady yet.
 const SETTLING: f64 = 0.1;
+/// A level is the mean of so many intervals at least.
+const LEAST_STEADY: usize = 10;
 /// Cells of the picture of a period.
 pub const CELLS: usize = 48;
 
@@ -79,9 +81,9 @@ pub struct Response {
     pub delay_error: f64,
     pub idle: f64,
     pub busy: f64,
-    /// Standard deviation of the power from movement to movement.
-    pub idle_noise: f64,
-    pub busy_noise: f64,
+    /// Standard deviation of the power from movement to movement, where enough of them were steady.
+    pub idle_noise: Option<f64>,
+    pub busy_noise: Option<f64>,
 }
 
 impl Response {
@@ -297,25 +299,21 @@ fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64
     let by_parts = mean_and_deviation(&each).1 / (each.len().max(1) as f64).sqrt();
     let line = Line::of(intervals, wave, delay, 0.0);
     let idle = (line.y - line.amplitude() * line.x) / line.weight;
-    let level = |busy: bool, fitted: f64| {
-        let (watts, noise) = steady(intervals, wave, delay, busy);
-        (watts.unwrap_or(fitted), noise)
-    };
-    let (idle_watts, idle_noise) = level(false, idle);
-    let (busy_watts, busy_noise) = level(true, idle + line.amplitude());
+    let (idle_steady, busy_steady) =
+        (steady(intervals, wave, delay, false), steady(intervals, wave, delay, true));
     Response {
         delay,
         delay_error: by_parts.max(reading_period / 2.0),
-        idle: idle_watts,
-        busy: busy_watts,
-        idle_noise,
-        busy_noise,
+        idle: idle_steady.map_or(idle, |(watts, _)| watts),
+        busy: busy_steady.map_or(idle + line.amplitude(), |(watts, _)| watts),
+        idle_noise: idle_steady.map(|(_, noise)| noise),
+        busy_noise: busy_steady.map(|(_, noise)| noise),
     }
 }
 
-/// Power and its deviation in the intervals that lie in one phase as a whole and not beside its edges; where there are
-/// none of these, beside them as well.
-fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> (Option<f64>, f64) {
+/// Power and its deviation in the intervals that lie in one phase as a whole and not beside its edges; where these are too
+/// few, beside them as well. `None`: still too few.
+fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> Option<(f64, f64)> {
     let mut cursor = wave.cursor();
     let wanted = if busy { 1.0 } else { 0.0 };
     let within: Vec<&Interval> = intervals
@@ -331,16 +329,16 @@ fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> (Optio
         wave.to_nearest_edge(i.from - delay) >= near && wave.to_nearest_edge(i.to - delay) >= near
     };
     let mut chosen: Vec<&Interval> = within.iter().filter(settled).copied().collect();
-    if chosen.is_empty() {
+    if chosen.len() < LEAST_STEADY {
         chosen = within;
     }
-    let seconds: f64 = chosen.iter().map(|interval| interval.length()).sum();
-    if seconds <= 0.0 {
-        return (None, 0.0);
+    if chosen.len() < LEAST_STEADY {
+        return None;
     }
+    let seconds: f64 = chosen.iter().map(|interval| interval.length()).sum();
     let watts = chosen.iter().map(|interval| interval.watts * interval.length()).sum::<f64>() / seconds;
     let squares: f64 = chosen.iter().map(|i| i.length() * (i.watts - watts).powi(2)).sum();
-    (Some(watts), (squares / seconds).sqrt())
+    Some((watts, (squares / seconds).sqrt()))
 }
 
 fn over_phase(intervals: &[Interval], wave: &Wave) -> Vec<f64> {

@@ -209,8 +209,8 @@ impl Report<'_> {
             "delay_to_set_seconds": of(Response::delay_to_set),
             "idle_watts": of(|response| response.idle),
             "busy_watts": of(|response| response.busy),
-            "idle_noise_watts": of(|response| response.idle_noise),
-            "busy_noise_watts": of(|response| response.busy_noise),
+            "idle_noise_watts": estimate.response.and_then(|response| response.idle_noise),
+            "busy_noise_watts": estimate.response.and_then(|response| response.busy_noise),
             "phase_watts": phase,
         })
     }
@@ -252,7 +252,7 @@ fn row(found: &Found) -> [String; 10] {
         ampere_counters::Quality::Estimated => format!("{} (no measurement)", counter.device.source),
         _ => counter.device.source.to_owned(),
     };
-    let of = |figure: fn(&Response) -> f64| watts(estimate.response.as_ref().map(figure));
+    let of = |figure: fn(&Response) -> Option<f64>| watts(estimate.response.as_ref().and_then(figure));
     [
         counter.device.name.clone(),
         source,
@@ -260,8 +260,8 @@ fn row(found: &Found) -> [String; 10] {
         spread,
         estimate.response.as_ref().map_or_else(|| verdict(estimate.verdict).to_owned(), delay),
         watts(estimate.mean_watts),
-        of(|response| response.idle),
-        of(|response| response.busy),
+        of(|response| Some(response.idle)),
+        of(|response| Some(response.busy)),
         of(|response| response.idle_noise),
         of(|response| response.busy_noise),
     ]

@@ -162,6 +162,12 @@ fn damage_is_noticed() {
         let why = is_good(&good.replacen(from, to, 1)).unwrap_err();
         assert!(why.contains("nothing was written"), "{from}: {why}");
     }
+    // All lines are there, and one more.
+    let more = good.replacen("policy", "time = true\npolicy", 1);
+    assert!(is_good(&more).unwrap_err().contains("other settings would change"));
+    let wrong = format!("{good}[[device]]\nname = \"GPU-5\"\nmetric = 'device=6'\ndelay = \"5.0ms\"\n");
+    let why = check(EXISTING, &wrong, &expected, &[gpu(0, 120.0), gpu(5, 5.0)], "n1", "x").unwrap_err();
+    assert!(why.contains("the delay of GPU-5 would not be in force"), "{why}");
 }
 
 #[test]
