@@ -5,6 +5,7 @@
 mod words;
 
 mod attribute;
+mod calibrate;
 mod find;
 mod replay;
 mod run;
@@ -28,6 +29,8 @@ enum Command {
     Run(run::RunArguments),
     /// Attribute the energy in an existing OTF2 trace
     Attribute(attribute::AttributeArguments),
+    /// Measure how fast the counters are, how far they lag and how noisy they are
+    Calibrate(calibrate::CalibrateArguments),
     /// Play an existing OTF2 trace as if it ran now, with live metrics and all
     Replay(replay::ReplayArguments),
     /// One process of a trace that is replayed
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Attribute(arguments) => attribute::attribute(arguments),
+        Command::Calibrate(arguments) => calibrate::calibrate(arguments),
         Command::Replay(arguments) => replay::replay(arguments),
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };

@@ -168,8 +168,8 @@ pub fn rank(arguments: RankArguments) -> anyhow::Result<ExitCode> {
     Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An interrupt ends the replay in order: what has been played is in the results.
-fn watch_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+/// An interrupt ends the work in order: of a replay, what has been played is in the results.
+pub fn watch_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let watch = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {

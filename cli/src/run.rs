@@ -110,7 +110,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
 
 /// A counter source that does not exist is a mistake in the settings, too. Where nobody reads this before the job starts,
 /// as under Score-P alone, the collector notes it and goes on with what there is.
-fn check_counters() -> anyhow::Result<()> {
+pub fn check_counters() -> anyhow::Result<()> {
     let names = std::env::var(ampere_counters::ENV_COUNTERS).unwrap_or_default();
     ampere_counters::check_names(&names).map_err(anyhow::Error::msg)
 }

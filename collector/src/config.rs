@@ -394,7 +394,7 @@ fn parse_switch(text: &str) -> Result<bool, String> {
 }
 
 /// "250us", "1ms", "1.5 s".
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);

@@ -16,6 +16,7 @@
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
 //! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
+//! | `lag_ms=120,30` | counters show what was so long ago, by device, in turn; their timestamps are of now |
 //! | `step_ms=15` | counters move every 15 ms only |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
@@ -66,6 +67,8 @@ pub struct Device {
     pub freeze: Option<(f64, f64)>,
     pub gone: Option<(f64, f64)>,
     pub jump: Option<f64>,
+    /// Seconds.
+    pub lag: f64,
 }
 
 /// The whole script.
@@ -106,6 +109,8 @@ impl Script {
         let find = |key: &str| entries.iter().rev().find(|(k, _)| *k == key).map(|(_, value)| *value);
         let waves: Vec<Wave> =
             find("watts").unwrap_or("100").split(',').map(parse_wave).collect::<Result<_, _>>()?;
+        let lags: Vec<f64> =
+            find("lag_ms").unwrap_or("0").split(',').map(number).collect::<Result<_, _>>()?;
         let count = find("devices").map(number::<usize>).transpose()?.unwrap_or(waves.len());
         let mut script = Script {
             devices: (0..count)
@@ -119,6 +124,7 @@ impl Script {
                     freeze: None,
                     gone: None,
                     jump: None,
+                    lag: lags[i % lags.len()] * 1e-3,
                 })
                 .collect(),
             resolution_microjoules: 15.3,
@@ -137,7 +143,7 @@ impl Script {
 
     fn apply(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
-            "watts" | "devices" => {}
+            "watts" | "devices" | "lag_ms" => {}
             "resolution" => self.resolution_microjoules = number(value)?,
             "epoch" => self.epoch = Some(number(value)?),
             "init" => self.init_status = number(value)?,
@@ -202,9 +208,10 @@ impl Script {
         };
         let at = monotonic - (t - shown);
         let at = if self.step > 0.0 { (at / self.step).floor() * self.step } else { at };
-        let mut joules = device.wave.joules(at);
+        let joules_at = |time: f64| device.wave.joules((time - device.lag).max(0.0));
+        let mut joules = joules_at(at);
         if let Some(reset) = device.reset.filter(|reset| shown >= *reset) {
-            joules -= device.wave.joules(monotonic - (t - reset));
+            joules -= joules_at(monotonic - (t - reset));
         }
         if device.jump.is_some_and(|from| shown >= from) {
             joules += 1e9;
@@ -265,6 +272,21 @@ mod tests {
         assert_eq!(ticks(&script, 1, 101.9, 1.9), 2020);
         assert_eq!(ticks(&script, 1, 103.0, 3.0), 2060);
         assert_eq!(script.see(1, 105.0, 5.0, false), Sight::Gone);
+    }
+
+    #[test]
+    fn a_counter_that_lags_shows_what_was() {
+        let script =
+            Script::parse("watts=300/90@0.5,10;resolution=1000000;lag_ms=250,0;step_ms=500").unwrap();
+        for (now, ago) in [(101.25, 100.75), (101.5, 101.25)] {
+            assert_eq!(ticks(&script, 0, now, now), script.devices[0].wave.joules(ago) as u64);
+        }
+        assert_eq!(ticks(&script, 1, 101.5, 1.5), 1015);
+        assert!(matches!(
+            script.see(0, 101.5, 1.5, false),
+            Sight::Counter { timestamp_ns: 101_500_000_000, .. }
+        ));
+        assert!(Script::parse("lag_ms=x").is_err());
     }
 
     #[test]

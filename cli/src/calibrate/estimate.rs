@@ -1,0 +1,363 @@
+//! What a counter's readings say about it, once it is known when the load was busy. No clock, no IO, cannot fail.
+//!
+//! The model: power is `idle`, and `busy` while the load was busy a `delay` ago; a reading's energy is the power's integral
+//! up to its time. So the mean power from one movement of the counter to the next is
+//! `idle + (busy - idle) x (part of that time, a delay earlier, that was busy)`, which is a line for each delay that is
+//! tried. The delay is the one whose line leaves least (least squares, weighted by the intervals' lengths): first on a
+//! grid, then between its points by golden section.
+//!
+//! Increments are fitted and not the energies themselves: what an energy is off once it is off for ever, and the errors of
+//! all that follow would be one error. A movement that was missed makes an interval longer and no less right.
+
+use super::wave::{Wave, quantile};
+
+/// The delays that are tried, in periods. One period more or less cannot be told apart.
+const EARLIEST: f64 = -0.25;
+const LATEST: f64 = 0.75;
+const GRID: usize = 400;
+/// The run is split into so many parts at most, whose estimates show the uncertainty.
+const PARTS: usize = 10;
+/// A part's estimate is looked for so far around the whole's, in periods.
+const AROUND: f64 = 0.25;
+/// A counter needs so many movements in a period to show its two levels.
+const LEAST_UPDATES: f64 = 4.0;
+/// No device takes more (as in the attribution): a greater step, or one back, is a reset.
+const WATTS_MAX: f64 = 20_000.0;
+/// A response below this part of the power is none, however regular.
+const LEAST_RESPONSE: f64 = 1e-3;
+/// What lies nearer to an edge than this part of a period is not steady yet.
+const SETTLING: f64 = 0.1;
+/// A level is the mean of so many intervals at least.
+const LEAST_STEADY: usize = 10;
+/// Cells of the picture of a period.
+pub const CELLS: usize = 48;
+
+/// A counter's movements: the time at which a new value was read first, by CLOCK_MONOTONIC, and the value. Nanoseconds
+/// and nanojoules.
+pub type Movements = [(u64, u64)];
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    pub verdict: Verdict,
+    /// Seconds from movement to movement: median, and what a tenth is below and above.
+    pub update: Option<Spread>,
+    pub updates: usize,
+    /// Steps that no device can make: resets, wraps.
+    pub resets: usize,
+    /// Times without a movement that were too long to be used.
+    pub gaps: usize,
+    pub mean_watts: Option<f64>,
+    /// Only where the counter responds to the load.
+    pub response: Option<Response>,
+    /// Mean watts over the phase of the period, from the rise on. Not a number where nothing was seen.
+    pub phase_watts: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Responds,
+    /// Its power is the same whether the load is busy or idle.
+    NoResponse,
+    /// It moves so seldom that the two phases cannot be told apart.
+    Aliased,
+    /// It did not move, or could not be read, while the wave was on.
+    Still,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub tenth: f64,
+    pub ninth_tenth: f64,
+}
+
+/// Powers are in watts, times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Response {
+    /// As it came out: below 0 for a counter that seems to know the load beforehand.
+    pub delay: f64,
+    /// Standard error, by the parts' spread, and no less than the readings' own resolution.
+    pub delay_error: f64,
+    pub idle: f64,
+    pub busy: f64,
+    /// Standard deviation of the power from movement to movement, where enough of them were steady.
+    pub idle_noise: Option<f64>,
+    pub busy_noise: Option<f64>,
+}
+
+impl Response {
+    /// What is written as the device's delay.
+    pub fn delay_to_set(&self) -> f64 {
+        self.delay.max(0.0)
+    }
+}
+
+/// From one movement to the next, in seconds of the wave.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from: f64,
+    to: f64,
+    watts: f64,
+}
+
+impl Interval {
+    fn length(&self) -> f64 {
+        self.to - self.from
+    }
+}
+
+/// `reading_period`: how often the counter was looked at, in seconds.
+pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Estimate {
+    let mut all = intervals(movements, wave);
+    let mut lengths: Vec<f64> = all.iter().map(|interval| interval.length()).collect();
+    let update = Spread {
+        median: quantile(&mut lengths, 0.5),
+        tenth: quantile(&mut lengths, 0.1),
+        ninth_tenth: quantile(&mut lengths, 0.9),
+    };
+    let moved = all.len();
+    let longest = (10.0 * update.median).max(1.5 * wave.period);
+    all.retain(|interval| interval.length() <= longest);
+    let gaps = moved - all.len();
+    let usable = all.len();
+    // A counter that goes back by less than a watt's worth is a reset as well: energy is not given back.
+    all.retain(|interval| (0.0..=WATTS_MAX).contains(&interval.watts));
+    let mut outcome = Estimate {
+        verdict: Verdict::Still,
+        update: (moved > 0).then_some(update),
+        updates: moved,
+        resets: usable - all.len(),
+        gaps,
+        mean_watts: None,
+        response: None,
+        phase_watts: over_phase(&all, wave),
+    };
+    let seconds: f64 = all.iter().map(Interval::length).sum();
+    if all.len() < 3 || seconds < wave.period {
+        return outcome;
+    }
+    outcome.mean_watts = Some(all.iter().map(|i| i.watts * i.length()).sum::<f64>() / seconds);
+    if update.median * LEAST_UPDATES > wave.period {
+        outcome.verdict = Verdict::Aliased;
+        return outcome;
+    }
+    let delay = best_delay(&all, wave, EARLIEST * wave.period, LATEST * wave.period, GRID);
+    if !responds(&all, wave, delay, outcome.mean_watts.unwrap_or(0.0)) {
+        outcome.verdict = Verdict::NoResponse;
+        return outcome;
+    }
+    outcome.verdict = Verdict::Responds;
+    outcome.response = Some(describe(&all, wave, delay, reading_period));
+    outcome
+}
+
+/// Those that are used: what the load did a delay before them is known, for all delays that are tried.
+fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
+    let (begin, end) = (LATEST * wave.period, wave.end() + (0.5 + EARLIEST) * wave.period);
+    let seconds = |ns: u64| ns.wrapping_sub(wave.origin_ns) as i64 as f64 * 1e-9;
+    let pairs = movements.windows(2).filter_map(|pair| {
+        let (from, to) = (seconds(pair[0].0), seconds(pair[1].0));
+        let joules = pair[1].1.wrapping_sub(pair[0].1) as i64 as f64 * 1e-9;
+        (from >= begin && to <= end && to > from).then(|| Interval { from, to, watts: joules / (to - from) })
+    });
+    pairs.collect()
+}
+
+/// Sums of a weighted line through (part that was busy, watts).
+#[derive(Default)]
+struct Line {
+    weight: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+    yy: f64,
+}
+
+impl Line {
+    /// `about`: a power near the mean, so that squares of large numbers do not hide small differences.
+    fn of(intervals: &[Interval], wave: &Wave, delay: f64, about: f64) -> Line {
+        let mut line = Line::default();
+        let mut cursor = wave.cursor();
+        let mut before: Option<(f64, f64)> = None;
+        for interval in intervals {
+            let (from, weight) = (interval.from - delay, interval.length());
+            let busy_from = match before {
+                Some((time, busy)) if time == from => busy,
+                _ => cursor.busy_until(from),
+            };
+            let busy_to = cursor.busy_until(interval.to - delay);
+            before = Some((interval.to - delay, busy_to));
+            let (x, y) = ((busy_to - busy_from) / weight, interval.watts - about);
+            line.weight += weight;
+            line.x += weight * x;
+            line.y += weight * y;
+            line.xx += weight * x * x;
+            line.xy += weight * x * y;
+            line.yy += weight * y * y;
+        }
+        line
+    }
+
+    /// Watts more while busy. 0 where all was busy, or all idle.
+    fn amplitude(&self) -> f64 {
+        let spread = self.xx - self.x * self.x / self.weight;
+        if spread > 1e-9 * self.weight { (self.xy - self.x * self.y / self.weight) / spread } else { 0.0 }
+    }
+
+    /// Weighted squares that the line leaves; of a line that falls, those of a flat one: a load takes power.
+    fn left(&self) -> f64 {
+        let all = self.yy - self.y * self.y / self.weight;
+        all - self.amplitude().max(0.0) * (self.xy - self.x * self.y / self.weight)
+    }
+}
+
+fn mean(intervals: &[Interval]) -> f64 {
+    let seconds: f64 = intervals.iter().map(Interval::length).sum();
+    intervals.iter().map(|interval| interval.watts * interval.length()).sum::<f64>() / seconds
+}
+
+fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: usize) -> f64 {
+    let about = mean(intervals);
+    let left = |delay: f64| Line::of(intervals, wave, delay, about).left();
+    let step = (to - from) / steps as f64;
+    let grid = (0..=steps).map(|n| from + step * n as f64).map(|delay| (left(delay), delay));
+    let best = grid.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(from, |(_, delay)| delay);
+    // Golden section, to a microsecond or so.
+    let (mut low, mut high) = (best - step, best + step);
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));
+    let (mut left_a, mut left_b) = (left(a), left(b));
+    while high - low > 1e-6_f64.max(1e-6 * wave.period) {
+        if left_a <= left_b {
+            (high, b, left_b) = (b, a, left_a);
+            a = high - golden * (high - low);
+            left_a = left(a);
+        } else {
+            (low, a, left_a) = (a, b, left_b);
+            b = low + golden * (high - low);
+            left_b = left(b);
+        }
+    }
+    (low + high) / 2.0
+}
+
+/// In so many parts of about the same time, each in order.
+fn parts(intervals: &[Interval], count: usize) -> Vec<&[Interval]> {
+    let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Vec::new() };
+    let width = (last.to - first.from) / count as f64;
+    let start = |n: usize| intervals.partition_point(|i| i.from < first.from + width * n as f64);
+    (0..count)
+        .map(|n| &intervals[start(n)..if n + 1 == count { intervals.len() } else { start(n + 1) }])
+        .collect()
+}
+
+fn whole_periods(intervals: &[Interval], wave: &Wave) -> usize {
+    let time =
+        intervals.last().map_or(0.0, |last| last.to) - intervals.first().map_or(0.0, |first| first.from);
+    ((time / wave.period).round() as usize).max(1)
+}
+
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
+}
+
+/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and their mean is
+/// to be several times what their spread allows. The delay was chosen for the largest difference, and with few periods
+/// the spread itself is uncertain: so it is many times.
+fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) -> bool {
+    let amplitude_of = |part: &[Interval]| {
+        let line = Line::of(part, wave, delay, mean(part));
+        line.amplitude()
+    };
+    let each: Vec<f64> = parts(intervals, whole_periods(intervals, wave))
+        .into_iter()
+        .filter(|part| part.len() >= 2)
+        .map(amplitude_of)
+        .collect();
+    if each.len() < 2 {
+        return false;
+    }
+    let (amplitude, deviation) = mean_and_deviation(&each);
+    let count = each.len() as f64;
+    let error = deviation / count.sqrt();
+    amplitude > LEAST_RESPONSE * mean_watts.abs() && amplitude > (5.0 + 20.0 / count) * error
+}
+
+fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64) -> Response {
+    let around = AROUND * wave.period;
+    let count = PARTS.min(whole_periods(intervals, wave));
+    let each: Vec<f64> = parts(intervals, count)
+        .into_iter()
+        .filter(|part| part.len() >= 4)
+        .map(|part| best_delay(part, wave, delay - around, delay + around, GRID / 4))
+        .collect();
+    let by_parts = mean_and_deviation(&each).1 / (each.len().max(1) as f64).sqrt();
+    let line = Line::of(intervals, wave, delay, 0.0);
+    let idle = (line.y - line.amplitude() * line.x) / line.weight;
+    let (idle_steady, busy_steady) =
+        (steady(intervals, wave, delay, false), steady(intervals, wave, delay, true));
+    Response {
+        delay,
+        delay_error: by_parts.max(reading_period / 2.0),
+        idle: idle_steady.map_or(idle, |(watts, _)| watts),
+        busy: busy_steady.map_or(idle + line.amplitude(), |(watts, _)| watts),
+        idle_noise: idle_steady.map(|(_, noise)| noise),
+        busy_noise: busy_steady.map(|(_, noise)| noise),
+    }
+}
+
+/// Power and its deviation in the intervals that lie in one phase as a whole and not beside its edges; where these are too
+/// few, beside them as well. `None`: still too few.
+fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> Option<(f64, f64)> {
+    let mut cursor = wave.cursor();
+    let wanted = if busy { 1.0 } else { 0.0 };
+    let within: Vec<&Interval> = intervals
+        .iter()
+        .filter(|i| {
+            let busy_from = cursor.busy_until(i.from - delay);
+            let part = (cursor.busy_until(i.to - delay) - busy_from) / i.length();
+            (part - wanted).abs() < 1e-9
+        })
+        .collect();
+    let settled = |i: &&&Interval| {
+        let near = SETTLING * wave.period;
+        wave.to_nearest_edge(i.from - delay) >= near && wave.to_nearest_edge(i.to - delay) >= near
+    };
+    let mut chosen: Vec<&Interval> = within.iter().filter(settled).copied().collect();
+    if chosen.len() < LEAST_STEADY {
+        chosen = within;
+    }
+    if chosen.len() < LEAST_STEADY {
+        return None;
+    }
+    let seconds: f64 = chosen.iter().map(|interval| interval.length()).sum();
+    let watts = chosen.iter().map(|interval| interval.watts * interval.length()).sum::<f64>() / seconds;
+    let squares: f64 = chosen.iter().map(|i| i.length() * (i.watts - watts).powi(2)).sum();
+    Some((watts, (squares / seconds).sqrt()))
+}
+
+fn over_phase(intervals: &[Interval], wave: &Wave) -> Vec<f64> {
+    let (mut joules, mut seconds) = (vec![0.0; CELLS], vec![0.0; CELLS]);
+    let cell = wave.period / CELLS as f64;
+    for interval in intervals {
+        // In steps that end where a cell does, roughly: a picture needs no more.
+        let steps = (interval.length() / cell * 2.0).ceil().max(1.0);
+        let step = interval.length() / steps;
+        for n in 0..steps as usize {
+            let middle = interval.from + (n as f64 + 0.5) * step;
+            let at = ((wave.phase(middle) * CELLS as f64) as usize).min(CELLS - 1);
+            joules[at] += interval.watts * step;
+            seconds[at] += step;
+        }
+    }
+    joules.iter().zip(seconds).map(|(joules, seconds)| joules / seconds).collect()
+}
+
+#[cfg(test)]
+#[path = "estimate_tests.rs"]
+mod tests;

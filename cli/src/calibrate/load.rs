@@ -1,0 +1,306 @@
+//! The load: all cores spinning and sleeping by turns, or a command that says when it is busy.
+
+use super::wave::Edge;
+use anyhow::{Context, bail};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A command that makes a square wave needs no longer, and what is sampled is kept in memory.
+pub const LONGEST: Duration = Duration::from_secs(600);
+/// Nobody prints so many edges, or such lines, on purpose.
+const MOST_EDGES: usize = 1_000_000;
+const LONGEST_LINE: u64 = 4096;
+/// How long a command may take to end once it is asked to.
+const END_LIMIT: Duration = Duration::from_secs(2);
+const NAP: Duration = Duration::from_millis(20);
+
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Interrupted by the user.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted: nothing was calibrated")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Half of each period every thread is busy, half of it asleep. Phases end at times that were fixed at the beginning.
+/// `progress` gets the time since then.
+pub fn spin(
+    period: Duration,
+    periods: usize,
+    threads: usize,
+    stop: &Arc<AtomicBool>,
+    mut progress: impl FnMut(Duration),
+) -> anyhow::Result<Vec<Edge>> {
+    let begun = Instant::now();
+    let begin_ns = monotonic_ns() + 50_000_000; // by then all threads are there
+    let (half_ns, stopped) = (period.as_nanos() as u64 / 2, Arc::new(AtomicBool::new(false)));
+    let workers: std::io::Result<Vec<JoinHandle<Vec<Edge>>>> = (0..threads)
+        .map(|_| {
+            let stopped = stopped.clone();
+            let work = move || one_thread(begin_ns, half_ns, periods, &stopped);
+            std::thread::Builder::new().name("ampere-load".to_owned()).spawn(work)
+        })
+        .collect();
+    let workers = workers.inspect_err(|_| stopped.store(true, Ordering::Relaxed));
+    let workers = workers.context("cannot start a thread for each core")?;
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        if stop.load(Ordering::Relaxed) {
+            stopped.store(true, Ordering::Relaxed);
+        }
+        progress(begun.elapsed());
+        std::thread::sleep(NAP);
+    }
+    let edges: Vec<Vec<Edge>> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+    if stop.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    Ok(median_edges(&edges))
+}
+
+/// Each edge when half of the threads had passed it: one that lost its core is not the load.
+fn median_edges(threads: &[Vec<Edge>]) -> Vec<Edge> {
+    let count = threads.iter().map(Vec::len).min().unwrap_or(0);
+    let edge = |number: usize| {
+        let mut times: Vec<u64> = threads.iter().map(|edges| edges[number].at_ns).collect();
+        times.sort_unstable();
+        Edge { at_ns: times[times.len() / 2], rises: number.is_multiple_of(2) }
+    };
+    (0..count).map(edge).collect()
+}
+
+fn one_thread(begin_ns: u64, half_ns: u64, periods: usize, stopped: &AtomicBool) -> Vec<Edge> {
+    let mut edges = Vec::with_capacity(2 * periods);
+    for period in 0..periods as u64 {
+        let rise = begin_ns + 2 * period * half_ns;
+        sleep_until(rise, stopped);
+        edges.push(Edge { at_ns: monotonic_ns(), rises: true });
+        burn_until(rise + half_ns, stopped);
+        edges.push(Edge { at_ns: monotonic_ns(), rises: false });
+    }
+    // The last idle phase belongs to the wave as well.
+    sleep_until(begin_ns + 2 * periods as u64 * half_ns, stopped);
+    edges
+}
+
+fn sleep_until(time_ns: u64, stopped: &AtomicBool) {
+    loop {
+        let left = time_ns.saturating_sub(monotonic_ns());
+        if left == 0 || stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        // In short pieces, so that an interrupt is noticed.
+        std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
+    }
+}
+
+/// Multiplications that do not wait for each other: a hint that this is a spin loop would make the core save power.
+fn burn_until(time_ns: u64, stopped: &AtomicBool) {
+    let mut values = [1.0f64, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7];
+    while monotonic_ns() < time_ns && !stopped.load(Ordering::Relaxed) {
+        for _ in 0..2000 {
+            for value in &mut values {
+                *value = *value * 0.5 + 0.5;
+            }
+            black_box(&mut values);
+        }
+    }
+}
+
+/// The edges, or what is wrong with them.
+type Found = Result<Vec<Edge>, String>;
+
+/// Runs the command to its end. Its `edge` lines are the result, its other lines go to standard error. `progress` gets the
+/// number of edges so far.
+pub fn run(
+    program: &std::path::Path,
+    command: &[OsString],
+    stop: &Arc<AtomicBool>,
+    mut progress: impl FnMut(usize),
+) -> anyhow::Result<Vec<Edge>> {
+    let shown = command[0].to_string_lossy().into_owned();
+    let mut child = Command::new(program)
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {shown}"))?;
+    let Some(output) = child.stdout.take() else { bail!("cannot read what {shown} prints") };
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let reader = std::thread::spawn(move || read_edges(output, &counted, |line| say!("{line}")));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            break status;
+        }
+        let why = if stop.load(Ordering::Relaxed) {
+            Some(anyhow::Error::from(Interrupted))
+        } else if begun.elapsed() > LONGEST {
+            Some(anyhow::anyhow!("{shown} still runs after {} s: 20 s are enough", LONGEST.as_secs()))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            end(&mut child);
+            return Err(why);
+        }
+        progress(count.load(Ordering::Relaxed));
+        std::thread::sleep(NAP);
+    };
+    // A process that it left behind may hold its output open: then what came until now is all.
+    let until = Instant::now() + END_LIMIT;
+    while !reader.is_finished() && Instant::now() < until {
+        std::thread::sleep(NAP);
+    }
+    if !status.success() {
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("with status {code}"),
+            (_, Some(signal)) => format!("by signal {signal}"),
+            _ => "badly".to_owned(),
+        };
+        bail!("{shown} ended {how}: nothing was calibrated");
+    }
+    if !reader.is_finished() {
+        bail!("{shown} has ended, and a process that it started still holds its output");
+    }
+    let edges = reader.join().unwrap_or_else(|_| Err("its output could not be read".to_owned()));
+    let edges = edges.map_err(|why| anyhow::anyhow!("{shown}: {why}"))?;
+    if edges.is_empty() {
+        bail!(
+            "{shown} printed no edges: lines \"edge rise NANOSECONDS\" and \"edge fall NANOSECONDS\" of CLOCK_MONOTONIC, \
+             as examples/hip/square_wave does"
+        );
+    }
+    Ok(edges)
+}
+
+fn end(child: &mut Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let until = Instant::now() + END_LIMIT;
+    while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(NAP);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Reads to the end whatever comes, so that the command is not stopped by a full pipe.
+fn read_edges(output: impl Read, count: &AtomicUsize, mut other: impl FnMut(&str)) -> Found {
+    let mut output = BufReader::new(output);
+    let (mut edges, mut wrong) = (Vec::new(), None);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
+        match read {
+            Ok(0) => break,
+            Err(error) => return Err(format!("its output could not be read: {error}")),
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        match parse(text) {
+            None => other(text),
+            Some(Ok(edge)) if edges.len() < MOST_EDGES => edges.push(edge),
+            Some(Ok(_)) => wrong = wrong.or(Some(format!("more than {MOST_EDGES} edges"))),
+            Some(Err(why)) => wrong = wrong.or(Some(why)),
+        }
+        count.store(edges.len(), Ordering::Relaxed);
+    }
+    wrong.map_or(Ok(edges), Err)
+}
+
+/// `edge rise|fall <CLOCK_MONOTONIC> [<CLOCK_REALTIME>]`, in nanoseconds. `None`: another line.
+fn parse(line: &str) -> Option<Result<Edge, String>> {
+    let mut words = line.split_whitespace();
+    if words.next() != Some("edge") {
+        return None;
+    }
+    let rises = match words.next() {
+        Some("rise") => Some(true),
+        Some("fall") => Some(false),
+        _ => None,
+    };
+    let at_ns = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|ns| *ns < 1 << 62);
+    let edge = rises.zip(at_ns).map(|(rises, at_ns)| Edge { at_ns, rises });
+    Some(edge.ok_or_else(|| {
+        let shown: String = line.chars().take(80).collect();
+        format!("{shown:?} is no edge: \"edge rise NANOSECONDS\" or \"edge fall NANOSECONDS\"")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_example_are_edges() {
+        let rise = Edge { at_ns: 123, rises: true };
+        assert_eq!(parse("edge rise 123 1763000000000000000"), Some(Ok(rise)));
+        assert_eq!(parse("edge fall 123"), Some(Ok(Edge { rises: false, ..rise })));
+        assert_eq!(parse("edges of the wave"), None);
+        assert_eq!(parse(""), None);
+        for wrong in [
+            "edge",
+            "edge up 1",
+            "edge rise",
+            "edge rise -1",
+            "edge rise 1.5",
+            "edge fall 99999999999999999999",
+        ] {
+            assert!(parse(wrong).unwrap().unwrap_err().contains("is no edge"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_first_wrong_line_is_named_and_the_rest_is_read() {
+        let count = AtomicUsize::new(0);
+        let read =
+            read_edges("edge rise 1\nedge x\nedge y\nedge fall 2\nhello\n".as_bytes(), &count, |line| {
+                assert_eq!(line, "hello")
+            });
+        assert!(read.unwrap_err().starts_with("\"edge x\""));
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+        let long = "x".repeat(3 * LONGEST_LINE as usize);
+        assert_eq!(read_edges(format!("{long}\nedge rise 7").as_bytes(), &count, |_| {}).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn threads_are_busy_and_idle_by_turns() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let edges = spin(Duration::from_millis(100), 4, 2, &stop, |_| {}).unwrap();
+        assert_eq!(edges.len(), 8);
+        assert!(edges.iter().enumerate().all(|(n, edge)| edge.rises == (n % 2 == 0)));
+        assert!(edges.windows(2).all(|pair| pair[1].at_ns > pair[0].at_ns));
+        let whole = edges[7].at_ns - edges[0].at_ns;
+        assert!((300_000_000..2_000_000_000).contains(&whole), "{whole}");
+        stop.store(true, Ordering::Relaxed);
+        assert!(spin(Duration::from_secs(10), 4, 1, &stop, |_| {}).unwrap_err().is::<Interrupted>());
+    }
+
+    #[test]
+    fn one_slow_thread_is_not_the_load() {
+        let thread =
+            |late: u64| vec![Edge { at_ns: 10 + late, rises: true }, Edge { at_ns: 20 + late, rises: false }];
+        let edges = median_edges(&[thread(0), thread(900), thread(1)]);
+        assert_eq!(edges, thread(1));
+    }
+}

@@ -1,0 +1,262 @@
+//! `ampere calibrate`: how fast the node's counters are, how far they lag, how noisy they are.
+//!
+//! ```text
+//! load.rs      the square wave: threads of our own, or a command that prints its edges        wave.rs    the edges
+//! sample.rs    reads the counters meanwhile
+//! estimate.rs  edges and movements -> delay, levels, noise; pure
+//! report.rs    what people and programs see of it     write.rs    the delays in a file of settings
+//! ```
+
+mod estimate;
+mod load;
+mod report;
+mod sample;
+mod wave;
+mod write;
+
+use crate::words::{given, path_parser};
+use crate::{find, replay, run};
+use ampere_collector::clock_text::rfc3339;
+use ampere_collector::config::{Config, parse_duration};
+use ampere_collector::sampler;
+use anyhow::{Context, bail};
+use clap::Args;
+use clap::error::ErrorKind;
+use estimate::Verdict;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use report::{Found, Load, Report};
+use sample::Sampling;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wave::{Edge, LEAST_PERIODS, Wave};
+use write::{Setting, Target};
+
+#[derive(Args)]
+pub struct CalibrateArguments {
+    /// Busy for half of this time, idle for the other half
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, conflicts_with = "command")]
+    period: Duration,
+    /// How long, at least four periods
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration, conflicts_with = "command")]
+    duration: Duration,
+    /// Write the delays into this file of settings; one that is there is amended
+    #[arg(short, long, value_name = "FILE", value_parser = path_parser())]
+    output: Option<PathBuf>,
+    /// Settings of the counters (see the README)
+    #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
+    config: Option<PathBuf>,
+    /// Print what was found as JSON
+    #[arg(long)]
+    json: bool,
+    /// A command that is busy and idle by turns, and prints a line for each edge as examples/hip/square_wave does
+    /// [default: threads of ampere, on all cores that it may use]
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time < SHORTEST { Err(format!("{text:?} is too short: {SHORTEST:?} or more")) } else { Ok(time) }
+}
+
+/// A phase of 5 ms can still be told apart from the time that waking up takes.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// A counter's last movement that belongs to the wave is waited for a little.
+const AFTERWARDS: Duration = Duration::from_millis(250);
+
+pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
+    check_usage(&arguments);
+    let config = Config::load(given(&arguments.config))?;
+    run::check_counters()?;
+    let program = arguments.command.first().map(|program| find::program(program)).transpose()?;
+    let target = given(&arguments.output).map(Target::check).transpose()?;
+    let mut notes = Vec::new();
+    let settings = sampler::settings(&config, &mut notes);
+    let opened = ampere_counters::open_sources(&settings);
+    for note in notes.iter().chain(&opened.notes) {
+        say!("ampere: {note}");
+    }
+    let counters: usize = opened.sources.iter().map(|source| source.devices().len()).sum();
+    if counters == 0 {
+        bail!("there is no counter to calibrate: {}", why_none(&opened.absent));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    replay::watch_signals(stop.clone())?;
+    let sampling =
+        Sampling::start(opened.sources, config.sample_period).context("cannot start reading the counters")?;
+    let begun = SystemTime::now();
+    let (load, edges) = match &program {
+        Some(program) => of_command(program, &arguments.command, counters, &stop)?,
+        None => of_threads(&arguments, counters, &stop)?,
+    };
+    std::thread::sleep(AFTERWARDS);
+    let counters = sampling.stop()?;
+    let wave = Wave::new(&edges).map_err(|why| anyhow::anyhow!("{}: {why}", name(&load)))?;
+    check_clock(&wave, &counters, &load)?;
+    let found: Vec<Found> = counters
+        .into_iter()
+        .map(|counter| {
+            let estimate = estimate::estimate(&counter.movements, &wave, counter.period.as_secs_f64());
+            Found { counter, estimate }
+        })
+        .collect();
+    let date = rfc3339(begun.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64);
+    let node = ampere_ring::process::node_name();
+    let report = Report { node: &node, date: &date, load: &load, wave: &wave, found: &found };
+    let settings = settings_of(&report);
+    // The figures took their time: they are shown even if the file cannot be written.
+    let written = match &target {
+        Some(target) if !settings.is_empty() => Some(target.write(&node, &settings)),
+        _ => None,
+    };
+    let path = given(&arguments.output).filter(|_| matches!(written, Some(Ok(_))));
+    print(&if arguments.json { format!("{:#}\n", report.json(path)) } else { report.text() })?;
+    for line in written.transpose()?.unwrap_or_default() {
+        say!("ampere: {line}");
+    }
+    if settings.is_empty() {
+        let nothing = if target.is_some() { "; nothing was written" } else { "" };
+        bail!("no counter's delay could be told{nothing}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Wrong usage ends here, with status 2.
+fn check_usage(arguments: &CalibrateArguments) {
+    let wrong = |why: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit();
+    if !arguments.command.is_empty() {
+        return;
+    }
+    let (period, duration) = (arguments.period, arguments.duration);
+    if duration > load::LONGEST {
+        wrong(format!("a duration of {duration:?} is too long: {:?} at most", load::LONGEST));
+    }
+    if duration < period * LEAST_PERIODS as u32 {
+        wrong(format!(
+            "a duration of {duration:?} is less than {LEAST_PERIODS} periods of {period:?}: a longer one, or shorter periods"
+        ));
+    }
+}
+
+fn why_none(absent: &[String]) -> String {
+    if absent.is_empty() {
+        "AMPERE_COUNTERS asks for none that is here".to_owned()
+    } else {
+        absent.join("; ")
+    }
+}
+
+fn of_threads(
+    arguments: &CalibrateArguments,
+    counters: usize,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<(Load, Vec<Edge>)> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let periods = (arguments.duration.as_secs_f64() / arguments.period.as_secs_f64()).round() as usize;
+    let total = arguments.period * periods as u32;
+    let bar = bar(total.as_millis() as u64, "{bar:40} {msg}");
+    if bar.is_hidden() {
+        say!("ampere: {threads} threads spin and sleep by turns for {total:.0?}; {}", reading(counters));
+    }
+    let edges = load::spin(arguments.period, periods, threads, stop, |passed| {
+        bar.set_position((passed.as_millis() as u64).min(total.as_millis() as u64));
+        bar.set_message(format!(
+            "{:.0} of {:.0} s, {}",
+            passed.min(total).as_secs_f64(),
+            total.as_secs_f64(),
+            reading(counters)
+        ));
+    });
+    bar.finish_and_clear();
+    Ok((Load { threads, command: Vec::new() }, edges?))
+}
+
+fn of_command(
+    program: &std::path::Path,
+    command: &[OsString],
+    counters: usize,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<(Load, Vec<Edge>)> {
+    let bar = bar(0, "{spinner} {elapsed} {msg}");
+    if bar.is_hidden() {
+        say!("ampere: {}", reading(counters));
+    }
+    let edges = load::run(program, command, stop, |edges| {
+        bar.tick();
+        bar.set_message(format!("{}, {edges} edges so far", reading(counters)));
+    });
+    bar.finish_and_clear();
+    let command = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok((Load { threads: 0, command }, edges?))
+}
+
+fn reading(counters: usize) -> String {
+    if counters == 1 { "reading 1 counter".to_owned() } else { format!("reading {counters} counters") }
+}
+
+/// On a terminal; else hidden.
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
+    if std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+    }
+    bar
+}
+
+fn name(load: &Load) -> &str {
+    load.command.first().map_or("the load", String::as_str)
+}
+
+/// Edges by another clock, or another machine's, lie somewhere else altogether.
+fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
+    let now = load::monotonic_ns();
+    let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();
+    let end = wave.origin_ns.saturating_add((wave.end() * 1e9) as u64);
+    if end > now || first.is_some_and(|first| end < first) {
+        bail!("{}: its edges are not of CLOCK_MONOTONIC of this machine, while it ran", name(load));
+    }
+    Ok(())
+}
+
+fn settings_of(report: &Report) -> Vec<Setting> {
+    let load = if report.load.command.is_empty() { "CPU" } else { name(report.load) };
+    let responding = report.found.iter().filter(|found| found.estimate.verdict == Verdict::Responds);
+    let settings = responding.filter_map(|found| {
+        let response = found.estimate.response.as_ref()?;
+        let device = &found.counter.device;
+        Some(Setting {
+            name: device.name.clone(),
+            metric: device.metric.clone(),
+            delay: response.delay_to_set(),
+            error: response.delay_error,
+            // A file name can have anything in it, a line break for one.
+            how: format!(
+                "{}, on {}: an estimate, {} by {} periods of {} ({})",
+                &report.date[..10],
+                report.node,
+                report::delay(response),
+                report.wave.periods(),
+                report::time(report.wave.period),
+                load.replace(char::is_control, "?"),
+            ),
+        })
+    });
+    settings.collect()
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has seen enough closes the pipe: no error of ours.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print what was found"),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads the counters while the load is on, in a thread of its own, as often as the collector's sampler does.
+//!
+//! Every counter is read at every period, not only when it is due as the sampler does: how often it moves is what is to be
+//! found out. As there, a movement's time is that of the first reading that showed it, so the delay found is the one that
+//! the sampler's samples have.
+
+use super::load::monotonic_ns;
+use ampere_counters::{Device, Source};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// One counter, and what was seen of it.
+pub struct Counter {
+    pub device: Device,
+    /// CLOCK_MONOTONIC of the first reading of a new value, and the value: nanoseconds, nanojoules.
+    pub movements: Vec<(u64, u64)>,
+    pub readings: u64,
+    pub failed: u64,
+    /// Why the last one that failed did.
+    pub error: Option<String>,
+    /// How often it is looked at.
+    pub period: Duration,
+    /// Not read again so soon: nothing, for one that is looked at every time.
+    pause: Duration,
+    due: Instant,
+}
+
+pub struct Sampling {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Counter>>,
+}
+
+impl Sampling {
+    /// There must be a source.
+    pub fn start(mut sources: Vec<Box<dyn Source>>, period: Duration) -> std::io::Result<Sampling> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let work = move || {
+            let mut counters: Vec<Vec<Counter>> =
+                sources.iter().map(|source| counters(source.as_ref(), period)).collect();
+            let mut due = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                for (source, counters) in sources.iter_mut().zip(&mut counters) {
+                    for (number, counter) in counters.iter_mut().enumerate() {
+                        counter.read(source.as_mut(), number);
+                    }
+                }
+                // What was missed is not made up for.
+                due = (due + period).max(Instant::now());
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            counters.into_iter().flatten().collect()
+        };
+        let thread = std::thread::Builder::new().name("ampere-sampler".to_owned()).spawn(work)?;
+        Ok(Sampling { stop, thread })
+    }
+
+    /// What was seen until now.
+    pub fn stop(self) -> anyhow::Result<Vec<Counter>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that reads the counters ended before its time"))
+    }
+}
+
+fn counters(source: &dyn Source, period: Duration) -> Vec<Counter> {
+    let devices = source.devices().iter().enumerate();
+    devices
+        .map(|(number, device)| {
+            let shortest = source.shortest_period(number);
+            let pause = if shortest > period { shortest } else { Duration::ZERO };
+            Counter {
+                device: device.clone(),
+                movements: Vec::new(),
+                readings: 0,
+                failed: 0,
+                error: None,
+                period: period.max(shortest),
+                pause,
+                due: Instant::now(),
+            }
+        })
+        .collect()
+}
+
+impl Counter {
+    fn read(&mut self, source: &mut dyn Source, number: usize) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        self.due = now + self.pause;
+        let before = monotonic_ns();
+        let reading = source.read(number);
+        let time = before + monotonic_ns().saturating_sub(before) / 2;
+        match reading {
+            Ok(reading) => {
+                self.readings += 1;
+                if self.movements.last().is_none_or(|last| last.1 != reading.nanojoules) {
+                    self.movements.push((time, reading.nanojoules));
+                }
+            }
+            Err(error) => {
+                self.failed += 1;
+                self.error = Some(error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Puts the delays into a file of settings, which may be there already and has then more in it than this program should
+//! touch: comments, other devices, other settings.
+//!
+//! A delay goes into the first `[[device]]` that is about the counter, as attribution would find it, and into a new one where
+//! there is none. What comes out is read again before it replaces the file: all settings must be what they were, but for these
+//! delays, and each line must still be there. Else the file stays as it is.
+
+use ampere_collector::config::Config;
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, Value, value};
+
+/// Lines of ours begin with this: they are replaced when it is done again.
+const MARK: &str = "# ampere calibrate";
+
+/// What is to be written of one counter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    pub name: String,
+    pub metric: String,
+    /// Seconds, 0 or more.
+    pub delay: f64,
+    /// Standard error, in seconds.
+    pub error: f64,
+    /// When and how it was measured, on one line.
+    pub how: String,
+}
+
+/// A file that settings can be written to.
+pub struct Target {
+    /// What symbolic links lead to: they are to stay.
+    path: PathBuf,
+    shown: PathBuf,
+}
+
+impl Target {
+    /// Looks, before anything is measured, whether the file can be written or amended.
+    pub fn check(path: &Path) -> anyhow::Result<Target> {
+        let shown = path.to_owned();
+        let path = match std::fs::canonicalize(path) {
+            Ok(path) => path,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if std::fs::symlink_metadata(path).is_ok() {
+                    bail!("{} is a link to a file that is not there", path.display());
+                }
+                path.to_owned()
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot write {}", path.display())),
+        };
+        let target = Target { path, shown };
+        let old = target.read()?;
+        amend(&old, &target.origin(), "", &[]).map_err(anyhow::Error::msg)?;
+        // A directory that nothing can be written to is better known now.
+        let draft = target.draft(&old)?;
+        let _ = std::fs::remove_file(draft);
+        Ok(target)
+    }
+
+    fn origin(&self) -> String {
+        self.shown.display().to_string()
+    }
+
+    /// Nothing, where there is no file yet.
+    fn read(&self) -> anyhow::Result<String> {
+        let shown = self.shown.display();
+        match std::fs::metadata(&self.path) {
+            Ok(found) if found.is_dir() => bail!("{shown} is a directory: name a file"),
+            Ok(found) if !found.is_file() => bail!("{shown} is no plain file"),
+            Ok(_) => std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {shown}")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
+        }
+    }
+
+    /// Returns what is to be told, one line each.
+    pub fn write(&self, node: &str, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
+        let old = self.read()?; // it may have been edited meanwhile
+        let amended = amend(&old, &self.origin(), node, settings).map_err(anyhow::Error::msg)?;
+        let draft = self.draft(&amended.text)?;
+        let moved = std::fs::rename(&draft, &self.path);
+        if moved.is_err() {
+            let _ = std::fs::remove_file(&draft);
+        }
+        moved.with_context(|| format!("cannot write {}", self.shown.display()))?;
+        Ok(amended.remarks)
+    }
+
+    /// The text in a new file beside the old one, with its mode and owner, ready to take its place at once.
+    fn draft(&self, text: &str) -> anyhow::Result<PathBuf> {
+        let directory =
+            self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let draft = directory.join(format!(".{name}.{}", std::process::id()));
+        let written = File::create(&draft).and_then(|mut file| {
+            if let Ok(old) = std::fs::metadata(&self.path) {
+                file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o7777))?;
+                // Only root can give a file away, and only root needs to.
+                let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+            }
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&draft);
+        }
+        written.with_context(|| format!("cannot write {}", self.shown.display()))?;
+        Ok(draft)
+    }
+}
+
+#[derive(Debug)]
+struct Amended {
+    text: String,
+    remarks: Vec<String>,
+}
+
+/// `origin` names the file in messages.
+fn amend(old: &str, origin: &str, node: &str, settings: &[Setting]) -> Result<Amended, String> {
+    let before = Config::parse(old, origin).map_err(|error| error.to_string())?;
+    // toml_edit writes new lines without a carriage return: all of them are given back below.
+    let carriage_returns = old.contains("\r\n");
+    let plain = old.replace("\r\n", "\n");
+    let mut document: DocumentMut =
+        plain.parse().map_err(|_| format!("{origin} cannot be amended: its TOML is not understood"))?;
+    let mut expected = before.clone();
+    let mut remarks = Vec::new();
+    for (index, of_one) in by_device(&before, node, settings, origin)? {
+        let delay = of_one[0];
+        let name = &before.devices[index].name;
+        expected.devices[index].delay = parsed(delay);
+        set(&mut document, index, delay, origin)?;
+        remarks.push(format!("{origin}: [[device]] {name:?} has now delay = \"{}\"", text(delay)));
+    }
+    for new in settings.iter().filter(|setting| find(&before, node, setting).is_none()) {
+        append(&mut document, new, origin)?;
+        remarks.push(format!("{origin}: [[device]] {:?} is new, with delay = \"{}\"", new.name, text(new)));
+    }
+    let mut new = document.to_string();
+    if carriage_returns {
+        new = new.replace('\n', "\r\n");
+    }
+    check(old, &new, &expected, settings, node, origin)?;
+    Ok(Amended { text: new, remarks })
+}
+
+/// Which settings are about a device that is in the file: by its place there. The first of several is the one whose delay is
+/// the median.
+fn by_device<'a>(
+    config: &Config,
+    node: &str,
+    settings: &'a [Setting],
+    origin: &str,
+) -> Result<Vec<(usize, Vec<&'a Setting>)>, String> {
+    let mut all = Vec::new();
+    for (index, device) in config.devices.iter().enumerate() {
+        let mut of_one: Vec<&Setting> =
+            settings.iter().filter(|setting| find(config, node, setting) == Some(index)).collect();
+        if of_one.is_empty() {
+            continue;
+        }
+        of_one.sort_by(|a, b| a.delay.total_cmp(&b.delay));
+        let (least, most) = (of_one[0], of_one[of_one.len() - 1]);
+        if most.delay - least.delay > 4.0 * (least.error + most.error) {
+            return Err(format!(
+                "{origin}: [[device]] {:?} is about {} and {}, whose delays differ ({} and {}): give each a [[device]] of its \
+                 own; nothing was written",
+                device.name,
+                least.name,
+                most.name,
+                text(least),
+                text(most)
+            ));
+        }
+        let middle = (of_one.len() - 1) / 2;
+        of_one.swap(0, middle);
+        all.push((index, of_one));
+    }
+    Ok(all)
+}
+
+/// The device of the file that attribution would take for a counter: the first that fits.
+fn find(config: &Config, node: &str, setting: &Setting) -> Option<usize> {
+    config.devices.iter().position(|device| device.name_for(node, &setting.metric).is_some())
+}
+
+fn text(setting: &Setting) -> String {
+    format!("{:.1}ms", setting.delay * 1e3)
+}
+
+/// As it will be read.
+fn parsed(setting: &Setting) -> Duration {
+    let milliseconds: f64 = format!("{:.1}", setting.delay * 1e3).parse().unwrap_or(0.0);
+    Duration::try_from_secs_f64(milliseconds * 1e-3).unwrap_or_default()
+}
+
+fn devices<'a>(document: &'a mut DocumentMut, origin: &str) -> Result<&'a mut ArrayOfTables, String> {
+    let item = document.entry("device").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    item.as_array_of_tables_mut()
+        .ok_or_else(|| format!("{origin} cannot be amended: write its devices as [[device]] sections"))
+}
+
+fn set(document: &mut DocumentMut, index: usize, setting: &Setting, origin: &str) -> Result<(), String> {
+    let table = devices(document, origin)?
+        .get_mut(index)
+        .ok_or_else(|| format!("{origin} cannot be amended: its devices are not where they were"))?;
+    let mut delay = Value::from(text(setting));
+    match table.get_mut("delay").and_then(Item::as_value_mut) {
+        Some(old) => {
+            // What stands before and after the value, such as a comment, is the user's. An insert would lose it.
+            *delay.decor_mut() = old.decor().clone();
+            *old = delay;
+        }
+        None => drop(table.insert("delay", Item::Value(delay))),
+    }
+    remark(table, setting);
+    Ok(())
+}
+
+/// Puts the comment above a device's delay, in place of one of ours that is there.
+fn remark(table: &mut Table, setting: &Setting) {
+    let Some(mut key) = table.key_mut("delay") else { return };
+    let decor = key.leaf_decor_mut();
+    let above = decor.prefix().and_then(RawString::as_str).unwrap_or_default();
+    let indent: String = above.rsplit('\n').next().unwrap_or_default().to_owned();
+    let kept: String =
+        above.split_inclusive('\n').filter(|line| !line.trim_start().starts_with(MARK)).collect();
+    let kept = kept.strip_suffix(&indent).unwrap_or(&kept).to_owned();
+    decor.set_prefix(format!("{kept}{indent}{MARK}, {}\n{indent}", setting.how));
+}
+
+fn append(document: &mut DocumentMut, setting: &Setting, origin: &str) -> Result<(), String> {
+    let is_first = document.as_table().is_empty();
+    let mut table = Table::new();
+    table["name"] = value(escape_name(&setting.name));
+    // A literal string, as patterns are written everywhere: with backslashes as they are.
+    let pattern = escape_pattern(&setting.metric);
+    table["metric"] = match pattern.contains('\'') {
+        true => value(pattern),
+        false => format!("'{pattern}'").parse::<Value>().map_or_else(|_| value(pattern.clone()), value),
+    };
+    table["delay"] = value(text(setting));
+    remark(&mut table, setting);
+    table.decor_mut().set_prefix(if is_first { "" } else { "\n" });
+    devices(document, origin)?.push(table);
+    Ok(())
+}
+
+/// In a device's name `$` begins what the pattern captured.
+fn escape_name(name: &str) -> String {
+    name.replace('$', "$$")
+}
+
+/// A regular expression that matches this text and nothing else.
+fn escape_pattern(text: &str) -> String {
+    let escaped = text.chars().flat_map(|c| [Some('\\').filter(|_| r"\.+*?()|[]{}^$".contains(c)), Some(c)]);
+    escaped.flatten().collect()
+}
+
+/// Nothing is lost and nothing else is changed.
+fn check(
+    old: &str,
+    new: &str,
+    expected: &Config,
+    settings: &[Setting],
+    node: &str,
+    origin: &str,
+) -> Result<(), String> {
+    let refused = |why: &str| Err(format!("{origin} cannot be amended safely: {why}; nothing was written"));
+    let Ok(mut after) = Config::parse(new, origin) else {
+        return refused("it would not be understood any more");
+    };
+    for setting in settings {
+        let found = find(&after, node, setting).map(|index| after.devices[index].delay);
+        // Of several counters of one device, it has the delay of one.
+        let close = |delay: Duration| settings.iter().any(|other| parsed(other) == delay);
+        if !found.is_some_and(close) {
+            return refused(&format!("the delay of {} would not be in force", setting.name));
+        }
+    }
+    after.devices.truncate(expected.devices.len());
+    if format!("{after:?}") != format!("{expected:?}") {
+        return refused("other settings would change");
+    }
+    let mut lines = new.lines();
+    for line in old.lines() {
+        let is_ours = line.trim_start().starts_with(MARK) || line.trim_start().starts_with("delay");
+        if !is_ours && !lines.any(|new| new == line) {
+            return refused(&format!("the line {line:?} would change"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

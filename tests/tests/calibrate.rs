@@ -1,0 +1,269 @@
+//! `ampere calibrate` as a whole: the stand-in for librocm_smi64 lags by what its script says, and a command tells the edges
+//! of its square wave.
+
+use ampere_tests::runs::{Place, attribute, compile, list, number, succeed, text};
+use ampere_tests::{artifact, skip_unless};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Sleeps in `busy` and in `rest`, at the times at which the stand-in's wave of that period is high and low. The stand-in's
+/// power follows the clock and not the load: so the edges are exact, on whatever machine.
+const WAVE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#define OUT __attribute__((no_instrument_function))
+OUT static void until(double t) {
+    struct timespec s;
+    s.tv_sec = (time_t)t;
+    s.tv_nsec = (long)((t - (double)s.tv_sec) * 1e9);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &s, NULL) != 0) {}
+}
+void busy(double t) { until(t); }
+void rest(double t) { until(t); }
+OUT int main(int argc, char **argv) {
+    double half = atof(argv[1]) / 2;
+    long periods = atol(argv[2]);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    long n = (long)((now.tv_sec + now.tv_nsec * 1e-9) / (2 * half)) + 1;
+    printf("a line of the program's own\n");
+    until(2 * n * half);
+    for (long end = n + periods; n < end; n++) {
+        printf("edge rise %.0f 0\n", 2 * n * half * 1e9);
+        busy((2 * n + 1) * half);
+        printf("edge fall %.0f 0\n", (2 * n + 1) * half * 1e9);
+        rest((2 * n + 2) * half);
+    }
+    return argc > 3 ? atoi(argv[3]) : 0;
+}
+"#;
+
+fn wave(place: &Place) -> String {
+    compile(place, &["cc", "-O1", "-finstrument-functions"], "wave", WAVE).display().to_string()
+}
+
+/// With the stand-in for librocm_smi64 as the only source.
+fn with_script(place: &Place, script: &str, arguments: &[&str]) -> Command {
+    let mut command = place.command(artifact("ampere"));
+    command.arg("calibrate").args(arguments).env("AMPERE_COUNTERS", "rocm_smi");
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so")).env("FAKE_ROCM_SMI", script);
+    command
+}
+
+fn device<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let devices = list(report, "devices");
+    devices.iter().find(|device| device["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
+}
+
+/// The machine may be busy with other tests, so that readings come late: milliseconds, not less.
+#[track_caller]
+fn close(device: &Value, key: &str, expected: f64, within: f64) {
+    let found = number(device, key);
+    assert!((found - expected).abs() < within, "{key}: {found}, not {expected} to {within}: {device:#}");
+}
+
+const SCRIPT: &str = "watts=300/50@0.5,400/90@0.5,100,200;lag_ms=120,30,0,0;step_ms=15;error=3:4";
+
+#[test]
+fn the_delay_that_was_put_in_is_found_written_and_used() {
+    let place = Place::new();
+    let wave = wave(&place);
+    let file = place.directory.path().join("ampere.toml");
+    let before = "# kept\n[attribution]\nsharing = \"shared\" # kept, too\n\n[[device]]\nname = \"first\"\n\
+                  metric = 'rocm_smi:::energy_count:device=0'\ndelay = \"1ms\" # a guess\n";
+    std::fs::write(&file, before).unwrap();
+    let path = file.display().to_string();
+    let output = succeed(&mut with_script(&place, SCRIPT, &["--json", "-o", &path, "--", &wave, "1", "8"]));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON alone on standard output");
+    let said = text(&output.stderr);
+    assert!(said.contains("a line of the program's own") && !said.contains("edge"), "{said}");
+    assert_eq!(report["schema"], "ampere-calibration/1");
+    assert_eq!((&report["load"]["periods"], report["written"].as_str()), (&8.into(), Some(path.as_str())));
+    close(&report["load"], "period_seconds", 1.0, 1e-6);
+    for (name, delay, idle, busy) in [("GPU-0", 0.120, 50.0, 300.0), ("GPU-1", 0.030, 90.0, 400.0)] {
+        let device = device(&report, name);
+        assert_eq!((&device["verdict"], &device["energy"]), (&"responds".into(), &"simulated".into()));
+        close(device, "delay_estimate_seconds", delay, 0.004);
+        close(device, "idle_watts", idle, 5.0);
+        close(device, "busy_watts", busy, 5.0);
+        close(&device["update_seconds"], "median", 0.015, 0.003);
+        assert!(number(device, "delay_error_seconds") < 0.01, "{device:#}");
+    }
+    let constant = device(&report, "GPU-2");
+    assert_eq!(
+        (&constant["verdict"], &constant["delay_to_set_seconds"]),
+        (&"no response".into(), &Value::Null)
+    );
+    close(constant, "mean_watts", 100.0, 2.0);
+    // What cannot be read at all is no device; what the library says of it is told.
+    assert!(said.contains("device 3 may not be read") && list(&report, "devices").len() == 3, "{said}");
+
+    // The file: what was there is there, and the delays are.
+    let after = std::fs::read_to_string(&file).unwrap();
+    for line in before.lines().filter(|line| !line.starts_with("delay")) {
+        assert!(after.lines().any(|new| new == line), "{line:?} is lost: {after}");
+    }
+    assert!(
+        after.contains("ms\" # a guess") && after.contains("name = \"GPU-1\"") && !after.contains("GPU-2"),
+        "{after}"
+    );
+    assert!(after.contains("# ampere calibrate, 20") && after.contains("an estimate"), "{after}");
+    check_attribution(&place, &wave, &path);
+}
+
+/// Half a second at 300 W, and half a second at 50 W, which are told 120 ms late: without the delay, busy phases have what is
+/// the idle ones'.
+#[track_caller]
+fn check_attribution(place: &Place, wave: &str, config: &str) {
+    let mut run = place.ampere_run(&[wave, "1", "6"]);
+    run.env("AMPERE_COUNTERS", "rocm_smi").env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"));
+    succeed(run.env("FAKE_ROCM_SMI", SCRIPT));
+    let watts = |name: &str, more: &[&str]| {
+        let summary = attribute(&place.trace(), more);
+        let device = device(&summary, name);
+        let regions = list(&device["views"][0], "regions");
+        let busy = regions.iter().find(|row| row["region"] == "busy").expect("the program's busy phases");
+        number(busy, "exclusive_joules") / number(busy, "exclusive_seconds")
+    };
+    let (without, with) = (watts("GPU-0", &[]), watts("first", &["--config", config]));
+    assert!((without - 240.0).abs() < 8.0, "{without} W without a delay");
+    assert!((with - 300.0).abs() < 8.0, "{with} W with the delay");
+}
+
+#[test]
+fn a_wave_that_is_too_short_is_said_to_be() {
+    let place = Place::new();
+    let wave = wave(&place);
+    let script = "watts=300/50@0.25,300/50@0.25;step_ms=200;lag_ms=0,10";
+    let output = with_script(&place, script, &["--", &wave, "0.5", "8"]).output().unwrap();
+    let (out, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        out.contains("GPU-0: aliased: a period of 500 ms is too short")
+            && out.contains("2 s would be enough"),
+        "{out}"
+    );
+    assert!(said.contains("ampere: no counter's delay could be told"), "{said}");
+    // For people: a picture beside the load.
+    assert!(out.contains("  load   █") && out.contains("  GPU-0  "), "{out}");
+}
+
+/// Ends with status 1, and says one thing.
+#[track_caller]
+fn fails(output: &Output, status: i32, why: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert!(said.lines().any(|line| line.contains(why)), "{why:?} is not in: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn what_makes_no_wave_is_named() {
+    let place = Place::new();
+    let wave = wave(&place);
+    let run = |arguments: &[&str]| with_script(&place, "watts=100", arguments).output().unwrap();
+    for (script, why) in [
+        ("exit 3", "sh ended with status 3"),
+        ("kill -9 $$", "sh ended by signal 9"),
+        ("echo hello", "sh printed no edges: lines \"edge rise NANOSECONDS\""),
+        ("echo edge up 5", "sh: \"edge up 5\" is no edge"),
+        ("echo edge rise 5; echo edge fall 6", "sh: too few periods of busy and idle, 1: 4 are needed"),
+        (
+            "for i in 1 3 5 7 9; do echo edge rise $i; echo edge fall $((i + 1)); done",
+            "its edges are not of CLOCK_MONOTONIC",
+        ),
+    ] {
+        fails(&run(&["--", "sh", "-c", script]), 1, why);
+    }
+    fails(&run(&["--", &wave, "0.1", "5", "7"]), 1, "ended with status 7");
+    fails(&run(&["--", "./absent"]), 1, "cannot run ./absent: there is no such file");
+    fails(&run(&["--period", "x"]), 2, "\"x\" is no time");
+    fails(&run(&["--period", "1ms"]), 2, "too short");
+    fails(&run(&["--period", "5s", "--duration", "10s"]), 2, "less than 4 periods of 5s");
+    fails(&run(&["--duration", "1000s"]), 2, "too long");
+    fails(&run(&["--period", "1s", "--", &wave]), 2, "cannot be used with");
+    fails(&run_with(&place, "none"), 1, "there is no counter to calibrate");
+    fails(&run_with(&place, "foo"), 1, "\"foo\" is not known");
+}
+
+fn run_with(place: &Place, counters: &str) -> Output {
+    let mut command = place.command(artifact("ampere"));
+    command.arg("calibrate").env("AMPERE_COUNTERS", counters).output().unwrap()
+}
+
+#[test]
+fn a_file_that_cannot_be_amended_is_told_before_anything_is_measured() {
+    let place = Place::new();
+    let here = place.directory.path();
+    let file = |name: &str, text: &str| {
+        std::fs::write(here.join(name), text).unwrap();
+        here.join(name)
+    };
+    let broken = file("broken.toml", "[[device]]\nname = \n");
+    let wrong = file("wrong.toml", "[samplr]\n");
+    let cases: [(PathBuf, &str); 4] = [
+        (broken.clone(), "broken.toml:2"),
+        (wrong, "did you mean \"sampler\"?"),
+        (here.to_owned(), "is a directory: name a file"),
+        (here.join("absent/ampere.toml"), "cannot write"),
+    ];
+    for (path, why) in cases {
+        let begun = Instant::now();
+        let path = path.display().to_string();
+        fails(
+            &with_script(&place, "watts=100", &["-o", &path, "--duration", "30s"]).output().unwrap(),
+            1,
+            why,
+        );
+        assert!(begun.elapsed() < Duration::from_secs(5), "{path}: it was measured first");
+    }
+    assert_eq!(std::fs::read_to_string(broken).unwrap(), "[[device]]\nname = \n");
+}
+
+#[test]
+fn an_interrupt_ends_the_command_too() {
+    let place = Place::new();
+    let pid_file = place.directory.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 100", pid_file.display());
+    let mut child = with_script(&place, "watts=100", &["--", "sh", "-c", &script])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = ampere_tests::process::wait_for("the command", Duration::from_secs(10), || {
+        std::fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse::<i32>().ok())
+    });
+    let own = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(own, rustix::process::Signal::TERM).unwrap();
+    let begun = Instant::now();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command goes on");
+}
+
+/// All cores, by the CPU time that the kernel counts: it answers at once, where nobody else uses the machine.
+#[test]
+fn the_built_in_wave_is_seen_by_the_estimate() {
+    let place = Place::new();
+    let file = place.directory.path().join("new.toml");
+    let mut command = place.command(artifact("ampere"));
+    command.args(["calibrate", "--period", "500ms", "--duration", "8s", "--json", "-o"]).arg(&file);
+    let output = command.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON on standard output");
+    assert_eq!(report["load"]["kind"], "cpu");
+    let node = device(&report, "node");
+    assert_eq!(node["energy"], "estimated");
+    skip_unless!(
+        node["verdict"] == "responds",
+        "the machine is too busy with other things to see a load of its own"
+    );
+    assert!(number(node, "busy_watts") > number(node, "idle_watts"));
+    // CPU time is counted in steps of up to 10 ms. With other tests beside it, a load is not where its edges are.
+    close(node, "delay_estimate_seconds", 0.0, 0.06);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("metric = 'estimate:::energy'"));
+}
