@@ -179,7 +179,7 @@ impl Turns {
     }
 
     /// Whose turn it is, where there is anybody.
-    pub fn next(&mut self) -> Option<[usize; 4]> {
+    pub fn turn(&mut self) -> Option<[usize; 4]> {
         let turn = *self.all.get(self.next)?;
         self.next = (self.next + 1) % self.all.len();
         Some(turn)
@@ -213,7 +213,7 @@ mod tests {
         for tick in 0..ticks {
             let now = turns.at(tick);
             if now > 0 {
-                assert_eq!((0..now).filter_map(|_| turns.next()).count(), now);
+                assert_eq!((0..now).filter_map(|_| turns.turn()).count(), now);
                 turns.took(tick, time, Duration::from_millis(1));
                 at.push(tick);
                 most = most.max(now);

@@ -361,7 +361,7 @@ impl Work {
         }
         let begun = Instant::now();
         for _ in 0..now {
-            let Some([source, device, number, at]) = self.turns.next() else { break };
+            let Some([source, device, number, at]) = self.turns.turn() else { break };
             let seen = &self.figures.devices()[number].gauges[at];
             seen.add(self.sources[source].gauge(device, seen.gauge));
         }
