@@ -23,10 +23,80 @@ const DEEP: u32 = 4;
 /// Of calls four deep.
 const TREES: u64 = 1_000_000;
 
+/// The same, for the event path beside a sampler.
+pub const SAMPLED_CHILD: &str = "--events-sampled";
+
 pub fn figures() -> Result<Vec<Figure>, String> {
     let mut figures = recorded();
     figures.extend(folded()?);
+    figures.extend(sampled()?);
     Ok(figures)
+}
+
+/// With and without a sampler that reads all the time, in turn, each in processes of their own: a process has one collector.
+/// By the thread's CPU time it is what an event costs; by the wall clock there is also what the thread loses where the sampler
+/// finds no core but its own.
+fn sampled() -> Result<[Figure; 2], String> {
+    const TURNS: usize = 4;
+    let library = crate::child::beside("librocm_smi64.so");
+    if !library.exists() {
+        return Err(format!("no {}: cargo build --release --workspace", library.display()));
+    }
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let measure = |counters: &str| -> Result<[Vec<f64>; 2], String> {
+        let child = std::process::Command::new(&own)
+            .arg(SAMPLED_CHILD)
+            .env("AMPERE_COUNTERS", counters)
+            .env("AMPERE_ROCM_SMI_LIBRARY", &library)
+            .env("FAKE_ROCM_SMI", "devices=8;busy_us=20")
+            .output();
+        let text = String::from_utf8(child.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
+        let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        if numbers.is_empty() {
+            return Err(format!("the child said {text:?}"));
+        }
+        // Pairs: by the wall clock, by the thread's CPU time.
+        Ok([0, 1].map(|clock| numbers.iter().skip(clock).step_by(2).copied().collect()))
+    };
+    let (mut with, mut without) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..TURNS {
+        for (all, counters) in [(&mut without, "none"), (&mut with, "rocm_smi")] {
+            all.iter_mut().zip(measure(counters)?).for_each(|(all, more)| all.extend(more));
+        }
+    }
+    let figure = |what, value, yardstick_value| Figure {
+        what,
+        value: crate::median(value),
+        unit: "ns",
+        yardstick: "the same without a counter",
+        yardstick_value: crate::median(yardstick_value),
+    };
+    let ([wall, cpu], [wall_without, cpu_without]) = (with, without);
+    Ok([
+        figure("plugin: an enter or leave beside 8 devices at 1 kHz, CPU", cpu, cpu_without),
+        figure("plugin: the same by the wall clock", wall, wall_without),
+    ])
+}
+
+/// The child's side: nanoseconds an event, by round.
+pub fn sampled_child() {
+    const ROUNDS: usize = 11;
+    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+    let out = tempfile::tempdir().expect("a directory");
+    // SAFETY: no other thread runs yet.
+    unsafe {
+        std::env::set_var("AMPERE_SHM", shm.path());
+        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
+    }
+    let library = crate::child::beside("libscorep_substrate_ampere.so");
+    // SAFETY: our own library; its initialisers are Rust's.
+    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
+    let host = Host::start(&library);
+    // Until the counters are open and sampled.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| host.round()).collect();
+    host.end();
+    rounds.iter().for_each(|(wall, cpu)| println!("{wall} {cpu}"));
 }
 
 /// Folded from the start, in a process of its own.
@@ -117,15 +187,9 @@ fn recorded() -> Vec<Figure> {
     // SAFETY: our own library; its initialisers are Rust's.
     let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
     let host = Host::start(&library);
-    let ours = || {
-        std::thread::sleep(PAUSE);
-        let begun = std::time::Instant::now();
-        host.calls();
-        begun.elapsed()
-    };
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for _ in 0..25 {
-        a.push(ours().as_nanos() as f64 / (2 * CALLS) as f64);
+        a.push(host.round().0);
         let (counted, _) = alternate(2 * CALLS, count_calls, || {});
         b.push(counted);
     }
@@ -168,7 +232,7 @@ fn count_calls() {
 }
 
 /// Just enough of a Score-P.
-struct Host {
+pub struct Host {
     info: scorep_abi::SubstratePluginInfo,
     enter: RegionEvent,
     leave: RegionEvent,
@@ -224,7 +288,7 @@ static CALLBACKS: Callbacks = Callbacks {
 };
 
 impl Host {
-    fn start(library: &libloading::Library) -> Host {
+    pub fn start(library: &libloading::Library) -> Host {
         // SAFETY: the plugin's entry point has this type; the calls are made in Score-P's order.
         unsafe {
             let get_info: libloading::Symbol<GetInfo> =
@@ -251,9 +315,22 @@ impl Host {
         }
     }
 
-    fn calls(&self) {
+    /// Nanoseconds an event, of many after a pause: by the wall clock, and by the thread's CPU time.
+    fn round(&self) -> (f64, f64) {
+        let cpu = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+        };
+        std::thread::sleep(PAUSE);
+        let (begun, used) = (std::time::Instant::now(), cpu());
+        self.some_calls(CALLS);
+        let (wall, used) = (begun.elapsed().as_nanos() as f64, cpu() - used);
+        (wall / (2 * CALLS) as f64, used / (2 * CALLS) as f64)
+    }
+
+    pub fn some_calls(&self, calls: u64) {
         let (enter, leave) = std::hint::black_box((self.enter, self.leave));
-        for _ in 0..CALLS {
+        for _ in 0..calls {
             let now = ampere_ring::clock::ticks();
             // SAFETY: the plugin's own functions, called as Score-P does.
             unsafe {
@@ -263,7 +340,7 @@ impl Host {
         }
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         // SAFETY: as Score-P does.
         unsafe {
             self.info.delete_location.expect("delete_location")(std::ptr::null());

@@ -6,6 +6,7 @@ mod bare;
 mod child;
 mod engine;
 mod events;
+mod latency;
 mod long;
 mod offline;
 mod oracle;
@@ -34,12 +35,18 @@ fn main() {
     if std::env::args().nth(1).is_some_and(|first| first == events::CHILD) {
         return events::child();
     }
-    let benches: [(&str, Bench); 7] = [
+    match std::env::args().nth(1).as_deref() {
+        Some(events::SAMPLED_CHILD) => return events::sampled_child(),
+        Some(latency::CHILD) => return latency::child(),
+        _ => {}
+    }
+    let benches: [(&str, Bench); 8] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("engine", engine::figures),
         ("offline", offline::figures),
         ("sampler", sampler::figures),
+        ("latency", latency::figures),
         ("long trace", long::figures),
         ("oracle", oracle::figures),
     ];

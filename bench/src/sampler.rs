@@ -3,6 +3,7 @@
 
 use crate::Figure;
 use ampere_collector::clock::Timer;
+use ampere_collector::config::Config;
 use ampere_collector::sampler::{RING_NAME, Sampler};
 use ampere_collector::summary::{Readings, SamplerOverhead};
 use ampere_counters::Settings;
@@ -68,7 +69,9 @@ pub fn child(library: &str) {
         rocm_smi_library: Some(library.into()),
         ..Settings::default()
     };
-    let mut sampler = Sampler::start(directory.path(), Timer::usual(), PERIOD, settings).expect("a sampler");
+    let gauges = Config::default().gauges;
+    let sampler = Sampler::start(directory.path(), Timer::usual(), PERIOD, gauges, settings);
+    let mut sampler = sampler.expect("a sampler");
     while sampler.found().is_none() {
         std::thread::sleep(PERIOD);
     }

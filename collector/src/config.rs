@@ -22,6 +22,8 @@ pub struct Config {
     /// long as its streams need.
     pub stream_lag: Option<Duration>,
     pub sample_period: Duration,
+    /// How often devices are asked for what they say beside their energy. `None`: never.
+    pub gauges: Option<Duration>,
     /// Whether a trace is written.
     pub trace: bool,
     /// How long after its timestamp an event may be published without being late. It takes microseconds, unless its thread
@@ -61,6 +63,7 @@ impl Default for Config {
             time: false,
             stream_lag: None,
             sample_period: Duration::from_millis(1),
+            gauges: Some(Duration::from_secs(1)),
             trace: true,
             slack: Duration::from_millis(100),
             estimate_idle_watts: None,
@@ -191,6 +194,7 @@ struct FileAttribution {
 #[serde(deny_unknown_fields)]
 struct FileSampler {
     period: Option<String>,
+    gauges: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -273,6 +277,9 @@ impl Config {
         if let Some(period) = file.sampler.period {
             config.sample_period = parse_duration(&period).map_err(|e| at("[sampler] period", e))?;
         }
+        if let Some(gauges) = file.sampler.gauges {
+            config.gauges = parse_gauges(&gauges).map_err(|e| at("[sampler] gauges", e))?;
+        }
         config.trace = file.trace.write.unwrap_or(config.trace);
         config.estimate_idle_watts = file.estimate.idle_watts;
         config.estimate_watts_per_core = file.estimate.watts_per_core;
@@ -327,6 +334,9 @@ impl Config {
         }
         if let Some(text) = lookup("AMPERE_SAMPLE_PERIOD") {
             self.sample_period = parse_duration(&text).map_err(|e| at("AMPERE_SAMPLE_PERIOD", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_GAUGES") {
+            self.gauges = parse_gauges(&text).map_err(|e| at("AMPERE_GAUGES", e))?;
         }
         for (name, setting) in [
             ("AMPERE_COUNTER_WATTS_MAX", &mut self.counter_watts_max),
@@ -391,6 +401,18 @@ fn parse_switch(text: &str) -> Result<bool, String> {
         "off" | "0" | "false" => Ok(false),
         other => Err(format!("{other:?}: use on or off")),
     }
+}
+
+/// A time, or "off".
+fn parse_gauges(text: &str) -> Result<Option<Duration>, String> {
+    if text.trim() == "off" {
+        return Ok(None);
+    }
+    let time = parse_duration(text).map_err(|why| format!("{why}, or \"off\""))?;
+    if time < Duration::from_millis(100) || time > Duration::from_secs(3600) {
+        return Err(format!("every {time:?}: use 100ms to 3600s, or \"off\""));
+    }
+    Ok(Some(time))
 }
 
 /// "250us", "1ms", "1.5 s".
@@ -505,6 +527,7 @@ mod tests {
             stream_lag = "10s"
             [sampler]
             period = "500us"
+            gauges = "2s"
             [estimate]
             idle_watts = 50
             [counters]
@@ -527,6 +550,7 @@ mod tests {
         assert_eq!((config.locations, config.time), (Locations::All, true));
         assert_eq!(config.stream_lag, Some(Duration::from_secs(10)));
         assert_eq!(config.sample_period, Duration::from_micros(500));
+        assert_eq!(config.gauges, Some(Duration::from_secs(2)));
         assert_eq!(config.estimate_idle_watts, Some(50.0));
         assert_eq!(device.wraps_at, Some(1 << 32));
         assert_eq!((config.counter_watts_max, config.counter_gap), (Some(2000.0), Some(10.0)));
@@ -581,6 +605,14 @@ mod tests {
             "[[device]]\nname = \"x\"\nmetric = \"e\"\nranks = \"some\"",
             "ampere.toml: device \"x\": ranks \"some\": use \"all\", \"found\" or a list like [0, 1]",
         );
+        refused(
+            "[sampler]\ngauges = \"never\"",
+            "ampere.toml: [sampler] gauges: \"never\" is no time: write it like \"1ms\" (ns, us, ms, s), or \"off\"",
+        );
+        refused(
+            "[sampler]\ngauges = \"1ms\"",
+            "ampere.toml: [sampler] gauges: every 1ms: use 100ms to 3600s, or \"off\"",
+        );
         refused("[sampler]\nperiod = \"1us\"", "ampere.toml: a sample period of 1µs: use 100us to 10s");
     }
 
@@ -594,6 +626,9 @@ mod tests {
         config.apply(&|name| (name == "AMPERE_COUNTER_STALE").then(|| "1s".to_owned())).unwrap();
         assert_eq!((config.counter_watts_max, config.counter_gap), (Some(500.0), Some(20.0)));
         assert_eq!(config.counter_stale, Duration::from_secs(1));
+        assert_eq!(config.gauges, Some(Duration::from_secs(1)));
+        config.apply(&|name| (name == "AMPERE_GAUGES").then(|| "off".to_owned())).unwrap();
+        assert_eq!(config.gauges, None);
         config.apply(&|name| (name == "AMPERE_LOCATIONS").then(|| "all".to_owned())).unwrap();
         config.apply(&|name| (name == "AMPERE_TIME").then(|| "on".to_owned())).unwrap();
         config.apply(&|name| (name == "AMPERE_STREAM_LAG").then(|| "2s".to_owned())).unwrap();

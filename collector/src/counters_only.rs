@@ -28,7 +28,9 @@ pub fn serve(
     let settings = sampler::settings(config, &mut notes);
     // The plugin says it: there is no summary that could.
     let _ = std::fs::write(session.directory().join("settings.notes"), notes.join("\n"));
-    let mut sampler = Sampler::start(session.directory(), Timer::usual(), config.sample_period, settings)?;
+    // Nobody would see what else the devices say.
+    let mut sampler =
+        Sampler::start(session.directory(), Timer::usual(), config.sample_period, None, settings)?;
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();

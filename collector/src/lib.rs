@@ -22,6 +22,7 @@ pub mod config;
 pub mod conflicts;
 pub mod counters_only;
 pub mod evidence;
+pub mod gauges;
 pub mod http;
 pub mod linking;
 pub mod live;

@@ -4,19 +4,20 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::evidence::place_of;
+use crate::gauges::Seen;
 use crate::metrics::Latest;
 use crate::nature::Nature;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
-use crate::sampler::{self, Sampler};
+use crate::sampler::{self, DeviceFigures, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
-use crate::{clock_text, conflicts, overhead, trace};
+use crate::{clock_text, conflicts, gauges, overhead, trace};
 use ampere_model::{Clocks, LocationKind, Timestamp};
 use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
@@ -337,7 +338,8 @@ impl LiveRun {
         let mut notes = Vec::new();
         let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
-        match Sampler::start(self.session.directory(), timer, period, settings) {
+        let wanted = self.options.config.gauges;
+        match Sampler::start(self.session.directory(), timer, period, wanted, settings) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => self.note(format!("no energy is sampled: {why}")),
         }
@@ -701,10 +703,11 @@ impl LiveRun {
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes().1;
         snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
-        for (device, readings) in attributor.devices.iter().zip(self.readings()) {
+        for (device, figures) in attributor.devices.iter().zip(self.sampled()) {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
-            if let (Some(shown), Some(readings)) = (shown, readings) {
-                shown.readings.add(&readings);
+            if let (Some(shown), Some(figures)) = (shown, figures) {
+                shown.readings.add(&Readings::of(figures));
+                gauges::add_all(&mut shown.gauges, figures.gauges.iter().filter_map(Seen::now));
             }
         }
         self.power.push_back((ticks, snapshot.devices.iter().map(|d| d.joules).collect()));
@@ -810,8 +813,10 @@ impl LiveRun {
             notes,
         };
         let mut summary = Summary::new(attributor, None, run, quality);
-        for (device, readings) in summary.devices.iter_mut().zip(self.readings()) {
-            device.readings = readings;
+        for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
+            device.readings = figures.map(Readings::of);
+            let gauges = figures.iter().flat_map(|figures| &figures.gauges);
+            device.gauges = gauges.filter_map(Seen::over_the_run).collect();
         }
         summary.overhead = Overhead {
             collector_cpu_seconds: overhead::cpu_seconds(),
@@ -821,14 +826,14 @@ impl LiveRun {
         summary
     }
 
-    /// By the attributor's devices, what the sampler says of reading them.
-    fn readings(&self) -> Vec<Option<Readings>> {
+    /// By the attributor's devices, what the sampler says of them.
+    fn sampled(&self) -> Vec<Option<&DeviceFigures>> {
         let devices = self.attributor.as_ref().map_or(0, |attributor| attributor.devices.len());
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
         for (figures, device) in sampler.figures.devices().iter().zip(&samples.devices) {
             if let Some(device) = *device {
-                all[device] = Some(Readings::of(figures));
+                all[device] = Some(figures);
             }
         }
         all
@@ -943,8 +948,9 @@ impl LiveRun {
                         .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
-                        let readings = device.readings.take();
-                        *device = crate::summary::Device { source, energy, readings, ..same.clone() };
+                        let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));
+                        let same = same.clone();
+                        *device = crate::summary::Device { source, energy, readings, gauges, ..same };
                     }
                 }
                 let note = format!("{why_again}: the figures below were computed again from the trace");

@@ -1,6 +1,7 @@
 //! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
 
 use crate::snapshot::{DeviceFigures, RankFigures, Snapshot};
+use ampere_counters::Quantity;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -96,6 +97,7 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let encoder = &mut encoder;
         self.devices(encoder)?;
+        self.gauges(encoder)?;
         self.energy(encoder)?;
         self.time(encoder)?;
         self.health(encoder)
@@ -158,6 +160,54 @@ impl Scrape {
             series: sources.collect(),
         }
         .gauge(encoder)
+    }
+
+    /// What devices say beside their energy. In an OpenMetrics name the unit comes last.
+    fn gauges(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let families: [(&'static str, &'static str, Quantity, Option<&'static str>); 5] = [
+            (
+                "ampere_device_reported_power_watts",
+                "Power of a device as the device reports it: kind says whether a mean or now",
+                Quantity::Power,
+                Some("kind"),
+            ),
+            (
+                "ampere_device_temperature_celsius",
+                "Temperature of a device as the device reports it, by its sensor",
+                Quantity::Temperature,
+                Some("sensor"),
+            ),
+            (
+                "ampere_device_busy_ratio",
+                "The part of the time in which a device computes, as the device reports it",
+                Quantity::Busy,
+                None,
+            ),
+            (
+                "ampere_device_memory_used_bytes",
+                "Memory of a device that is used, as the device reports it",
+                Quantity::MemoryUsed,
+                None,
+            ),
+            (
+                "ampere_device_memory_size_bytes",
+                "All memory of a device, as the device reports it",
+                Quantity::MemorySize,
+                None,
+            ),
+        ];
+        for (name, help, quantity, label) in families {
+            let mut series = Vec::new();
+            for device in &self.snapshot.devices {
+                for now in device.gauges.iter().filter(|now| now.quantity == quantity.as_str()) {
+                    let mut labels = vec![self.node(), ("device", device.device.as_str())];
+                    labels.extend(label.map(|label| (label, now.which.as_str())));
+                    series.push((labels, now.value));
+                }
+            }
+            Family { name, help, unit: None, series }.gauge(encoder)?;
+        }
+        Ok(())
     }
 
     fn energy(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
@@ -287,13 +337,18 @@ impl Scrape {
         for (name, help, series) in counters {
             Family { name, help, unit: None, series }.counter(encoder)?;
         }
-        let times: [Plain; 2] = [
+        let times: [Plain; 3] = [
             (
                 "ampere_sampler_read",
                 "Time that the readings of a device's counter took",
                 self.per_device(|d| d.readings.read_seconds),
             ),
             ("ampere_sampler_cpu", "CPU time of the sampler", of_node(sampler.cpu_seconds)),
+            (
+                "ampere_sampler_gauges",
+                "Time that asking devices for what they say beside their energy took",
+                of_node(sampler.gauges_seconds),
+            ),
         ];
         for (name, help, series) in times {
             Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;

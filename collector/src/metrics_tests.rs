@@ -102,6 +102,45 @@ fn the_sampler_says_how_it_reads() {
 }
 
 #[test]
+fn what_devices_report_is_shown_as_such() {
+    let now = |quantity: &str, which: &str, value| crate::gauges::Now {
+        quantity: quantity.to_owned(),
+        which: which.to_owned(),
+        value,
+    };
+    let mut gpu = device("GPU-0");
+    gpu.gauges = vec![
+        now("power_watts", "average", 301.5),
+        now("temperature_celsius", "edge", 41.0),
+        now("temperature_celsius", "memory", -3.0),
+        now("busy_ratio", "", 0.37),
+        now("memory_used_bytes", "", 1e9),
+        now("memory_size_bytes", "", 64e9),
+    ];
+    let devices = vec![gpu, device("cpu")];
+    let body = body(Snapshot { node: "n".to_owned(), devices, ..Snapshot::default() });
+    for (name, expected) in [
+        ("ampere_device_reported_power_watts", &["{node=\"n\",device=\"GPU-0\",kind=\"average\"} 301.5"][..]),
+        (
+            "ampere_device_temperature_celsius",
+            &[
+                "{node=\"n\",device=\"GPU-0\",sensor=\"edge\"} 41.0",
+                "{node=\"n\",device=\"GPU-0\",sensor=\"memory\"} -3.0",
+            ],
+        ),
+        ("ampere_device_busy_ratio", &["{node=\"n\",device=\"GPU-0\"} 0.37"]),
+        ("ampere_device_memory_used_bytes", &["{node=\"n\",device=\"GPU-0\"} 1000000000.0"]),
+        ("ampere_device_memory_size_bytes", &["{node=\"n\",device=\"GPU-0\"} 64000000000.0"]),
+    ] {
+        let expected: Vec<String> = expected.iter().map(|labels| format!("{name}{labels}")).collect();
+        assert_eq!(samples(&body, name), expected);
+        assert!(body.contains(&format!("# TYPE {name} gauge\n")), "{body}");
+        let help = body.lines().find(|line| line.starts_with(&format!("# HELP {name} ")));
+        assert!(help.is_some_and(|help| help.contains("as the device reports it")), "{help:?}");
+    }
+}
+
+#[test]
 fn names_from_programs_cannot_break_the_format() {
     let hostile = "f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>";
     let escaped = r#"f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>"#;

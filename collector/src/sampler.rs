@@ -7,10 +7,13 @@
 //! the default period; were each reading a sample, all the energy of the 15 ms would go to who ran in the last of them.
 //! One that stands still is written down once a second. When a counter is read next is `pace.rs`' matter.
 //!
+//! Between the readings, devices are asked for what else they say of themselves (`gauges.rs`), about once a second.
+//!
 //! One that cannot be read is said once, and tried again now and then: when it can be read again, its samples go on.
 
 use crate::clock::Timer;
 use crate::config::Config;
+use crate::gauges::{Seen, Turns};
 use crate::pace::{Pace, Rhythm};
 use ampere_counters::{Settings, Source};
 use ampere_model::{Definition, Device, Quality};
@@ -49,6 +52,9 @@ pub struct SamplerFigures {
     /// CPU time of its thread, and the time that it has run.
     pub cpu_ns: AtomicU64,
     pub run_ns: AtomicU64,
+    /// The time that asking for gauges took: sum and most.
+    pub gauges_ns: AtomicU64,
+    pub longest_gauge_ns: AtomicU64,
     devices: OnceLock<Vec<DeviceFigures>>,
 }
 
@@ -62,6 +68,8 @@ pub struct DeviceFigures {
     pub longest_read_ns: AtomicU64,
     /// From change to change, as the source's counters were seen to move; 0 where that is not known yet.
     pub update_ns: AtomicU64,
+    /// What it says beside its energy.
+    pub gauges: Vec<Seen>,
 }
 
 impl SamplerFigures {
@@ -107,11 +115,13 @@ const NOTES_NAME: &str = "sampler.notes";
 
 impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
-    /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices.
+    /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices. `gauges`: how often these are
+    /// asked for, if at all.
     pub fn start(
         directory: &Path,
         timer: Timer,
         period: Duration,
+        gauges: Option<Duration>,
         settings: Settings,
     ) -> Result<Sampler, String> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -119,7 +129,8 @@ impl Sampler {
         let (tell, found) = crossbeam_channel::bounded(1);
         let (tell_news, news) = crossbeam_channel::bounded(64);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
-        let work = move || match Work::open(&directory, timer, period, settings, counted, tell_news) {
+        let periods = (period, gauges);
+        let work = move || match Work::open(&directory, timer, periods, settings, counted, tell_news) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
                 work.run(&stopped);
@@ -224,6 +235,7 @@ struct Work {
     rhythms: Vec<Rhythm>,
     /// By source and device.
     slots: Vec<Vec<Slot>>,
+    turns: Turns,
     period: Duration,
     writer: EventWriter,
     /// The same samples, for a metric plugin.
@@ -237,7 +249,7 @@ impl Work {
     fn open(
         directory: &Path,
         timer: Timer,
-        period: Duration,
+        (period, gauges): (Duration, Option<Duration>),
         settings: Settings,
         figures: Arc<SamplerFigures>,
         news: Sender<String>,
@@ -255,7 +267,14 @@ impl Work {
             log.append(&Definition::Device(device.clone()));
         }
         let ring = make_ring(&directory.join(RING_NAME))?;
-        let _ = figures.devices.set(devices.iter().map(|_| DeviceFigures::default()).collect());
+        let figures_of = |source: &dyn Source| {
+            let gauges = (0..source.devices().len()).map(|device| Seen::of_device(source, device));
+            gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect::<Vec<_>>()
+        };
+        let all = opened.sources.iter().flat_map(|source| figures_of(source.as_ref()));
+        let _ = figures.devices.set(all.collect());
+        let ticks = |time: Duration| time.as_nanos() / period.as_nanos().max(1);
+        let turns = Turns::new(&opened.sources, gauges.map(|time| ticks(time) as u64));
         let slots = opened.sources.iter().map(|source| {
             let slots = source.devices().iter().map(|_| Slot::default());
             slots.collect()
@@ -263,6 +282,7 @@ impl Work {
         let work = Work {
             slots: slots.collect(),
             rhythms: vec![Rhythm::default(); opened.sources.len()],
+            turns,
             sources: opened.sources,
             period,
             writer: EventWriter::new(ring),
@@ -294,12 +314,13 @@ impl Work {
                 return;
             }
             self.series.flush_if_due(|| Timer::usual().now());
+            self.ask_for_gauges(tick);
             if now >= news_at {
                 news_at = now + NEWS;
                 let news = self.sources.iter_mut().filter_map(|source| source.news());
                 news.for_each(|line| drop(self.news.try_send(line)));
             }
-            let due = self.slots.iter().flatten().map(|slot| slot.due).min();
+            let due = self.slots.iter().flatten().map(|slot| slot.due).chain(self.turns.due()).min();
             // With nothing to read there is nothing to wake up for but the end, which wakes us.
             let due = due.unwrap_or(tick + self.ticks(NEWS)).max(tick + 1);
             let deadline = start + tick_time(self.period, due);
@@ -332,6 +353,24 @@ impl Work {
                 number += 1;
             }
         }
+    }
+
+    /// After the readings of the tick, which are not to wait for it.
+    fn ask_for_gauges(&mut self, tick: u64) {
+        let now = self.turns.at(tick);
+        if now == 0 {
+            return;
+        }
+        let begun = Instant::now();
+        for _ in 0..now {
+            let Some([source, device, number, at]) = self.turns.turn() else { break };
+            let seen = &self.figures.devices()[number].gauges[at];
+            seen.add(self.sources[source].gauge(device, seen.gauge));
+        }
+        let took = begun.elapsed();
+        add(&self.figures.gauges_ns, took.as_nanos() as u64);
+        raise(&self.figures.longest_gauge_ns, took.as_nanos() as u64);
+        self.turns.took(tick, took, self.period);
     }
 
     fn read(&mut self, source: usize, device: usize, number: usize, tick: u64, always: bool) {

@@ -22,18 +22,25 @@ fn put(path: &Path, text: &str) {
 
 impl Sampled {
     fn new() -> Sampled {
+        Sampled::of("rapl", None)
+    }
+
+    fn of(source: &str, gauges: Option<Duration>) -> Sampled {
         let (root, session) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let zone = root.path().join("sys/class/powercap/intel-rapl:0");
         put(&zone.join("name"), "package-0\n");
         put(&zone.join("max_energy_range_uj"), "262143328850\n");
         put(&zone.join("energy_uj"), "1000000\n");
+        let cray = root.path().join("sys/cray/pm_counters");
+        put(&cray.join("energy"), "4721362 J 1700000000123456 us\n");
+        put(&cray.join("power"), "812 W 1700000000123456 us\n");
         let settings = Settings {
-            which: Some(vec!["rapl".to_owned()]),
+            which: Some(vec![source.to_owned()]),
             sys_root: root.path().to_owned(),
             ..Settings::default()
         };
         let period = Duration::from_millis(1);
-        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, period, settings).unwrap();
+        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, period, gauges, settings).unwrap();
         while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -136,4 +143,29 @@ fn it_ends_at_once() {
     assert_eq!(samples.len(), 2);
     let figures = crate::summary::SamplerOverhead::of(&sampled.sampler.figures);
     assert!(figures.deadlines > 0 && figures.cpu_seconds > 0.0 && figures.cpu_share < 1.0, "{figures:?}");
+}
+
+#[test]
+fn what_devices_say_besides_is_asked_about_as_often_as_wanted() {
+    let mut sampled = Sampled::of("cray_pm", Some(Duration::from_millis(100)));
+    let power = sampled.root.path().join("sys/cray/pm_counters/power");
+    std::thread::sleep(Duration::from_millis(450));
+    put(&power, "912 W");
+    std::thread::sleep(Duration::from_millis(350));
+    std::fs::write(&power, "").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    sampled.sampler.stop();
+    let seen = &sampled.sampler.figures.devices()[0].gauges[0];
+    assert_eq!(seen.now(), None, "it cannot be read any more");
+    let over = seen.over_the_run().unwrap();
+    assert_eq!((over.min, over.max), (812.0, 912.0));
+    // 8 to 9 times in 800 ms; a loaded machine asks less often, none more often.
+    assert!((3..=10).contains(&over.readings), "{over:?}");
+    let figures = crate::summary::SamplerOverhead::of(&sampled.sampler.figures);
+    assert!(figures.gauges_seconds > 0.0 && figures.longest_gauge_seconds <= figures.gauges_seconds);
+    // Off is off.
+    let mut silent = Sampled::of("cray_pm", None);
+    std::thread::sleep(Duration::from_millis(50));
+    silent.sampler.stop();
+    assert_eq!(silent.sampler.figures.devices()[0].gauges[0].over_the_run(), None);
 }

@@ -1,6 +1,7 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::gauges::Now;
 use crate::summary::{Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
@@ -57,6 +58,9 @@ pub struct DeviceFigures {
     pub stale: bool,
     #[serde(default)]
     pub readings: Readings,
+    /// What it says now beside its energy.
+    #[serde(default)]
+    pub gauges: Vec<Now>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -254,6 +258,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             unusable_samples: ranks.unusable_samples,
             stale: counter.stale,
             readings: Readings::default(),
+            gauges: Vec::new(),
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),

@@ -1,6 +1,7 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::gauges::OverTheRun;
 use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
 use ampere_model::Quality;
@@ -83,6 +84,9 @@ pub struct Device {
     /// What the sampler says; nothing of a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings: Option<Readings>,
+    /// What the device said beside its energy, as it reported it; nothing of a trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gauges: Vec<OverTheRun>,
     pub views: Vec<View>,
 }
 
@@ -229,6 +233,11 @@ pub struct SamplerOverhead {
     pub missed_deadlines: u64,
     pub mean_late_seconds: f64,
     pub longest_late_seconds: f64,
+    /// Sum and longest of the time that asking for gauges took.
+    #[serde(default)]
+    pub gauges_seconds: f64,
+    #[serde(default)]
+    pub longest_gauge_seconds: f64,
 }
 
 impl SamplerOverhead {
@@ -243,6 +252,8 @@ impl SamplerOverhead {
             missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),
             mean_late_seconds: seconds(&figures.late_ns) / deadlines.max(1) as f64,
             longest_late_seconds: seconds(&figures.latest_ns),
+            gauges_seconds: seconds(&figures.gauges_ns),
+            longest_gauge_seconds: seconds(&figures.longest_gauge_ns),
         }
     }
 }
@@ -304,6 +315,7 @@ impl Summary {
                 longest_still_seconds: seconds(counter.longest_still_ticks),
                 stale: counter.stale,
                 readings: None,
+                gauges: Vec::new(),
                 views,
             });
         }

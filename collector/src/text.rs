@@ -1,5 +1,6 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
+use crate::gauges::OverTheRun;
 use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, Summary, View};
 use crate::topology::table;
 use std::collections::BTreeMap;
@@ -125,6 +126,10 @@ impl Page {
         if device.stale {
             let still = device.longest_still_seconds;
             writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
+        }
+        if !device.gauges.is_empty() {
+            let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
+            writeln!(out, "  as it reports: {}", says.join(", "))?;
         }
         for view in &device.views {
             self.view(device, view, out)?;

@@ -22,7 +22,7 @@ const MOST_SERIES: usize = 40;
 const QUERIES_AFTER: Duration = Duration::from_secs(8);
 
 /// Names and labels that are promised; `node` is promised on all.
-const PROMISED: [(&str, &[&str]); 16] = [
+const PROMISED: [(&str, &[&str]); 21] = [
     ("ampere_device_energy_joules_total", &["device"]),
     ("ampere_device_power_watts", &["device"]),
     ("ampere_region_energy_joules_total", &["rank", "device", "region"]),
@@ -39,6 +39,11 @@ const PROMISED: [(&str, &[&str]); 16] = [
     ("ampere_lag_seconds", &[]),
     ("ampere_conservation_error_joules", &["device"]),
     ("ampere_build_info", &["version"]),
+    ("ampere_device_reported_power_watts", &["device", "kind"]),
+    ("ampere_device_temperature_celsius", &["device", "sensor"]),
+    ("ampere_device_busy_ratio", &["device"]),
+    ("ampere_device_memory_used_bytes", &["device"]),
+    ("ampere_device_memory_size_bytes", &["device"]),
 ];
 /// Only where GPU streams are traced.
 const KERNELS: &str = "ampere_kernel_energy_joules_total";
@@ -99,6 +104,10 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .arg(stencil)
             .arg(RUN_SECONDS.to_string())
             .envs(Mpi::ENVIRONMENT)
+            // A GPU that says more than its energy, beside the node.
+            .env("AMPERE_COUNTERS", "rocm_smi,estimate")
+            .env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"))
+            .env("FAKE_ROCM_SMI", "watts=300")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log),

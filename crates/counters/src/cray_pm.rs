@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, leading_number};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "cray_pm";
 
@@ -32,6 +32,8 @@ pub(crate) struct CrayPm {
 
 struct Counter {
     file: ValueFile,
+    /// Watts, of the same thing.
+    power: Option<ValueFile>,
     value: Result<(u64, Option<u64>), ReadError>,
 }
 
@@ -94,7 +96,8 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm>
             description: format!("Cray pm_counters, {}", path.display()),
             pci: None,
         });
-        counters.push(Counter { file, value: Ok(value) });
+        let power = ValueFile::open(folder.join(entry.replace("energy", "power"))).ok();
+        counters.push(Counter { file, power, value: Ok(value) });
     }
     if devices.is_empty() {
         trouble.notes.push(format!("{NAME}: no energy in {} that can be read", folder.display()));
@@ -136,6 +139,12 @@ fn energy(text: &[u8]) -> Option<(u64, Option<u64>)> {
     let rest = rest.strip_prefix(b"J")?;
     let time = leading_number(rest).filter(|(_, unit)| unit.trim_ascii() == b"us");
     Some((joules, time.and_then(|(microseconds, _)| microseconds.checked_mul(1000))))
+}
+
+/// Watts of `800 W 1700000000123456 us`.
+fn power(text: &[u8]) -> Option<f64> {
+    let (watts, rest) = leading_number(text)?;
+    rest.trim_ascii_start().starts_with(b"W").then_some(watts as f64)
 }
 
 impl CrayPm {
@@ -198,6 +207,18 @@ impl Source for CrayPm {
         }
     }
 
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        match self.counters.get(device) {
+            Some(Counter { power: Some(_), .. }) => &[Gauge::CurrentPower],
+            _ => &[],
+        }
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        let file = self.counters.get_mut(device)?.power.as_mut().filter(|_| gauge == Gauge::CurrentPower)?;
+        gauge.possible(file.read(power).ok()?)
+    }
+
     fn news(&mut self) -> Option<String> {
         if let Some((before, now)) = self.startup.change() {
             return Some(format!(
@@ -224,6 +245,14 @@ mod tests {
         assert_eq!(energy(b"12\n"), Some((12, None)));
         for bad in [&b""[..], b"\n", b"J 12", b"12 W 17 us\n", b"-3 J\n", b"nan J\n"] {
             assert_eq!(energy(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_power_has_its_unit() {
+        assert_eq!(power(b"800 W 1700000000123456 us\n"), Some(800.0));
+        for bad in [&b"800\n"[..], b"800 J 17 us\n", b"-1 W\n", b""] {
+            assert_eq!(power(bad), None, "{bad:?}");
         }
     }
 

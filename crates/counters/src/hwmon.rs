@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, leading_number, text_of};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "hwmon";
 
@@ -45,8 +45,8 @@ pub(crate) struct Hwmon {
 enum Sensor {
     /// Microjoules.
     Energy(ValueFile),
-    /// Microwatts.
-    Power(ValueFile, Integral),
+    /// Microwatts, and what power that is.
+    Power(ValueFile, Integral, Gauge),
 }
 
 /// Energy from a power that is read now and then.
@@ -112,7 +112,9 @@ impl Hwmon {
         let Some(path) = files.into_iter().find(|path| path.exists()) else { return };
         let Some(file) = first_read(&path, trouble) else { return };
         self.add(chip, name, kind, Quality::Integrated, &path);
-        self.sensors.push(Sensor::Power(file, Integral::default()));
+        let average = path.ends_with("power1_average");
+        let gauge = if average { Gauge::AveragePower } else { Gauge::CurrentPower };
+        self.sensors.push(Sensor::Power(file, Integral::default(), gauge));
     }
 
     fn add_energy(&mut self, path: &Path, chip: &Path, name: &str, kind: Kind, trouble: &mut Trouble) {
@@ -179,6 +181,14 @@ fn first_read(path: &Path, trouble: &mut Trouble) -> Option<ValueFile> {
         .ok()
 }
 
+/// Whether the kernel shows sensors of the AMD GPU with a PCI address.
+pub(crate) fn has_sensors(root: &Path, pci: &str) -> bool {
+    entries(&root.join("sys/class/hwmon")).iter().any(|(_, chip)| {
+        text_of(&chip.join("name")).is_some_and(|name| name == "amdgpu")
+            && pci_of(chip).is_some_and(|address| address == pci)
+    })
+}
+
 /// The PCI address of a chip's device, by the name of the folder that `device` links to.
 fn pci_of(chip: &Path) -> Option<String> {
     let device: PathBuf = std::fs::canonicalize(chip.join("device")).ok()?;
@@ -212,13 +222,27 @@ impl Source for Hwmon {
                 let raw = file.number()?;
                 Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
             }
-            Sensor::Power(file, integral) => {
+            Sensor::Power(file, integral, _) => {
                 // Some drivers have a sign: a power below 0 is none.
                 let raw = file.read(|text| leading_number(text).map(|(number, _)| number))?;
                 let nanojoules = integral.add(Instant::now(), raw);
                 Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
             }
         }
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        match self.sensors.get(device) {
+            Some(Sensor::Power(_, _, gauge)) => std::slice::from_ref(gauge),
+            _ => &[],
+        }
+    }
+
+    /// What it was read for its energy: to ask again would cost as much.
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
+        let (_, microwatts) = integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= GAP)?;
+        gauge.possible(microwatts as f64 * 1e-6)
     }
 }
 

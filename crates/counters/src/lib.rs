@@ -26,8 +26,11 @@
 //! handed on as they are; what they mean is for the caller to judge. Only what is known of a source by its definition is
 //! done here: RAPL's range is made good, a power is integrated, and the estimate never goes back.
 //!
-//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, `rocm_smi/library.rs` and `amdsmi/library.rs`, and nowhere
-//! else.
+//! **Gauges** are what some devices say of themselves besides: power, temperatures, how busy they are, memory. They are asked
+//! for one by one ([`Source::gauge`]), as each is a call or a file of its own.
+//!
+//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and `amdsmi`, and
+//! nowhere else.
 #![deny(unsafe_code)]
 
 use std::fmt;
@@ -40,6 +43,7 @@ mod cray_pm;
 mod energy;
 mod estimate;
 mod file;
+mod gauge;
 mod hwmon;
 mod nvml;
 mod rapl;
@@ -49,6 +53,7 @@ mod select;
 mod settings;
 mod vendor;
 
+pub use gauge::{Gauge, Quantity};
 pub use select::open_sources;
 pub use settings::{
     DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_AMDSMI_LIBRARY, ENV_COUNTERS, ENV_IDLE_WATTS,
@@ -213,6 +218,15 @@ pub trait Source: Send {
     /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
+    }
+    /// What `devices()[device]` can be asked for beside its energy: always the same, none of it is certain to be answered.
+    fn gauges(&self, _device: usize) -> &[Gauge] {
+        &[]
+    }
+    /// One of [`Source::gauges`] now. `None`: the device does not have it, or not just now; nothing else follows from that.
+    /// Allocates nothing.
+    fn gauge(&mut self, _device: usize, _gauge: Gauge) -> Option<f64> {
+        None
     }
     /// One line about something that has changed since it was last asked, apart from the counters. To be asked every
     /// second or so.

@@ -4,11 +4,12 @@
 
 use std::path::Path;
 
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as NvmlDevice, Nvml};
 
 use crate::vendor::{self, CallError, Status};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "nvml";
 
@@ -17,9 +18,14 @@ const ENERGY: &str = "nvmlDeviceGetTotalEnergyConsumption";
 /// More devices than any node has: a count above it is not believed.
 const DEVICES_MAX: u32 = 256;
 
+const GAUGES: [Gauge; 5] =
+    [Gauge::Power, Gauge::Temperature, Gauge::Busy, Gauge::MemoryUsed, Gauge::MemorySize];
+
 pub(crate) struct NvidiaGpus {
     devices: Vec<Device>,
     handles: Vec<NvmlDevice<'static>>,
+    /// Those that the library has a function for.
+    gauges: Vec<Gauge>,
 }
 
 /// Opens all GPUs with an energy counter. `None`, and notes, if there is none.
@@ -66,7 +72,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
     let quality = if driver.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
     // For ever, as every vendor's library: a device refers to it, and both are used until the process ends.
     let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-    let mut found = NvidiaGpus { devices: Vec::new(), handles: Vec::new() };
+    let mut found = NvidiaGpus { devices: Vec::new(), handles: Vec::new(), gauges: Vec::new() };
     for index in 0..count {
         let handle = match nvml.device_by_index(index) {
             Ok(handle) => handle,
@@ -97,6 +103,10 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
         notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
         return None;
     }
+    // Asked for once here: a function that is missing is told with a text, which costs memory each time.
+    let there =
+        |gauge: &Gauge| !matches!(ask(&found.handles[0], *gauge), Err(NvmlError::FailedToLoadSymbol(_)));
+    found.gauges = GAUGES.into_iter().filter(there).collect();
     if !vendor::watch_for_exit() {
         notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
         return None;
@@ -182,6 +192,18 @@ fn status(error: &NvmlError) -> Status {
     Status { code, name }
 }
 
+/// In base units.
+fn ask(handle: &NvmlDevice, gauge: Gauge) -> Result<f64, NvmlError> {
+    match gauge {
+        Gauge::Power => handle.power_usage().map(|milliwatts| f64::from(milliwatts) * 1e-3),
+        Gauge::Temperature => handle.temperature(TemperatureSensor::Gpu).map(f64::from),
+        Gauge::Busy => handle.utilization_rates().map(|percent| f64::from(percent.gpu) * 1e-2),
+        Gauge::MemoryUsed => handle.memory_info().map(|bytes| bytes.used as f64),
+        Gauge::MemorySize => handle.memory_info().map(|bytes| bytes.total as f64),
+        _ => Err(NvmlError::NotSupported),
+    }
+}
+
 impl Source for NvidiaGpus {
     fn name(&self) -> &'static str {
         NAME
@@ -209,6 +231,16 @@ impl Source for NvidiaGpus {
             }),
             Err(error) => Err(ReadError::Library { function: ENERGY, status: status(&error) }),
         }
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        if device < self.handles.len() { &self.gauges } else { &[] }
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        let handle = self.handles.get(device)?;
+        let _one = vendor::lock().ok()?;
+        gauge.possible(ask(handle, gauge).ok()?)
     }
 }
 

@@ -1,10 +1,10 @@
-//! A read allocates nothing.
+//! A read allocates nothing, nor does asking for what a device says besides.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use ampere_counters::{ReadError, Settings, open_sources};
+use ampere_counters::{Gauge, ReadError, Settings, open_sources};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -44,6 +44,7 @@ fn tree(root: &Path) {
     let cray = root.join("sys/cray/pm_counters");
     put(cray.join("energy"), "4721362 J 1700000000123456 us\n");
     put(cray.join("cpu_energy"), "721362 J 1700000000123456 us\n");
+    put(cray.join("power"), "812 W 1700000000123456 us\n");
     put(cray.join("freshness"), "17\n");
     let chip = root.join("sys/class/hwmon/hwmon0");
     put(chip.join("name"), "amdgpu\n");
@@ -72,6 +73,7 @@ fn a_read_allocates_nothing() {
     let mut sets = [open("hwmon,rocm_smi,nvml,cray_pm,rapl,estimate"), open("amdsmi")];
     assert_eq!((sets[0].sources.len(), sets[1].sources.len()), (6, 1), "{:?}", sets[0].notes);
     let mut read_all = |good: bool| {
+        let mut asked = 0;
         let before = ALLOCATIONS.get();
         for source in sets.iter_mut().flat_map(|set| &mut set.sources) {
             for _ in 0..100 {
@@ -80,16 +82,28 @@ fn a_read_allocates_nothing() {
                     if good {
                         reading.unwrap();
                     }
+                    for at in 0..source.gauges(device).len() {
+                        let gauge = source.gauges(device)[at];
+                        asked += 1;
+                        let value = source.gauge(device, gauge);
+                        assert!(value.is_some() || !good, "{} {gauge:?}", source.name());
+                    }
                 }
+                assert_eq!(source.gauge(99, Gauge::Busy), None);
                 assert!(matches!(source.read(99), Err(ReadError::NoSuchDevice)));
                 assert_eq!(source.news(), None);
             }
         }
         assert_eq!(ALLOCATIONS.get(), before);
+        assert!(asked >= 100 * (8 + 5 + 1 + 1 + 8), "{asked}");
     };
     read_all(true);
     // With everything gone, that is said a thousand times a second: without memory, too.
-    for file in ["sys/class/powercap/intel-rapl:0/energy_uj", "sys/class/hwmon/hwmon1/energy1_input"] {
+    for file in [
+        "sys/cray/pm_counters/power",
+        "sys/class/powercap/intel-rapl:0/energy_uj",
+        "sys/class/hwmon/hwmon1/energy1_input",
+    ] {
         std::fs::write(root.path().join(file), "").unwrap();
         std::fs::remove_file(root.path().join(file)).unwrap();
     }

@@ -25,12 +25,12 @@ fn real_library() -> Option<PathBuf> {
 }
 
 /// Runs a child on made-up GPUs. The library is found by the usual search, as a user's job would.
-fn on_made_up_gpus(watts: &str, dual: bool, steps: &str) -> Option<Told> {
+fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Told> {
     if real_library().is_none() {
         return skip("librocm_smi64 is not installed");
     }
     let before = made_up_gpus::command()?;
-    let (name, value) = made_up_gpus::wanted(watts, dual);
+    let (name, value) = made_up_gpus::wanted(watts, how);
     Some(probe_under(&before, steps, &[(name, &value), ("AMPERE_COUNTERS", "rocm_smi")]))
 }
 
@@ -48,9 +48,9 @@ fn has_power(told: &Told, device: usize, watts: f64) -> bool {
 
 /// Runs a check of 300 W and 150 W three times at most: on a loaded machine the made-up GPUs' program may get no CPU
 /// for a while, and the counters are then old by our time (never by the driver's).
-fn assert_power(watts: &str, dual: bool, check: impl Fn(&Told)) {
+fn assert_power(watts: &str, how: &str, check: impl Fn(&Told)) {
     for _ in 0..3 {
-        let Some(told) = on_made_up_gpus(watts, dual, "read;sleep 2000;read") else { return };
+        let Some(told) = on_made_up_gpus(watts, how, "read;sleep 2000;read") else { return };
         check(&told);
         if has_power(&told, 0, 300.0) && has_power(&told, 1, 150.0) {
             return;
@@ -61,7 +61,7 @@ fn assert_power(watts: &str, dual: bool, check: impl Fn(&Told)) {
 
 #[test]
 fn joules_are_watts_times_seconds() {
-    assert_power("300,150", false, |told| {
+    assert_power("300,150", "", |told| {
         assert!(told.notes.is_empty(), "{:?}", told.notes);
         assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
         assert!(told.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", told.devices);
@@ -70,7 +70,7 @@ fn joules_are_watts_times_seconds() {
 
 #[test]
 fn second_dies_are_noted() {
-    assert_power("300,150", true, |told| {
+    assert_power("300,150", "dual", |told| {
         assert_eq!(told.names(), ["GPU-0", "GPU-2"]);
         assert_eq!(told.notes.len(), 2);
         assert!(told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"));
@@ -83,7 +83,7 @@ fn a_square_wave_is_seen_in_its_halves() {
     // those with an edge in them, and the mean is that of both.
     let steps = "read".to_owned() + &";sleep 20;read".repeat(60);
     for attempt in 0..3 {
-        let Some(told) = on_made_up_gpus("400/100@0.1", false, &steps) else { return };
+        let Some(told) = on_made_up_gpus("400/100@0.1", "", &steps) else { return };
         let watts = |from: usize, to: usize| {
             let (a, b) = (told.seen(from, 0), told.seen(to, 0));
             told.joules(0, from, to) / ((b.timestamp_ns.unwrap() - a.timestamp_ns.unwrap()) as f64 * 1e-9)
@@ -102,9 +102,47 @@ fn a_square_wave_is_seen_in_its_halves() {
 }
 
 #[test]
+fn what_the_drivers_files_say_comes_through() {
+    let Some(told) = on_made_up_gpus("300,150", "", "gauges;gauges") else { return };
+    // Version 5.2.3 has no power now, and later ones find none here.
+    let without_now = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| !line.contains(" current ")).cloned().collect()
+    };
+    let of = |gpu: &str| {
+        [
+            "power_watts average 90",
+            "temperature_celsius edge 41",
+            "temperature_celsius junction 55.5",
+            "temperature_celsius memory 48",
+            "busy_ratio  0.37",
+            "memory_used_bytes  1073741824",
+            "memory_size_bytes  68702699520",
+        ]
+        .map(|line| format!("{gpu} {line}"))
+    };
+    let expected = [of("GPU-0"), of("GPU-1")].concat();
+    assert_eq!(without_now(&told.gauges[0]), expected);
+    assert_eq!(without_now(&told.gauges[1]), expected);
+}
+
+#[test]
+fn a_driver_without_these_files_has_no_gauges_and_counts_all_the_same() {
+    for how in ["bare", "headless"] {
+        let Some(told) = on_made_up_gpus("300", how, "read;gauges;sleep 20;read;gauges") else { return };
+        assert_eq!(told.gauges.len(), 2, "{how}");
+        assert!(!told.gauges[1].is_empty(), "{how}");
+        for line in told.gauges.iter().flatten() {
+            assert!(line.ends_with(" -"), "{how}: {line}");
+        }
+        assert!(told.joules(0, 0, 1) > 0.0, "{how}");
+        assert!(told.stderr.is_empty(), "{how}: {}", told.stderr);
+    }
+}
+
+#[test]
 fn an_exit_handler_older_than_the_library_does_no_harm() {
     // Without the guard this is a segmentation fault: the library's devices are destroyed by then.
-    let Some(told) = on_made_up_gpus("300", false, "read;exit") else { return };
+    let Some(told) = on_made_up_gpus("300", "", "read;exit") else { return };
     assert!(told.seen(0, 0).raw > 0);
     assert!(told.stderr.contains("at exit: the process is ending"), "{}", told.stderr);
     assert!(told.stderr.contains("at exit: done"), "{}", told.stderr);

@@ -15,6 +15,7 @@ type Handle = *mut c_void;
 
 const SUCCESS: Status = 0;
 const INVAL: Status = 1;
+const NOT_SUPPORTED: Status = 2;
 const INIT_ERROR: Status = 18;
 const NOT_FOUND: Status = 31;
 
@@ -211,4 +212,137 @@ pub unsafe extern "C" fn amdsmi_get_lib_version(version: *mut Version) -> Status
     let own = Version { year: 24, major: 7, minor: 0, release: 0, build: BUILD.as_ptr() };
     // SAFETY: this function's own contract.
     if unsafe { put(version, own) } { SUCCESS } else { INVAL }
+}
+
+/// A gauge of a handle's device.
+fn gauge(function: &str, processor: Handle, name: &str) -> Result<f64, Status> {
+    device(processor).and_then(|device| LIBRARY.gauge(function, device, name)).unwrap_or(Err(INVAL))
+}
+
+/// `amdsmi_power_info_t` of ROCm 7, or its beginning with the variable `FAKE_AMD_SMI_ROCM` at 6.
+#[repr(C)]
+pub struct PowerInfo {
+    pub words: [u32; 4],
+    pub voltages: [u64; 3],
+    pub power_limit: u32,
+    pub reserved: [u64; 18],
+}
+
+/// Watts; what the script has a status for is all ones, as in the real library.
+///
+/// # Safety
+/// `info` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdsmi_get_power_info(processor: Handle, info: *mut PowerInfo) -> Status {
+    if device(processor).is_none() {
+        return INVAL;
+    }
+    let old = std::env::var_os("FAKE_AMD_SMI_ROCM").is_some_and(|release| release == "6");
+    let unknown = if old { 0xffff } else { u32::MAX };
+    let watts = |name| gauge("amdsmi_get_power_info", processor, name).map_or(unknown, |watts| watts as u32);
+    let (now, average) = (watts("socket"), watts("power"));
+    let either = if now == unknown { average } else { now };
+    let own = PowerInfo {
+        words: if old { [now, average, 800, 850] } else { [either, 0, now, average] },
+        voltages: [800, 850, 900],
+        power_limit: 560,
+        reserved: [u64::MAX; 18],
+    };
+    // SAFETY: this function's own contract.
+    if unsafe { put(info, own) } { SUCCESS } else { INVAL }
+}
+
+/// Writes a gauge of a device.
+///
+/// # Safety
+/// `to` is null or may be written to.
+unsafe fn tell<T>(
+    function: &str,
+    processor: Handle,
+    name: &str,
+    to: *mut T,
+    convert: impl Fn(f64) -> T,
+) -> Status {
+    match gauge(function, processor, name) {
+        Err(status) => status,
+        Ok(value) => {
+            // SAFETY: this function's own contract.
+            if unsafe { put(to, convert(value)) } { SUCCESS } else { INVAL }
+        }
+    }
+}
+
+/// The temperature now of one of three sensors, in degrees.
+///
+/// # Safety
+/// `temperature` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdsmi_get_temp_metric(
+    processor: Handle,
+    sensor: u32,
+    metric: u32,
+    temperature: *mut i64,
+) -> Status {
+    let Some(name) = ["edge", "junction", "memory"].get(sensor as usize).filter(|_| metric == 0) else {
+        return NOT_SUPPORTED;
+    };
+    // SAFETY: this function's own contract.
+    unsafe { tell("amdsmi_get_temp_metric", processor, name, temperature, |degrees| degrees as i64) }
+}
+
+/// `amdsmi_engine_usage_t`.
+#[repr(C)]
+pub struct EngineUsage {
+    pub gfx_activity: u32,
+    pub umc_activity: u32,
+    pub mm_activity: u32,
+    pub reserved: [u32; 13],
+}
+
+/// # Safety
+/// `usage` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdsmi_get_gpu_activity(processor: Handle, usage: *mut EngineUsage) -> Status {
+    let own = |percent| EngineUsage {
+        gfx_activity: percent as u32,
+        umc_activity: 99,
+        mm_activity: 0xffff,
+        reserved: [0; 13],
+    };
+    // SAFETY: this function's own contract.
+    unsafe { tell("amdsmi_get_gpu_activity", processor, "busy", usage, own) }
+}
+
+/// Memory of its own (type 0) that is used, in bytes.
+///
+/// # Safety
+/// `bytes` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
+    processor: Handle,
+    kind: u32,
+    bytes: *mut u64,
+) -> Status {
+    if kind != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("amdsmi_get_gpu_memory_usage", processor, "used", bytes, |bytes| bytes as u64) }
+}
+
+/// All of that memory.
+///
+/// # Safety
+/// `bytes` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn amdsmi_get_gpu_memory_total(
+    processor: Handle,
+    kind: u32,
+    bytes: *mut u64,
+) -> Status {
+    if kind != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("amdsmi_get_gpu_memory_total", processor, "total", bytes, |bytes| bytes as u64) }
 }

@@ -167,3 +167,106 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
         }
     }
 }
+
+/// Writes a gauge of a device.
+///
+/// # Safety
+/// `to` is null or may be written to.
+unsafe fn tell<T>(
+    function: &str,
+    device: Handle,
+    name: &str,
+    to: *mut T,
+    convert: impl Fn(f64) -> T,
+) -> Return {
+    let index = device.addr().checked_sub(HANDLES);
+    match index.and_then(|index| LIBRARY.gauge(function, index, name)) {
+        None => INVALID_ARGUMENT,
+        Some(Err(status)) => status,
+        Some(Ok(value)) => {
+            // SAFETY: this function's own contract.
+            if unsafe { put(to, convert(value)) } { SUCCESS } else { INVALID_ARGUMENT }
+        }
+    }
+}
+
+/// Milliwatts.
+///
+/// # Safety
+/// `power` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_uint) -> Return {
+    // SAFETY: this function's own contract.
+    unsafe { tell("nvmlDeviceGetPowerUsage", device, "power", power, |watts| (watts * 1e3) as c_uint) }
+}
+
+/// Degrees, of the one sensor that there is.
+///
+/// # Safety
+/// `degrees` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetTemperature(
+    device: Handle,
+    sensor: c_uint,
+    degrees: *mut c_uint,
+) -> Return {
+    if sensor != 0 {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("nvmlDeviceGetTemperature", device, "gpu", degrees, |degrees| degrees as c_uint) }
+}
+
+/// `nvmlUtilization_t`, in percent.
+#[repr(C)]
+pub struct Utilization {
+    pub gpu: c_uint,
+    pub memory: c_uint,
+}
+
+/// # Safety
+/// `utilization` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
+    device: Handle,
+    utilization: *mut Utilization,
+) -> Return {
+    let own = |percent| Utilization { gpu: percent as c_uint, memory: 99 };
+    // SAFETY: this function's own contract.
+    unsafe { tell("nvmlDeviceGetUtilizationRates", device, "busy", utilization, own) }
+}
+
+/// `nvmlMemory_v2_t`.
+#[repr(C)]
+pub struct Memory {
+    pub version: c_uint,
+    pub total: c_ulonglong,
+    pub reserved: c_ulonglong,
+    pub free: c_ulonglong,
+    pub used: c_ulonglong,
+}
+
+/// # Safety
+/// `memory` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: *mut Memory) -> Return {
+    let function = "nvmlDeviceGetMemoryInfo_v2";
+    let total = device.addr().checked_sub(HANDLES).and_then(|i| LIBRARY.gauge(function, i, "total"));
+    let total = match total {
+        None => return INVALID_ARGUMENT,
+        Some(Err(status)) => return status,
+        Some(Ok(total)) => total as c_ulonglong,
+    };
+    let own = |used| {
+        let used = used as c_ulonglong;
+        Memory {
+            version: 2 << 24 | size_of::<Memory>() as c_uint,
+            total,
+            reserved: 0,
+            free: total - used,
+            used,
+        }
+    };
+    // SAFETY: this function's own contract.
+    unsafe { tell(function, device, "used", memory, own) }
+}

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_char};
 
 use fake_script::script::Sight;
-use fake_script::{StandIn, monotonic, put};
+use fake_script::{StandIn, put};
 
 type Status = u32;
 
@@ -129,22 +129,93 @@ pub unsafe extern "C" fn rsmi_version_get(version: *mut Version) -> Status {
     if unsafe { put(version, own) } { SUCCESS } else { INVALID_ARGS }
 }
 
-/// Power of a device now, in microwatts; sensors other than 0 do not exist.
+/// Writes a gauge of a device.
+///
+/// # Safety
+/// `to` is null or may be written to.
+unsafe fn tell<T>(function: &str, device: u32, name: &str, to: *mut T, convert: impl Fn(f64) -> T) -> Status {
+    match LIBRARY.gauge(function, device as usize, name) {
+        None => INPUT_OUT_OF_BOUNDS,
+        Some(Err(status)) => status,
+        Some(Ok(value)) => {
+            // SAFETY: this function's own contract.
+            if unsafe { put(to, convert(value)) } { SUCCESS } else { INVALID_ARGS }
+        }
+    }
+}
+
+/// Mean power, in microwatts; sensors other than 0 do not exist.
 ///
 /// # Safety
 /// `power` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power: *mut u64) -> Status {
-    LIBRARY.running("rsmi_dev_power_ave_get", |state| {
-        let Some(this) = state.script.devices.get(device as usize) else { return INPUT_OUT_OF_BOUNDS };
-        if sensor != 0 {
-            return NOT_SUPPORTED;
-        }
-        // SAFETY: this function's own contract.
-        if unsafe { put(power, (this.wave.watts(monotonic()) * 1e6) as u64) } {
-            SUCCESS
-        } else {
-            INVALID_ARGS
-        }
-    })
+    if sensor != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("rsmi_dev_power_ave_get", device, "power", power, |watts| (watts * 1e6) as u64) }
+}
+
+/// Power now, in microwatts.
+///
+/// # Safety
+/// `power` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *mut u64) -> Status {
+    let function = "rsmi_dev_current_socket_power_get";
+    // SAFETY: this function's own contract.
+    unsafe { tell(function, device, "socket", power, |watts| (watts * 1e6) as u64) }
+}
+
+/// The temperature now of one of three sensors, in thousandths of a degree.
+///
+/// # Safety
+/// `temperature` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_temp_metric_get(
+    device: u32,
+    sensor: u32,
+    metric: u32,
+    temperature: *mut i64,
+) -> Status {
+    let Some(name) = ["edge", "junction", "memory"].get(sensor as usize).filter(|_| metric == 0) else {
+        return NOT_SUPPORTED;
+    };
+    // SAFETY: this function's own contract.
+    unsafe { tell("rsmi_dev_temp_metric_get", device, name, temperature, |degrees| (degrees * 1e3) as i64) }
+}
+
+/// # Safety
+/// `percent` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_busy_percent_get(device: u32, percent: *mut u32) -> Status {
+    // SAFETY: this function's own contract.
+    unsafe { tell("rsmi_dev_busy_percent_get", device, "busy", percent, |percent| percent as u32) }
+}
+
+/// Memory of its own (type 0) that is used, in bytes.
+///
+/// # Safety
+/// `bytes` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
+    if kind != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("rsmi_dev_memory_usage_get", device, "used", bytes, |bytes| bytes as u64) }
+}
+
+/// All of that memory.
+///
+/// # Safety
+/// `bytes` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsmi_dev_memory_total_get(device: u32, kind: u32, bytes: *mut u64) -> Status {
+    if kind != 0 {
+        return NOT_SUPPORTED;
+    }
+    // SAFETY: this function's own contract.
+    unsafe { tell("rsmi_dev_memory_total_get", device, "total", bytes, |bytes| bytes as u64) }
 }

@@ -11,6 +11,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+pub mod gauges;
 pub mod script;
 
 use script::{Script, Sight};
@@ -120,6 +121,21 @@ impl StandIn {
             std::hint::spin_loop();
         }
         Some(sight)
+    }
+}
+
+impl StandIn {
+    /// A gauge as the script has it now, or its status; `None`: no such device.
+    pub fn gauge(&self, function: &str, device: usize, name: &str) -> Option<Result<f64, u32>> {
+        let (value, slow) = self.running(function, |state| {
+            let device = state.script.devices.get(device)?;
+            let watts = device.wave.watts(monotonic());
+            Some((device.gauges.get(name, watts), state.script.gauge_us))
+        })?;
+        if slow > 0 {
+            std::thread::sleep(Duration::from_micros(slow));
+        }
+        Some(value)
     }
 }
 

@@ -20,8 +20,13 @@
 //! | `step_ms=15` | counters move every 15 ms only |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
+//! | `gauge=0:edge:41.5` | what device 0 says beside its energy: `power` (average) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
+//! | `gauge_error=0:edge:2` | asking for that returns status 2 |
+//! | `gauge_us=3000` | asking for a gauge takes this much longer, asleep |
 //!
 //! Entries with a device may be given several times. Lists are separated by commas.
+
+use crate::gauges::Gauges;
 
 /// A constant power or a square wave, in watts over CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +74,7 @@ pub struct Device {
     pub jump: Option<f64>,
     /// Seconds.
     pub lag: f64,
+    pub gauges: Gauges,
 }
 
 /// The whole script.
@@ -81,6 +87,7 @@ pub struct Script {
     pub count_status: u32,
     pub slow_us: u64,
     pub busy_us: u64,
+    pub gauge_us: u64,
     /// Seconds; 0 for a counter that moves all the time.
     pub step: f64,
 }
@@ -125,6 +132,7 @@ impl Script {
                     gone: None,
                     jump: None,
                     lag: lags[i % lags.len()] * 1e-3,
+                    gauges: Gauges::default(),
                 })
                 .collect(),
             resolution_microjoules: 15.3,
@@ -133,6 +141,7 @@ impl Script {
             count_status: 0,
             slow_us: 0,
             busy_us: 0,
+            gauge_us: 0,
             step: 0.0,
         };
         for (key, value) in entries {
@@ -150,11 +159,13 @@ impl Script {
             "count" => self.count_status = number(value)?,
             "slow_us" => self.slow_us = number(value)?,
             "busy_us" => self.busy_us = number(value)?,
+            "gauge_us" => self.gauge_us = number(value)?,
             "step_ms" => self.step = number::<f64>(value)? * 1e-3,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
             }
-            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" | "jump" => {
+            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" | "jump"
+            | "gauge" | "gauge_error" => {
                 for one in value.split(',') {
                     self.apply_to_device(key, one)?;
                 }
@@ -172,6 +183,7 @@ impl Script {
             .ok_or_else(|| format!("{key}={value}: no such device"))?;
         match key {
             "error" => device.error = number(rest)?,
+            "gauge" | "gauge_error" => device.gauges.apply(rest, key == "gauge_error")?,
             "zero" => device.zero = true,
             "first_zero" => device.first_zero = true,
             "no_timestamp" => device.no_timestamp = true,
@@ -226,7 +238,7 @@ impl Script {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{text:?} is not a number that fits here"))
 }
 
@@ -290,9 +302,20 @@ mod tests {
     }
 
     #[test]
+    fn gauges_follow_the_script() {
+        let script = Script::parse("devices=2;gauge=1:edge:90,1:busy:5;gauge_error=0:edge:2").unwrap();
+        assert_eq!(script.devices[0].gauges.get("edge", 100.0), Err(2));
+        assert_eq!(script.devices[1].gauges.get("edge", 100.0), Ok(90.0));
+        assert_eq!(script.devices[1].gauges.get("busy", 100.0), Ok(5.0));
+        assert_eq!(script.devices[1].gauges.get("power", 100.0), Ok(100.0));
+    }
+
+    #[test]
     fn a_wrong_script_is_named() {
         assert!(Script::parse("wats=3").unwrap_err().contains("wats"));
         assert!(Script::parse("error=7:2").unwrap_err().contains("no such device"));
         assert!(Script::parse("watts=x").is_err());
+        assert!(Script::parse("gauge=0:wings:2").unwrap_err().contains("\"wings\" is not known"));
+        assert!(Script::parse("gauge=1:edge:2").unwrap_err().contains("no such device"));
     }
 }

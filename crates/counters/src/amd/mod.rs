@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::energy::Resolution;
+use crate::hwmon;
 use crate::vendor::{self, CallError};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source};
+use crate::{Device, Gauge, Kind, Quality, Quantity, ReadError, Reading, Settings, Source};
 
 pub(crate) mod presence;
 
@@ -40,6 +41,10 @@ pub(crate) trait Gpus: Send {
     fn pci(&self, device: u32) -> Option<String>;
     /// Name and version, for people. The stand-ins say "stand-in".
     fn version(&self) -> String;
+    /// Those that the library has a function for.
+    fn gauges(&self) -> &[Gauge];
+    /// In base units, as the library has it: it may be nonsense.
+    fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64>;
 }
 
 /// `BDFID` of both libraries: domain, bus, device, function. A partition's number, in bits 28 to 31, is left out: the
@@ -54,6 +59,15 @@ pub(crate) struct Accumulators<L> {
     devices: Vec<Device>,
     /// For each of `devices`: the library's index, and the energy of a tick.
     counters: Vec<(u32, Resolution)>,
+    /// For each of `devices`: what else it may be asked for.
+    gauges: Vec<Vec<Gauge>>,
+}
+
+/// What a device may be asked for: without sensors in the kernel's files not for what they would tell. librocm_smi64 5.2.3 ends
+/// the process then, with its lock for all processes of the node in its hands.
+fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
+    let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
+    known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()
 }
 
 impl<L: Gpus> Accumulators<L> {
@@ -85,7 +99,8 @@ impl<L: Gpus> Accumulators<L> {
         }
         let version = library.version();
         let quality = if version.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
-        let mut found = Accumulators { library, devices: Vec::new(), counters: Vec::new() };
+        let mut found =
+            Accumulators { library, devices: Vec::new(), counters: Vec::new(), gauges: Vec::new() };
         for (index, first) in (0..count).zip(first_readings(&found.library, count)) {
             let partner_counts = index % 2 == 1 && found.counters.last().is_some_and(|c| c.0 == index - 1);
             let energy = match first {
@@ -113,6 +128,9 @@ impl<L: Gpus> Accumulators<L> {
                 ));
                 continue;
             }
+            let seen = pci.as_deref().is_some_and(|pci| hwmon::has_sensors(&settings.sys_root, pci));
+            let simulated = quality == Quality::Simulated;
+            found.gauges.push(askable(found.library.gauges(), seen || simulated));
             let model = found.library.model(index).unwrap_or_else(|| "AMD GPU".to_owned());
             found.devices.push(Device {
                 name: format!("GPU-{index}"),
@@ -192,5 +210,17 @@ impl<L: Gpus> Source for Accumulators<L> {
             raw: energy.raw,
             counter_timestamp_ns: (energy.timestamp != 0).then_some(energy.timestamp),
         })
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        self.gauges.get(device).map_or(&[], Vec::as_slice)
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        let (index, _) = *self.counters.get(device)?;
+        if !self.gauges.get(device)?.contains(&gauge) {
+            return None;
+        }
+        gauge.possible(self.library.gauge(index, gauge)?)
     }
 }

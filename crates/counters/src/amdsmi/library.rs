@@ -8,12 +8,14 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 
+use super::gauges::GaugeFunctions;
 use super::status::{INPUT_OUT_OF_BOUNDS, NO_PERM, NOT_SUPPORTED, status};
+use crate::Gauge;
 use crate::amd::{DEVICES_MAX, Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
 /// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's for as long as it is initialised.
-type Handle = *mut c_void;
+pub(super) type Handle = *mut c_void;
 
 type InitFn = unsafe extern "C" fn(init_flags: u64) -> u32;
 type ShutDownFn = unsafe extern "C" fn() -> u32;
@@ -55,6 +57,7 @@ struct Functions {
     bdf: Option<BdfFn>,
     asic: Option<AsicFn>,
     version: Option<VersionFn>,
+    gauges: GaugeFunctions,
 }
 
 /// Loaded, not initialised.
@@ -86,6 +89,7 @@ impl Loaded {
                 bdf: library.get("amdsmi_get_gpu_bdf_id").ok(),
                 asic: library.get("amdsmi_get_gpu_asic_info").ok(),
                 version: library.get("amdsmi_get_lib_version").ok(),
+                gauges: GaugeFunctions::find(&library),
             }
         };
         library.keep();
@@ -107,6 +111,9 @@ impl Loaded {
             let more =
                 library.processors_of(socket).map_err(|error| ("amdsmi_get_processor_handles", error))?;
             library.processors.extend(more);
+        }
+        if let Some(version) = library.raw_version() {
+            library.functions.gauges.without_power_before_rocm_6(version.numbers);
         }
         Ok(library)
     }
@@ -132,6 +139,15 @@ impl Library {
             // SAFETY: as above, and `socket` is a handle that the library gave.
             unsafe { (self.functions.processors)(socket, count, handles) }
         })
+    }
+
+    fn raw_version(&self) -> Option<RawVersion> {
+        let version = self.functions.version?;
+        let mut raw = RawVersion { numbers: [0; 4], build: std::ptr::null() };
+        let _one = lock().ok()?;
+        // SAFETY: initialised, not ended, and `raw` is a local as large as the header's, of any release.
+        check(unsafe { version(&mut raw) }).ok()?;
+        Some(raw)
     }
 
     fn processor(&self, device: u32) -> Result<Handle, CallError> {
@@ -193,13 +209,7 @@ impl Gpus for Library {
     }
 
     fn version(&self) -> String {
-        let mut raw = RawVersion { numbers: [0; 4], build: std::ptr::null() };
-        let Some(version) = self.functions.version else { return super::NAME.to_owned() };
-        let Ok(_one) = lock() else { return super::NAME.to_owned() };
-        // SAFETY: initialised, not ended, and `raw` is a local as large as the header's, of any release.
-        if check(unsafe { version(&mut raw) }).is_err() {
-            return super::NAME.to_owned();
-        }
+        let Some(raw) = self.raw_version() else { return super::NAME.to_owned() };
         if raw.build.is_null() {
             let [a, b, c, _] = raw.numbers;
             return format!("amdsmi {a}.{b}.{c}");
@@ -207,6 +217,17 @@ impl Gpus for Library {
         // SAFETY: not null, and by the header a C string; it is a literal of the library, which stays loaded.
         let build = unsafe { CStr::from_ptr(raw.build) };
         format!("amdsmi {}", build.to_string_lossy())
+    }
+
+    fn gauges(&self) -> &[Gauge] {
+        self.functions.gauges.known()
+    }
+
+    fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
+        let processor = self.processor(device).ok()?;
+        let _one = lock().ok()?;
+        // SAFETY: initialised (else there is no Library), not ended (lock), and the handle is the library's.
+        unsafe { self.functions.gauges.ask(processor, gauge) }
     }
 }
 

@@ -8,7 +8,9 @@
 use std::ffi::{CStr, c_char};
 use std::path::Path;
 
+use super::gauges::GaugeFunctions;
 use super::status::{NOT_SUPPORTED, PERMISSION, status};
+use crate::Gauge;
 use crate::amd::{Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
@@ -43,6 +45,7 @@ struct Functions {
     pci: Option<PciFn>,
     name: Option<NameFn>,
     version: Option<VersionFn>,
+    gauges: GaugeFunctions,
 }
 
 /// Loaded, not initialised.
@@ -66,6 +69,7 @@ impl Loaded {
                 pci: library.get("rsmi_dev_pci_id_get").ok(),
                 name: library.get("rsmi_dev_name_get").ok(),
                 version: library.get("rsmi_version_get").ok(),
+                gauges: GaugeFunctions::find(&library),
             }
         };
         // Never unloaded, so the function pointers are good for ever.
@@ -150,6 +154,16 @@ impl Gpus for Library {
         };
         let text = format!("rocm_smi {}.{}.{} {build}", raw.major, raw.minor, raw.patch);
         text.trim_end().to_owned()
+    }
+
+    fn gauges(&self) -> &[Gauge] {
+        self.0.gauges.known()
+    }
+
+    fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64> {
+        let _one = lock().ok()?;
+        // SAFETY: initialised (else there is no Library), and not ended (lock).
+        unsafe { self.0.gauges.ask(device, gauge) }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::amd::{Accumulators, DEVICES_MAX, presence};
 use crate::vendor::find::{self, Wanted};
 use crate::{Settings, Trouble};
 
+mod gauges;
 mod library;
 mod status;
 

@@ -2,7 +2,8 @@
 //!
 //! One GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that advances
 //! in real time at that power: `300`, or `300/90@0.5` for 300 W and 90 W by turns of half a second. `dual`: MI250X packages;
-//! each figure makes two devices, the odd one with an accumulator that stays 0.
+//! each figure makes two devices, the odd one with an accumulator that stays 0. `bare`: without the files that tell
+//! power, temperatures, how busy it is and memory; `headless`: without `hwmon` at all.
 //!
 //! It tests our side of the interface: loading, functions, units, timestamps. It says nothing about AMD's hardware.
 //! Layout: the kernel's kgd_pp_interface.h (gpu_metrics v1.3), KFD topology, hwmon.
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::put;
 
-/// Set for that process: figures, then `dual` or nothing, by `;`.
+/// Set for that process: figures, then one of the words above or nothing, by `;`.
 const WANTED: &str = "AMPERE_MADE_UP_GPUS";
 /// Microjoules of a tick.
 const TICK_MICROJOULES: f64 = 15.3;
@@ -33,28 +34,31 @@ pub fn command() -> Option<[&'static str; 2]> {
     Some(["unshare", "-m"])
 }
 
-/// The variable that says which GPUs.
-pub fn wanted(watts: &str, dual: bool) -> (&'static str, String) {
-    (WANTED, format!("{watts};{}", if dual { "dual" } else { "" }))
+/// The variable that says which GPUs, and how they are.
+pub fn wanted(watts: &str, how: &str) -> (&'static str, String) {
+    (WANTED, format!("{watts};{how}"))
 }
 
 /// In a process that was started with [`command`] and [`wanted`]: makes the tree, lets its counters run, and runs `then`
 /// within it. In any other, only `then`.
 pub fn serve(then: impl FnOnce()) {
     let Ok(wanted) = std::env::var(WANTED) else { return then() };
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/sys"]).status();
-    assert!(mounted.is_ok_and(|status| status.success()));
-    let (watts, dual) = wanted.split_once(';').unwrap();
+    // The library's locks are in /dev/shm, and a process that dies with one spoils it for all others.
+    for place in ["/sys", "/dev/shm"] {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", place]).status();
+        assert!(mounted.is_ok_and(|status| status.success()));
+    }
+    let (watts, how) = wanted.split_once(';').unwrap();
     put(Path::new("/sys/class/kfd/kfd/topology/nodes/0/gpu_id"), "0\n");
     put(Path::new("/sys/class/kfd/kfd/topology/nodes/0/properties"), "vendor_id 0\n");
     std::fs::create_dir_all("/sys/class/kfd/kfd/topology/nodes/0/io_links").unwrap();
     let mut gpus = Vec::new();
     let mut count = 0;
     for power in watts.split(',') {
-        gpus.push(Gpu { metrics: make_gpu(count), power: Power::parse(power), joules: 0.0 });
+        gpus.push(Gpu { metrics: make_gpu(count, how), power: Power::parse(power), joules: 0.0 });
         count += 1;
-        if dual == "dual" {
-            make_gpu(count);
+        if how == "dual" {
+            make_gpu(count, how);
             count += 1;
         }
     }
@@ -117,7 +121,7 @@ fn count_energy(mut gpus: Vec<Gpu>, stop: &AtomicBool) {
 }
 
 /// The files of one GPU that the library looks at; its `gpu_metrics`, to be written to.
-fn make_gpu(i: u32) -> File {
+fn make_gpu(i: u32, how: &str) -> File {
     let address = format!("0000:{:02x}:00.0", i + 3);
     let pci = PathBuf::from(format!("/sys/devices/pci0000:00/{address}"));
     let hwmon = pci.join(format!("hwmon/hwmon{i}"));
@@ -126,27 +130,48 @@ fn make_gpu(i: u32) -> File {
         ("device", "0x740c\n"),
         ("vbios_version", "113-D65-1\n"),
         ("unique_id", "1234abcd\n"),
-        ("gpu_busy_percent", "0\n"),
-        ("mem_busy_percent", "0\n"),
     ] {
         put(&pci.join(name), text);
     }
-    for (name, text) in [
-        ("name", "amdgpu\n"),
-        ("power1_average", "0\n"),
-        ("temp1_input", "41000\n"),
-        ("temp1_label", "junction\n"),
-        ("in0_label", "vddgfx\n"),
-        ("in0_input", "800\n"),
-    ] {
+    for (name, text) in [("name", "amdgpu\n"), ("in0_label", "vddgfx\n"), ("in0_input", "800\n")] {
         put(&hwmon.join(name), text);
+    }
+    if how.is_empty() || how == "dual" {
+        for (name, text) in [
+            ("gpu_busy_percent", "37\n"),
+            ("mem_busy_percent", "12\n"),
+            ("mem_info_vram_total", "68702699520\n"),
+            ("mem_info_vram_used", "1073741824\n"),
+        ] {
+            put(&pci.join(name), text);
+        }
+        for (name, text) in [
+            ("power1_average", "90000000\n"),
+            ("temp1_input", "41000\n"),
+            ("temp1_label", "edge\n"),
+            ("temp2_input", "55500\n"),
+            ("temp2_label", "junction\n"),
+            ("temp3_input", "48000\n"),
+            ("temp3_label", "mem\n"),
+        ] {
+            put(&hwmon.join(name), text);
+        }
+    }
+    let headless = how == "headless";
+    if headless {
+        std::fs::remove_dir_all(pci.join("hwmon")).unwrap();
     }
     let card = pci.join(format!("drm/card{i}"));
     std::fs::create_dir_all(&card).unwrap();
     let up = format!("../../../{address}");
     symlink(&up, card.join("device")).unwrap();
-    symlink(&up, hwmon.join("device")).unwrap();
+    if !headless {
+        symlink(&up, hwmon.join("device")).unwrap();
+    }
     for (class, below) in [("drm", format!("drm/card{i}")), ("hwmon", format!("hwmon/hwmon{i}"))] {
+        if headless && class == "hwmon" {
+            continue;
+        }
         let folder = Path::new("/sys/class").join(class);
         std::fs::create_dir_all(&folder).unwrap();
         let link = folder.join(below.rsplit('/').next().unwrap());

@@ -3,7 +3,7 @@
 //! A library keeps state for a whole process and the stand-in takes its script from the environment, so each case needs
 //! its own process: this test executable again, with only the test `probe_child` and these variables:
 //! `AMPERE_PROBE`, steps separated by `;`:
-//!   `read` (every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources, read by a second
+//!   `read` (every device), `gauges` (of every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources, read by a second
 //!   thread at the same time), `exit` (read once more in an exit handler that was registered before all else);
 //! and whatever sets the counters.
 #![allow(dead_code)] // not every test file uses everything
@@ -37,6 +37,8 @@ pub struct Told {
     pub contains: Vec<Vec<String>>,
     /// By round of `read`, then by device.
     pub rounds: Vec<Vec<Result<Seen, String>>>,
+    /// By round of `gauges`: lines like `GPU-0 temperature_celsius edge 41`, for each that was asked for; `-` where there was none.
+    pub gauges: Vec<Vec<String>>,
     pub stderr: String,
 }
 
@@ -107,6 +109,8 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
                 let names = rest.split(' ').filter(|name| !name.is_empty());
                 told.contains.push(names.map(str::to_owned).collect());
             }
+            "gauges" => told.gauges.push(Vec::new()),
+            "gauge" => told.gauges.last_mut().unwrap().push(rest.to_owned()),
             "round" => told.rounds.push(Vec::new()),
             "error" => told.rounds.last_mut().unwrap().push(Err(rest.to_owned())),
             "reading" => told.rounds.last_mut().unwrap().push(Ok(parse_reading(rest))),
@@ -211,6 +215,10 @@ pub fn child() {
                 println!("@round -");
                 sources.iter_mut().for_each(|source| tell(source.as_mut()));
             }
+            ["gauges"] => {
+                println!("@gauges -");
+                sources.iter_mut().for_each(|source| tell_gauges(source.as_mut()));
+            }
             ["sleep", ms] => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ["drop"] => sources.clear(),
             ["threads"] => {
@@ -235,6 +243,18 @@ fn tell(source: &mut dyn Source) {
                 println!("@reading {} {} {timestamp} {}", r.nanojoules, r.raw, monotonic_ns());
             }
             Err(error) => println!("@error {error}"),
+        }
+    }
+}
+
+fn tell_gauges(source: &mut dyn Source) {
+    for device in 0..source.devices().len() {
+        let name = source.devices()[device].name.clone();
+        for gauge in source.gauges(device).to_vec() {
+            let value = source.gauge(device, gauge).map_or("-".to_owned(), |value| format!("{value:.6}"));
+            let value =
+                if value.contains('.') { value.trim_end_matches('0').trim_end_matches('.') } else { &value };
+            println!("@gauge {name} {} {} {value}", gauge.quantity().as_str(), gauge.which());
         }
     }
 }

@@ -1,0 +1,120 @@
+//! What a device says of itself beside its energy: shown, never attributed. Nothing is made of these figures but what they
+//! are, as the device reports them.
+
+/// One such figure. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Gauge {
+    /// Power as a mean over a short time that the device chooses.
+    AveragePower,
+    /// Power now.
+    CurrentPower,
+    /// Power as NVML has it: on some models now, on others a mean over a second.
+    Power,
+    EdgeTemperature,
+    /// The hottest place of the die.
+    JunctionTemperature,
+    MemoryTemperature,
+    /// Where there is one sensor.
+    Temperature,
+    /// The part of the time in which it computes, or as much of it as the device can tell.
+    Busy,
+    /// The device's own memory.
+    MemoryUsed,
+    MemorySize,
+}
+
+/// What a gauge is a figure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Quantity {
+    Power,
+    Temperature,
+    Busy,
+    MemoryUsed,
+    MemorySize,
+}
+
+/// Below absolute zero, or above what any chip survives: not a temperature.
+const CELSIUS: std::ops::RangeInclusive<f64> = -273.15..=1000.0;
+
+impl Gauge {
+    pub fn quantity(self) -> Quantity {
+        match self {
+            Gauge::AveragePower | Gauge::CurrentPower | Gauge::Power => Quantity::Power,
+            Gauge::EdgeTemperature
+            | Gauge::JunctionTemperature
+            | Gauge::MemoryTemperature
+            | Gauge::Temperature => Quantity::Temperature,
+            Gauge::Busy => Quantity::Busy,
+            Gauge::MemoryUsed => Quantity::MemoryUsed,
+            Gauge::MemorySize => Quantity::MemorySize,
+        }
+    }
+
+    /// Which power or which sensor it is: `average`, `junction`. Empty where a device has but one.
+    pub fn which(self) -> &'static str {
+        match self {
+            Gauge::AveragePower => "average",
+            Gauge::CurrentPower => "current",
+            Gauge::Power => "usage",
+            Gauge::EdgeTemperature => "edge",
+            Gauge::JunctionTemperature => "junction",
+            Gauge::MemoryTemperature => "memory",
+            Gauge::Temperature => "gpu",
+            Gauge::Busy | Gauge::MemoryUsed | Gauge::MemorySize => "",
+        }
+    }
+
+    /// A value that can be one. Libraries fill in what a device does not have with all bits set.
+    pub(crate) fn possible(self, value: f64) -> Option<f64> {
+        let possible = match self.quantity() {
+            // 65535 W, and no device takes so much.
+            Quantity::Power => (0.0..65_535.0).contains(&value),
+            Quantity::Temperature => CELSIUS.contains(&value),
+            Quantity::Busy => (0.0..=1.0).contains(&value),
+            Quantity::MemoryUsed | Quantity::MemorySize => value >= 0.0 && value < u64::MAX as f64,
+        };
+        possible.then_some(value)
+    }
+}
+
+impl Quantity {
+    /// With its unit, as in the summary: `power_watts`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Quantity::Power => "power_watts",
+            Quantity::Temperature => "temperature_celsius",
+            Quantity::Busy => "busy_ratio",
+            Quantity::MemoryUsed => "memory_used_bytes",
+            Quantity::MemorySize => "memory_size_bytes",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_no_value() {
+        for (gauge, bad) in [
+            (Gauge::AveragePower, 65_535.0),
+            (Gauge::CurrentPower, f64::from(u32::MAX)),
+            (Gauge::Power, -1.0),
+            (Gauge::EdgeTemperature, -274.0),
+            (Gauge::Temperature, 65_535.0),
+            (Gauge::Busy, 655.35),
+            (Gauge::Busy, f64::NAN),
+            (Gauge::MemoryUsed, u64::MAX as f64),
+        ] {
+            assert_eq!(gauge.possible(bad), None, "{gauge:?} {bad}");
+        }
+        // A node's power is no GPU's, and cold is possible.
+        for (gauge, good) in
+            [(Gauge::CurrentPower, 12_000.0), (Gauge::EdgeTemperature, -5.0), (Gauge::Busy, 1.0)]
+        {
+            assert_eq!(gauge.possible(good), Some(good), "{gauge:?}");
+        }
+    }
+}

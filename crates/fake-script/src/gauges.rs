@@ -1,0 +1,50 @@
+//! What a stand-in's devices say beside their energy.
+
+/// Of one device, in the libraries' terms: watts, degrees, percent, bytes. The power is the script's own unless it is set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauges {
+    values: [f64; NAMES.len()],
+    /// Status that asking for it returns; 0 for none.
+    errors: [u32; NAMES.len()],
+}
+
+/// As `gauge=` and `gauge_error=` name them. `power` is the average, `socket` the one now; `gpu` is NVML's temperature.
+const NAMES: [&str; 9] = ["power", "socket", "edge", "junction", "memory", "gpu", "busy", "used", "total"];
+
+impl Default for Gauges {
+    fn default() -> Gauges {
+        Gauges {
+            values: [f64::NAN, f64::NAN, 41.0, 55.0, 48.0, 44.0, 37.0, 1e9, 64e9],
+            errors: [0; NAMES.len()],
+        }
+    }
+}
+
+impl Gauges {
+    /// The value, or the status; the power is `watts` unless the script says otherwise.
+    ///
+    /// # Panics
+    /// If there is no such name: it is the stand-in's own mistake.
+    pub fn get(&self, name: &str, watts: f64) -> Result<f64, u32> {
+        let at = NAMES.iter().position(|known| *known == name).expect("a gauge's name");
+        let value = self.values[at];
+        match self.errors[at] {
+            0 => Ok(if value.is_nan() { watts } else { value }),
+            status => Err(status),
+        }
+    }
+
+    /// `edge:41.5`, or with `error` `edge:2`.
+    pub fn apply(&mut self, text: &str, error: bool) -> Result<(), String> {
+        let (name, value) = text.split_once(':').ok_or_else(|| format!("gauge {text:?}: no NAME:VALUE"))?;
+        let known = NAMES.iter().position(|known| *known == name);
+        let at =
+            known.ok_or_else(|| format!("gauge {name:?} is not known; there are {}", NAMES.join(", ")))?;
+        if error {
+            self.errors[at] = super::script::number(value)?;
+        } else {
+            self.values[at] = super::script::number(value)?;
+        }
+        Ok(())
+    }
+}

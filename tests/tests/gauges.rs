@@ -1,0 +1,102 @@
+//! What devices say beside their energy, from a stand-in's script to /metrics and the summary.
+
+use ampere_tests::http;
+use ampere_tests::openmetrics;
+use ampere_tests::process::{Running, wait_for};
+use ampere_tests::runs::{Place, json, list, number, on_path, stencil, succeed};
+use ampere_tests::{artifact, skip_unless};
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+/// A run of two ranks on GPUs of a script.
+fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
+    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
+    command
+        .env("AMPERE_COUNTERS", "rocm_smi")
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"))
+        .env("FAKE_ROCM_SMI", script);
+    command
+}
+
+fn gauge<'a>(device: &'a Value, quantity: &str, which: &str) -> Option<&'a Value> {
+    let gauges = device["gauges"].as_array()?;
+    gauges.iter().find(|gauge| gauge["quantity"] == quantity && gauge["which"] == which)
+}
+
+#[test]
+fn they_are_in_the_metrics_and_in_the_summary() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let script = "watts=300/100@0.5,150;gauge=1:edge:71.5,1:busy:5;gauge_error=1:junction:2,1:socket:2";
+    let mut run = Running::start(&mut run_on(&place, script, "5"));
+    let url = wait_for("collector.json", Duration::from_secs(20), || {
+        let file = place.output().join("collector.json");
+        file.exists().then(|| json(&file)["url"].as_str().map(str::to_owned)).flatten()
+    });
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let samples = wait_for("gauges", Duration::from_secs(20), || {
+        let body = http::get(address, "/metrics").ok()?.body;
+        let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
+        let last = |s: &openmetrics::Sample| {
+            s.name == "ampere_device_memory_size_bytes" && s.label("device") == "GPU-1"
+        };
+        samples.iter().any(last).then_some(samples)
+    });
+    let value = |name: &str, device: &str, label: &str, is: &str| {
+        let named = |s: &&openmetrics::Sample| {
+            s.name == name && s.label("device") == device && (label.is_empty() || s.label(label) == is)
+        };
+        samples.iter().find(named).map(|sample| sample.value)
+    };
+    let celsius = "ampere_device_temperature_celsius";
+    assert_eq!(value(celsius, "GPU-0", "sensor", "edge"), Some(41.0));
+    assert_eq!(value(celsius, "GPU-1", "sensor", "edge"), Some(71.5));
+    assert_eq!(value(celsius, "GPU-1", "sensor", "junction"), None);
+    assert_eq!(value("ampere_device_busy_ratio", "GPU-1", "", ""), Some(0.05));
+    assert_eq!(value("ampere_device_reported_power_watts", "GPU-1", "kind", "average"), Some(150.0));
+    assert_eq!(value("ampere_device_reported_power_watts", "GPU-1", "kind", "current"), None);
+    assert_eq!(value("ampere_device_memory_used_bytes", "GPU-0", "", ""), Some(1e9));
+    assert!(run.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
+
+    let summary = place.summary();
+    let devices = list(&summary, "devices");
+    let busy = gauge(&devices[1], "busy_ratio", "").unwrap();
+    assert_eq!((number(busy, "min"), number(busy, "mean"), number(busy, "max")), (0.05, 0.05, 0.05));
+    let readings = number(busy, "readings");
+    assert!((2.0..=8.0).contains(&readings), "about once a second for 5 s: {readings}");
+    // A square wave that is looked at once a second: one level or both, and the mean between them.
+    let power = gauge(&devices[0], "power_watts", "average").unwrap();
+    let (min, mean, max) = (number(power, "min"), number(power, "mean"), number(power, "max"));
+    assert!([100.0, 300.0].contains(&min) && [100.0, 300.0].contains(&max), "{power}");
+    assert!((min..=max).contains(&mean), "{power}");
+    assert!(gauge(&devices[1], "temperature_celsius", "junction").is_none(), "{}", devices[1]["gauges"]);
+    let printed = std::fs::read_to_string(place.output().join("summary.txt")).unwrap();
+    assert!(printed.contains("\n  as it reports: average power 150.0 W, edge 71.5 C, "), "{printed}");
+    // A gauge that cannot be read is no failed reading of a counter.
+    assert_eq!(number(&devices[1]["readings"], "failed_readings"), 0.0);
+    assert!(number(&summary["overhead"]["sampler"], "gauges_seconds") > 0.0);
+}
+
+#[test]
+fn off_is_off() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    succeed(run_on(&place, "watts=300", "1").env("AMPERE_GAUGES", "off"));
+    let summary = place.summary();
+    assert!(list(&summary, "devices")[0].get("gauges").is_none(), "{summary}");
+    assert_eq!(number(&summary["overhead"]["sampler"], "gauges_seconds"), 0.0);
+}
+
+/// Every gauge takes 20 ms, and the samples come as ever: a fiftieth of the time at most.
+#[test]
+fn a_slow_library_keeps_no_counter_waiting_for_long() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    succeed(&mut run_on(&place, "watts=300;gauge_us=20000", "3"));
+    let summary = place.summary();
+    let sampler = &summary["overhead"]["sampler"];
+    let asked = number(sampler, "gauges_seconds");
+    assert!(asked >= 0.02 && number(sampler, "longest_gauge_seconds") >= 0.02, "{sampler}");
+    assert!(asked < 0.15, "{asked} s of 3 s");
+}
