@@ -19,6 +19,8 @@
 //! | `step_ms=15` | counters move every 15 ms only |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
+//! | `crash=read` | a device's tenth energy read is a segmentation fault; likewise `crash=init`, `crash=end` (the shut-down) |
+//! | `hang=read` | a device's tenth energy read never returns; likewise `hang=init`, `hang=end` |
 //!
 //! Entries with a device may be given several times. Lists are separated by commas.
 
@@ -78,8 +80,18 @@ pub struct Script {
     pub count_status: u32,
     pub slow_us: u64,
     pub busy_us: u64,
+    pub crash: Option<Moment>,
+    pub hang: Option<Moment>,
     /// Seconds; 0 for a counter that moves all the time.
     pub step: f64,
+}
+
+/// When a library fails for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Init,
+    Read,
+    End,
 }
 
 /// What a read shows.
@@ -127,6 +139,8 @@ impl Script {
             count_status: 0,
             slow_us: 0,
             busy_us: 0,
+            crash: None,
+            hang: None,
             step: 0.0,
         };
         for (key, value) in entries {
@@ -144,6 +158,8 @@ impl Script {
             "count" => self.count_status = number(value)?,
             "slow_us" => self.slow_us = number(value)?,
             "busy_us" => self.busy_us = number(value)?,
+            "crash" => self.crash = Some(moment(value)?),
+            "hang" => self.hang = Some(moment(value)?),
             "step_ms" => self.step = number::<f64>(value)? * 1e-3,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
@@ -223,6 +239,15 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{text:?} is not a number that fits here"))
 }
 
+fn moment(text: &str) -> Result<Moment, String> {
+    match text {
+        "init" => Ok(Moment::Init),
+        "read" => Ok(Moment::Read),
+        "end" => Ok(Moment::End),
+        _ => Err(format!("{text:?}: use init, read or end")),
+    }
+}
+
 fn parse_wave(text: &str) -> Result<Wave, String> {
     match text.split_once('/') {
         None => Ok(Wave { high: number(text)?, low: 0.0, half: f64::INFINITY }),
@@ -272,5 +297,6 @@ mod tests {
         assert!(Script::parse("wats=3").unwrap_err().contains("wats"));
         assert!(Script::parse("error=7:2").unwrap_err().contains("no such device"));
         assert!(Script::parse("watts=x").is_err());
+        assert!(Script::parse("crash=1").unwrap_err().contains("use init, read or end"));
     }
 }
