@@ -51,10 +51,7 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
             .to_owned();
         group.note("cores", format!("{found} by affinity"), Some(advice));
     } else {
-        group.ok(
-            "cores",
-            format!("{found}: up to {} leave one to the collector", plural(allowed as u64 - 1, "rank")),
-        );
+        group.ok("cores", format!("{found}: {} for ranks and 1 for the collector", allowed - 1));
     }
     // A limit on CPU time stops everybody for a while, the collector too.
     let limited = std::thread::available_parallelism().map_or(allowed, usize::from);

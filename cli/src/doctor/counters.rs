@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Opening a source takes 20 ms, and some libraries a second or two at their first use.
-const OPEN_LIMIT: Duration = Duration::from_secs(5);
+/// Opening a source takes 20 ms, but a driver that has no other user may wake up its GPUs first, which takes seconds.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A source, for JSON.
 #[derive(Debug, Serialize)]
@@ -60,18 +60,20 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     });
     let names = std::env::var(ENV_COUNTERS).unwrap_or_default();
     let chosen = Chosen::by(&names);
-    // As a run opens them: together, so that no counter is there twice. One that crashes would take all with it.
-    let run = ask(program, config, "run", OPEN_LIMIT);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
+    // As a run opens them: together, so that no counter is there twice. One that crashes takes all with it, as is known then.
+    let hopeless = asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
+    let run = (!hopeless).then(|| ask(program, config, "run", OPEN_LIMIT));
+    let opened = run.as_ref().filter(|run| run.bad_end.is_none());
     let mut group = Group::new("counters");
     let mut sources = Vec::new();
     for (name, probed) in &asked {
-        let read: Vec<&str> = match &run.bad_end {
-            None => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
+        let read: Vec<&str> = match opened {
+            Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
             // By the rules, then.
-            Some(_) if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
-            Some(_) => Vec::new(),
+            None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
+            None => Vec::new(),
         };
         let is_read = |device: &Device| {
             read.iter().any(|name| {
@@ -97,7 +99,9 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
         tell(&mut group, &source, probed, &chosen, &crashed, &has);
         sources.push(source);
     }
-    tell_run(&mut group, &run, &sources, &chosen, asked.iter().any(|(_, probed)| probed.bad_end.is_some()));
+    if let Some(run) = &run {
+        tell_run(&mut group, run, &sources, &chosen);
+    }
     (group.checks, sources)
 }
 
@@ -141,7 +145,7 @@ fn bad_end(told: &Told, limit: Duration) -> Option<String> {
         End::Exit(0) => None,
         End::Exit(code) => Some(format!("ended its process with status {code}")),
         End::Signal(signal) => Some(format!("crashed with {}", signal_name(signal))),
-        End::TimedOut => Some(format!("was not done after {} s and hung", limit.as_secs())),
+        End::TimedOut => Some(format!("hung for {} s", limit.as_secs())),
     }
 }
 
@@ -287,15 +291,11 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
 }
 
 /// All together: what the joules of a run are.
-fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen, one_crashed: bool) {
+fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
-    match &run.bad_end {
-        Some(_) if one_crashed => return, // told already
-        Some(how) => {
-            let advice = format!("try sources one by one: export {ENV_COUNTERS}=estimate, for one");
-            return group.problem(NAME, format!("all sources together: it {how}"), advice);
-        }
-        None => {}
+    if let Some(how) = &run.bad_end {
+        let advice = format!("try sources one by one: export {ENV_COUNTERS}=estimate, for one");
+        return group.problem(NAME, format!("all sources together: it {how}"), advice);
     }
     let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
     let names: Vec<&str> = used.iter().map(|source| source.name).collect();

@@ -119,7 +119,9 @@ struct Left {
     path: PathBuf,
     bytes: u64,
     age: Duration,
+    /// Processes whose log is there, and how many of them seem to run on.
     processes: usize,
+    running: usize,
 }
 
 /// Sessions of this user whose collector is gone.
@@ -146,12 +148,16 @@ fn left_behind(group: &mut Group, base: &Path) {
         let since = format!("left {} ago, {}", age(session.age), bytes(session.bytes));
         if session.processes == 0 {
             group.ok(&name, format!("{since}, nothing recorded: goes with a later run"));
+            continue;
+        }
+        let records = plural(session.processes as u64, "process");
+        let found = format!("{since}: records of {records} whose collector ended before its time");
+        let remove = format!("rm -r {}", session.path.display());
+        if session.running > 0 {
+            let found = format!("{found}; {} of them may still run", session.running);
+            group.note(&name, found, Some(format!("when the job is over: {remove}")));
         } else {
-            let found = format!(
-                "{since}: records of {} whose collector ended before its time; it does not go by itself",
-                plural(session.processes as u64, "process")
-            );
-            group.note(&name, found, Some(format!("rm -r {}", session.path.display())));
+            group.note(&name, format!("{found}; it does not go by itself"), Some(remove));
         }
     }
     if left.len() > MOST_NAMED {
@@ -167,16 +173,19 @@ fn left_behind(group: &mut Group, base: &Path) {
 
 fn measure(path: PathBuf, age: Duration) -> Left {
     use std::os::unix::fs::MetadataExt;
-    let (mut size, mut processes) = (0, 0);
+    let (mut size, mut processes, mut running) = (0, 0, 0);
     // A metric plugin's own session has no records, whatever logs it has.
     let may_have_records = !path.to_string_lossy().ends_with(ampere_ring::session::METRICS_ONLY);
     for file in std::fs::read_dir(&path).into_iter().flatten().flatten() {
         size += file.metadata().map_or(0, |data| data.blocks() * 512);
         let name = file.file_name().to_string_lossy().into_owned();
-        let is_log = name.strip_suffix(".defs").is_some_and(|pid| pid.parse::<u32>().is_ok());
-        processes += usize::from(may_have_records && is_log);
+        let pid = name.strip_suffix(".defs").and_then(|pid| pid.parse::<u32>().ok());
+        if let Some(pid) = pid.filter(|_| may_have_records) {
+            processes += 1;
+            running += usize::from(ampere_ring::process::start_time(pid).is_some());
+        }
     }
-    Left { path, bytes: size, age, processes }
+    Left { path, bytes: size, age, processes, running }
 }
 
 fn age(age: Duration) -> String {

@@ -88,7 +88,7 @@ fn collect(folder: &Path, names: &mut BTreeSet<String>) {
             && !path.ends_with("doctor/settings.rs")
         {
             let source = std::fs::read_to_string(&path).expect("a source");
-            names.extend(words(&source, |c| c == '"' || c == ' ' || c == '=').into_iter());
+            names.extend(words(&source, |c| c == '"' || c == ' ' || c == '='));
         }
     }
 }

@@ -55,7 +55,10 @@ fn little_shared_memory_is_told() {
     found.says("shared memory", "space", "ok", &["64 rings of 64 KiB"]);
 }
 
-/// A session as one that was killed leaves it: its page, and a log of a process if there is one.
+/// No process has such a number, nor a higher one.
+const NOBODY: u32 = 4_194_305;
+
+/// A session as one that was killed leaves it: its page, and logs of processes if there are any.
 fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
     let directory = base.join(name);
     std::fs::create_dir_all(&directory).expect("a folder");
@@ -64,7 +67,8 @@ fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
     (page[8], page[12]) = (1, 1);
     std::fs::write(directory.join("session"), page).expect("a page");
     for log in 0..logs {
-        std::fs::write(directory.join(format!("{}.defs", 17 + log)), vec![1u8; 1 << 20]).expect("a log");
+        std::fs::write(directory.join(format!("{}.defs", NOBODY + log as u32)), vec![1u8; 1 << 20])
+            .expect("a log");
     }
     std::fs::write(directory.join("sampler.defs"), "AMPDEFS1").expect("a log");
     let file = std::fs::File::open(&directory).expect("a folder");
@@ -81,6 +85,9 @@ fn what_was_left_behind_is_told() {
     std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).expect("chmod");
     ask(doctor(&place)).says("shared memory", "sessions", "ok", &["none left in"]);
     let killed = leave(&base, "s-killed", 2, Duration::from_secs(3 * 3600 + 60));
+    let orphaned = leave(&base, "s-orphaned", 0, Duration::ZERO);
+    std::fs::write(orphaned.join(format!("{}.defs", std::process::id())), "AMPDEFS1").expect("a log");
+    leave(&base, "s-orphaned", 0, Duration::from_secs(60));
     leave(&base, "s-failed", 0, Duration::from_secs(700));
     leave(&base, "s-job-metrics", 1, Duration::from_secs(700));
     leave(&base, "s-young", 1, Duration::ZERO);
@@ -99,9 +106,9 @@ fn what_was_left_behind_is_told() {
     for number in 0..6 {
         leave(&base, &format!("s-more-{number}"), 3, Duration::from_secs(700));
     }
-    ask(doctor(&place)).says("shared memory", "more", "note", &["4 sessions more, 6 MiB"]);
+    ask(doctor(&place)).says("shared memory", "more", "note", &["5 sessions more, 6"]);
     // All is as it was.
-    assert!(killed.join("17.defs").exists());
+    assert!(killed.join(format!("{NOBODY}.defs")).exists());
     let ours = std::fs::read_dir(&base).expect("a folder").flatten();
     assert!(!ours.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("doctor")));
 }
