@@ -95,6 +95,8 @@ fn what_was_left_behind_is_told() {
     let check =
         found.says("shared memory", "s-killed", "note", &["3 h ago", "2 MiB", "records of 2 processes"]);
     assert_eq!(check["advice"], format!("rm -r {}", killed.display()));
+    let words = ["1 of them may still run", "when the job is over: rm -r"];
+    found.says("shared memory", "s-orphaned", "note", &words);
     found.says(
         "shared memory",
         "s-failed",
