@@ -6,6 +6,7 @@ mod words;
 
 mod attribute;
 mod calibrate;
+mod doctor;
 mod find;
 mod replay;
 mod run;
@@ -33,6 +34,11 @@ enum Command {
     Calibrate(calibrate::CalibrateArguments),
     /// Play an existing OTF2 trace as if it ran now, with live metrics and all
     Replay(replay::ReplayArguments),
+    /// Say what was found on this node, and what to do about what was not
+    Doctor(doctor::DoctorArguments),
+    /// Counters, or a library, in a process that may crash: a part of the doctor
+    #[command(hide = true)]
+    Probe(doctor::ProbeArguments),
     /// One process of a trace that is replayed
     #[command(hide = true)]
     ReplayRank(replay::RankArguments),
@@ -45,6 +51,8 @@ fn main() -> ExitCode {
         Command::Attribute(arguments) => attribute::attribute(arguments),
         Command::Calibrate(arguments) => calibrate::calibrate(arguments),
         Command::Replay(arguments) => replay::replay(arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
+        Command::Probe(arguments) => doctor::probe(arguments),
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {

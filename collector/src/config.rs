@@ -489,7 +489,7 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
 }
 
 /// Levenshtein's distance.
-pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];

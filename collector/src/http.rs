@@ -53,7 +53,8 @@ pub fn serve(
     Ok(Server { address, note })
 }
 
-fn bind(wanted: SocketAddr) -> Result<(std::net::TcpListener, Option<String>), String> {
+/// The address, or the next free port with a note that says so.
+pub fn bind(wanted: SocketAddr) -> Result<(std::net::TcpListener, Option<String>), String> {
     let mut first_error = None;
     for step in 0..TRIED_PORTS {
         let Some(port) = wanted.port().checked_add(step) else { break };

@@ -8,8 +8,10 @@ use crate::live::write_whole;
 use std::path::{Path, PathBuf};
 
 const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
-const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
-const CLAIM: &str = "spool-";
+/// What to do about a directory that cannot be used.
+pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
+/// What a claim begins with.
+pub const CLAIM: &str = "spool-";
 
 /// A claimed directory.
 #[derive(Debug, PartialEq)]
@@ -39,9 +41,14 @@ pub fn claim(wanted: Option<&Path>, run_id: &str, node: &str) -> Result<Output, 
     claim_here(&directory.join(&node), &node)
 }
 
+/// Whether a run has left its results there: they are not written over.
+pub fn holds_results(directory: &Path) -> bool {
+    RESULTS.iter().any(|name| directory.join(name).exists())
+}
+
 fn claim_here(directory: &Path, node: &str) -> Result<Output, String> {
     let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
-    if RESULTS.iter().any(|name| directory.join(name).exists()) {
+    if holds_results(directory) {
         return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
     }
     std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub mod gauges;
 pub mod script;
 
-use script::{Script, Sight};
+use script::{Moment, Script, Sight};
 
 /// A stand-in: what it is called in messages, and the variable that has its script.
 pub struct StandIn {
@@ -59,6 +59,7 @@ impl StandIn {
                 return None;
             }
         };
+        fail_at(&script, Moment::Init);
         if script.init_status != 0 {
             return Some(script.init_status);
         }
@@ -76,6 +77,7 @@ impl StandIn {
     /// Undoes one init.
     pub fn shut_down(&self, function: &str) {
         let left = self.running(function, |state| {
+            fail_at(&state.script, Moment::End);
             state.uses -= 1;
             state.uses
         });
@@ -109,6 +111,9 @@ impl StandIn {
         let (sight, slow, busy) = self.running(function, |state| {
             let reads = state.reads.get_mut(device)?;
             *reads += 1;
+            if *reads == 10 {
+                fail_at(&state.script, Moment::Read);
+            }
             let now = monotonic();
             let sight = state.script.see(device, now, now - state.epoch, *reads == 1);
             Some((sight, state.script.slow_us, state.script.busy_us))
@@ -136,6 +141,17 @@ impl StandIn {
             std::thread::sleep(Duration::from_micros(slow));
         }
         Some(value)
+    }
+}
+
+/// Crashes or hangs, if the script says so.
+fn fail_at(script: &Script, moment: Moment) {
+    while script.crash == Some(moment) {
+        // Not once: a Rust program has a handler that takes the first for what it is not, and gives up the next.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
+    }
+    while script.hang == Some(moment) {
+        std::thread::sleep(Duration::from_secs(1));
     }
 }
 

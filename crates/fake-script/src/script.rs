@@ -23,6 +23,8 @@
 //! | `gauge=0:edge:41.5` | what device 0 says beside its energy: `power` (average) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
 //! | `gauge_error=0:edge:2` | asking for that returns status 2 |
 //! | `gauge_us=3000` | asking for a gauge takes this much longer, asleep |
+//! | `crash=read` | a device's tenth energy read is a segmentation fault; likewise `crash=init`, `crash=end` (the shut-down) |
+//! | `hang=read` | a device's tenth energy read never returns; likewise `hang=init`, `hang=end` |
 //!
 //! Entries with a device may be given several times. Lists are separated by commas.
 
@@ -88,8 +90,18 @@ pub struct Script {
     pub slow_us: u64,
     pub busy_us: u64,
     pub gauge_us: u64,
+    pub crash: Option<Moment>,
+    pub hang: Option<Moment>,
     /// Seconds; 0 for a counter that moves all the time.
     pub step: f64,
+}
+
+/// When a library fails for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Init,
+    Read,
+    End,
 }
 
 /// What a read shows.
@@ -142,6 +154,8 @@ impl Script {
             slow_us: 0,
             busy_us: 0,
             gauge_us: 0,
+            crash: None,
+            hang: None,
             step: 0.0,
         };
         for (key, value) in entries {
@@ -160,6 +174,8 @@ impl Script {
             "slow_us" => self.slow_us = number(value)?,
             "busy_us" => self.busy_us = number(value)?,
             "gauge_us" => self.gauge_us = number(value)?,
+            "crash" => self.crash = Some(moment(value)?),
+            "hang" => self.hang = Some(moment(value)?),
             "step_ms" => self.step = number::<f64>(value)? * 1e-3,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
@@ -242,6 +258,15 @@ pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{text:?} is not a number that fits here"))
 }
 
+fn moment(text: &str) -> Result<Moment, String> {
+    match text {
+        "init" => Ok(Moment::Init),
+        "read" => Ok(Moment::Read),
+        "end" => Ok(Moment::End),
+        _ => Err(format!("{text:?}: use init, read or end")),
+    }
+}
+
 fn parse_wave(text: &str) -> Result<Wave, String> {
     match text.split_once('/') {
         None => Ok(Wave { high: number(text)?, low: 0.0, half: f64::INFINITY }),
@@ -317,5 +342,6 @@ mod tests {
         assert!(Script::parse("watts=x").is_err());
         assert!(Script::parse("gauge=0:wings:2").unwrap_err().contains("\"wings\" is not known"));
         assert!(Script::parse("gauge=1:edge:2").unwrap_err().contains("no such device"));
+        assert!(Script::parse("crash=1").unwrap_err().contains("use init, read or end"));
     }
 }

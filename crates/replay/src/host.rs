@@ -250,6 +250,23 @@ fn load(path: &Path) -> anyhow::Result<SubstratePluginInfo> {
     Ok(unsafe { entry() })
 }
 
+/// Whether the loader finds a library by this name, as Score-P asks for its plugins, and the function is in it. The library
+/// stays loaded. The error is the loader's own line.
+pub fn loads(file: &str, function: &str) -> Result<(), String> {
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+    let said = |error: libloading::Error| {
+        // The loader's words are one level down.
+        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+    };
+    // SAFETY: whatever lies under the plugin's name, Score-P would load it in the same way; there is no way to check more.
+    let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }.map_err(said)?;
+    // SAFETY: it is looked up and not called.
+    let found = unsafe { library.get::<*const c_void>(function.as_bytes()) }.map(|_| ());
+    let found = found.map_err(|_| format!("it has no function {function}"));
+    std::mem::forget(library);
+    found
+}
+
 /// The plugin's event functions while recording is on. Empty if it is inert.
 fn recording(info: &SubstratePluginInfo) -> &'static [EventFunction] {
     let mut table: *const EventFunction = null();

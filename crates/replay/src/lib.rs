@@ -21,6 +21,7 @@ mod host;
 mod player;
 
 pub use conductor::{Conductor, Speed};
+pub use host::loads;
 pub use player::play;
 
 /// What the conductor says to a host at the end. No event is so late.

@@ -1,0 +1,145 @@
+//! Another program, asked within a time limit. What is asked here is asked of the unknown: it may crash, hang, or leave
+//! children that hold its pipes open.
+
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a program may take to say its version.
+pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
+/// For the last output after the end, and for the end after a kill: who waits for a device may not even end then.
+const AFTERWARDS: Duration = Duration::from_millis(500);
+/// More than this of what it says is of no interest.
+const MOST_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Exit(i32),
+    Signal(i32),
+    TimedOut,
+}
+
+pub struct Told {
+    pub end: End,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Told {
+    pub fn succeeded(&self) -> bool {
+        self.end == End::Exit(0)
+    }
+
+    /// The first line that says something, of the standard output if there is one.
+    pub fn first_line(&self) -> &str {
+        let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
+        lines.find(|line| !line.is_empty()).unwrap_or("")
+    }
+}
+
+/// Runs it to its end, or for as long as `limit`; its whole process group is ended then.
+pub fn ask(command: &mut Command, limit: Duration) -> io::Result<Told> {
+    // A group of its own, so that what it starts ends with it.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
+    let stdout = child.stdout.take().map(Listener::start);
+    let stderr = child.stderr.take().map(Listener::start);
+    let status = wait(&mut child, limit)?;
+    if status.is_none() {
+        let group = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        wait(&mut child, AFTERWARDS)?;
+    }
+    let end = match status {
+        None => End::TimedOut,
+        Some(status) => status.signal().map_or_else(|| End::Exit(status.code().unwrap_or(1)), End::Signal),
+    };
+    let heard = |listener: Option<Listener>| listener.map_or_else(String::new, Listener::finish);
+    Ok(Told { end, stdout: heard(stdout), stderr: heard(stderr) })
+}
+
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait()? {
+            None if begun.elapsed() < limit => std::thread::sleep(Duration::from_millis(2)),
+            status => return Ok(status),
+        }
+    }
+}
+
+/// Reads one of its pipes, in a thread: a pipe that is full would stop it.
+struct Listener {
+    heard: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Listener {
+    fn start(mut pipe: impl Read + Send + 'static) -> Listener {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let to = heard.clone();
+        let thread = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut bytes) {
+                let mut to = to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                if to.len() < MOST_BYTES {
+                    to.extend_from_slice(&bytes[..count]);
+                }
+            }
+        });
+        Listener { heard, thread }
+    }
+
+    fn finish(self) -> String {
+        let begun = Instant::now();
+        while !self.thread.is_finished() && begun.elapsed() < AFTERWARDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let heard = self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+}
+
+/// `signal 11 (SIGSEGV)`.
+pub fn signal_name(signal: i32) -> String {
+    let known = [
+        (rustix::process::Signal::SEGV, "SIGSEGV"),
+        (rustix::process::Signal::ABORT, "SIGABRT"),
+        (rustix::process::Signal::BUS, "SIGBUS"),
+        (rustix::process::Signal::ILL, "SIGILL"),
+        (rustix::process::Signal::FPE, "SIGFPE"),
+        (rustix::process::Signal::KILL, "SIGKILL"),
+    ];
+    let name = known.iter().find(|(known, _)| known.as_raw() == signal).map(|(_, name)| *name);
+    name.map_or_else(|| format!("signal {signal}"), |name| format!("signal {signal} ({name})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit_ms: u64) -> Told {
+        ask(Command::new("sh").args(["-c", script]), Duration::from_millis(limit_ms)).unwrap()
+    }
+
+    #[test]
+    fn an_end_is_told_whatever_it_is() {
+        let fine = shell("echo; echo one; echo two >&2; exit 3", 5000);
+        assert_eq!((fine.end, fine.first_line()), (End::Exit(3), "one"));
+        assert_eq!(shell("kill -SEGV $$", 5000).end, End::Signal(11));
+        assert_eq!(signal_name(11), "signal 11 (SIGSEGV)");
+    }
+
+    #[test]
+    fn who_hangs_is_ended_with_all_that_it_has_started() {
+        let begun = Instant::now();
+        let hangs = shell("echo begun; sleep 30 & sleep 30", 200);
+        assert_eq!((hangs.end, hangs.first_line()), (End::TimedOut, "begun"));
+        // One that leaves a child behind which holds its pipe.
+        assert_eq!(shell("sleep 3 & exit 0", 5000).end, End::Exit(0));
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,425 @@
+//! The counter sources: what each has on this node, how its counters move, and which of them a run reads.
+//!
+//! Each is opened in a process of its own, by `ampere probe`: see [`super::probe`].
+
+use super::child::{self, End, Told, signal_name};
+use super::plural;
+use super::probe::{self, Device, Message, Motion, WATCHED};
+use super::report::{Check, Group, Status};
+use ampere_counters::{ENV_COUNTERS, NAMES};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Opening a source takes 20 ms, but a driver that has no other user may wake up its GPUs first, which takes seconds.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// A source, for JSON.
+#[derive(Debug, Serialize)]
+pub struct Source {
+    pub name: &'static str,
+    /// Whether a run reads it, as things are set now.
+    pub used: bool,
+    pub devices: Vec<Shown>,
+    pub why_not: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    #[serde(flatten)]
+    pub device: Device,
+    /// The library's own word for its version.
+    pub version: Option<String>,
+    pub used: bool,
+    #[serde(flatten)]
+    pub motion: Motion,
+}
+
+/// What came of a child.
+struct Probed {
+    devices: Vec<Device>,
+    notes: Vec<String>,
+    motions: Vec<Motion>,
+    /// How it came to a bad end, if it did.
+    bad_end: Option<String>,
+}
+
+/// Asks all sources, side by side: together they take a second, or two where AMD's libraries are both there.
+pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
+    let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
+        // The two libraries of AMD's have locks in common.
+        let (amd, others): (Vec<_>, Vec<_>) =
+            NAMES.into_iter().partition(|name| ["rocm_smi", "amdsmi"].contains(name));
+        let ask = |name| (name, ask(program, config, name, WATCHED + OPEN_LIMIT));
+        let amd = scope.spawn(move || amd.into_iter().map(ask).collect::<Vec<_>>());
+        let others: Vec<_> = others.into_iter().map(|name| scope.spawn(move || ask(name))).collect();
+        let mut all = amd.join().unwrap_or_default();
+        all.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
+        all
+    });
+    let names = std::env::var(ENV_COUNTERS).unwrap_or_default();
+    let chosen = Chosen::by(&names);
+    let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
+    let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
+    // As a run opens them: together, so that no counter is there twice. One that crashes takes all with it, as is known then.
+    let hopeless = asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
+    let run = (!hopeless).then(|| ask(program, config, "run", OPEN_LIMIT));
+    let opened = run.as_ref().filter(|run| run.bad_end.is_none());
+    let mut group = Group::new("counters");
+    let mut sources = Vec::new();
+    for (name, probed) in &asked {
+        let read: Vec<&str> = match opened {
+            Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
+            // By the rules, then.
+            None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
+            None => Vec::new(),
+        };
+        let is_read = |device: &Device| {
+            read.iter().any(|name| {
+                // Of two devices of one name, the later has its source's behind it.
+                *name == device.name || *name == format!("{}-{}", device.name, device.source)
+            })
+        };
+        let devices = probed
+            .devices
+            .iter()
+            .zip(probed.motions.iter().copied().chain(std::iter::repeat(Motion::default())));
+        let devices: Vec<Shown> = devices
+            .map(|(device, motion)| Shown {
+                used: is_read(device),
+                version: version_of(device),
+                device: device.clone(),
+                motion,
+            })
+            .collect();
+        let used = devices.iter().any(|shown| shown.used);
+        let why_not = if used { None } else { Some(why_not(name, probed, &chosen, &has)) };
+        let source = Source { name, used, devices, why_not };
+        tell(&mut group, &source, probed, &chosen, &crashed, &has);
+        sources.push(source);
+    }
+    if let Some(run) = &run {
+        tell_run(&mut group, run, &sources, &chosen);
+    }
+    (group.checks, sources)
+}
+
+fn ask(program: &Path, config: Option<&Path>, what: &str, limit: Duration) -> Probed {
+    let mut command = Command::new(program);
+    command.arg("probe").arg(what);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
+    let mut probed = Probed { devices: Vec::new(), notes: Vec::new(), motions: Vec::new(), bad_end: None };
+    let told = match child::ask(&mut command, limit) {
+        Ok(told) => told,
+        Err(error) => {
+            probed.bad_end = Some(format!("could not be asked: {error}"));
+            return probed;
+        }
+    };
+    let (mut opened, mut watched, mut closed) = (false, false, false);
+    for message in probe::messages(&told.stdout) {
+        match message {
+            Message::Opened { devices, notes } => {
+                (probed.devices, probed.notes, opened) = (devices, notes, true);
+            }
+            Message::Watched(motions) => (probed.motions, watched) = (motions, true),
+            Message::Closed => closed = true,
+            Message::Loaded(_) | Message::Failed(_) => {}
+        }
+    }
+    let when = match (opened, watched, closed) {
+        (false, ..) => "when it was opened",
+        (true, false, false) => "when it was read",
+        (.., false) => "when it was closed",
+        (.., true) => "when its process ended",
+    };
+    probed.bad_end = bad_end(&told, limit).map(|how| format!("{how} {when}"));
+    probed
+}
+
+fn bad_end(told: &Told, limit: Duration) -> Option<String> {
+    match told.end {
+        End::Exit(0) => None,
+        End::Exit(code) => Some(format!("ended its process with status {code}")),
+        End::Signal(signal) => Some(format!("crashed with {}", signal_name(signal))),
+        End::TimedOut => Some(format!("hung for {} s", limit.as_secs())),
+    }
+}
+
+/// What [`ENV_COUNTERS`] says, as `open_sources` takes it.
+enum Chosen {
+    Automatic,
+    Named(Vec<String>),
+}
+
+impl Chosen {
+    fn by(text: &str) -> Chosen {
+        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
+        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        match names.as_slice() {
+            [] => Chosen::Automatic,
+            [one] if one == "auto" => Chosen::Automatic,
+            [one] if one == "none" => Chosen::Named(Vec::new()),
+            // A name that is none is a mistake, which is told elsewhere; the others count.
+            names if names.iter().any(|name| NAMES.contains(&name.as_str())) => Chosen::Named(names.to_vec()),
+            _ => Chosen::Automatic,
+        }
+    }
+
+    /// Whether a run opens the source.
+    fn opens(&self, name: &str, has: &dyn Fn(&str) -> bool) -> bool {
+        match self {
+            Chosen::Named(names) => names.iter().any(|named| named == name),
+            Chosen::Automatic => match name {
+                "amdsmi" => !has("rocm_smi"),
+                "estimate" => !NAMES.iter().any(|other| *other != "estimate" && has(other)),
+                _ => true,
+            },
+        }
+    }
+}
+
+fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> bool) -> String {
+    if let Some(how) = &probed.bad_end {
+        return how.clone();
+    }
+    if probed.devices.is_empty() {
+        return probed
+            .notes
+            .first()
+            .map_or_else(|| "it has no device".to_owned(), |note| without_name(name, note).to_owned());
+    }
+    match (chosen, name) {
+        (Chosen::Named(_), _) if !chosen.opens(name, has) => format!("{ENV_COUNTERS} does not name it"),
+        (_, "amdsmi") => "rocm_smi has the same counters".to_owned(),
+        (_, "rocm_smi") => "amdsmi has the same counters".to_owned(),
+        (_, "estimate") => "there are counters".to_owned(),
+        _ => "other sources have the same".to_owned(),
+    }
+}
+
+fn tell(
+    group: &mut Group,
+    source: &Source,
+    probed: &Probed,
+    chosen: &Chosen,
+    crashed: &dyn Fn(&str) -> bool,
+    has: &dyn Fn(&str) -> bool,
+) {
+    let name = source.name;
+    if let Some(how) = &probed.bad_end {
+        let library = probed.devices.iter().find_map(|device| device.library.as_ref());
+        let library = library.map_or_else(String::new, |path| format!(" ({})", path.display()));
+        let others: Vec<&str> = NAMES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
+        let advice = format!("export {ENV_COUNTERS}={}", without(&others));
+        // What a run does not open cannot hurt it.
+        let status = if chosen.opens(name, has) { Status::Problem } else { Status::Note };
+        let advice = (status == Status::Problem).then(|| format!("leave it out: {advice}"));
+        return group.add(name, status, format!("{how}{library}"), advice);
+    }
+    if source.devices.is_empty() {
+        if probed.notes.is_empty() {
+            group.note(name, "it has no device", None);
+        }
+    } else {
+        let count = plural(source.devices.len() as u64, "device");
+        let library =
+            source.devices.iter().find_map(|shown| shown.device.library.as_ref().map(|path| (shown, path)));
+        let library = library.map_or_else(String::new, |(shown, path)| {
+            let version = shown.version.as_deref().unwrap_or_default();
+            format!("; {version}, {}", path.display())
+        });
+        let use_of_it = match &source.why_not {
+            None => "used by a run".to_owned(),
+            Some(why) => format!("not used by a run: {why}"),
+        };
+        group.ok(name, format!("{count}, {use_of_it}{library}"));
+    }
+    for shown in &source.devices {
+        tell_device(group, source, shown);
+    }
+    for note in &probed.notes {
+        let (found, advice) = split(without_name(name, note));
+        group.note(name, found, advice.map(str::to_owned));
+    }
+}
+
+/// What is left for a run when a source must be left out.
+fn without(others: &[&str]) -> String {
+    let counters: Vec<&str> = others.iter().copied().filter(|name| *name != "estimate").collect();
+    let both = counters.contains(&"rocm_smi");
+    let counters: Vec<&str> = counters.into_iter().filter(|name| !(both && *name == "amdsmi")).collect();
+    if counters.is_empty() { "estimate".to_owned() } else { counters.join(",") }
+}
+
+fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
+    let (device, motion) = (&shown.device, &shown.motion);
+    let name = format!("{} {}", source.name, device.name);
+    let pace = match (motion.update_seconds, motion.changes) {
+        // Read every millisecond or so: what moves each time moves at least as often.
+        (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
+        (Some(seconds), _) => format!("moves every {}", time(seconds)),
+        (None, 0) => format!("did not move in {} s", WATCHED.as_secs()),
+        (None, _) => format!("moved once in {} s", WATCHED.as_secs()),
+    };
+    let mut words = vec![pace];
+    words.extend(motion.watts.map(|watts| format!("{watts:.1} W now")));
+    words.push(format!("{} a tick", energy(device.resolution_joules)));
+    words.push(device.quality.clone());
+    words.push(device.description.clone());
+    if source.used && !shown.used {
+        words.push("not used by a run: another source has it".to_owned());
+    }
+    if motion.failed_readings > 0 {
+        words.insert(0, format!("{} readings failed", motion.failed_readings));
+        let advice = "its joules are missing while it cannot be read".to_owned();
+        return group.note(&name, words.join(", "), shown.used.then_some(advice));
+    }
+    if motion.changes == 0 {
+        // A sensor of power may well show the same for a second.
+        let advice = "its joules come late or not at all; try again under load".to_owned();
+        return group.note(
+            &name,
+            words.join(", "),
+            (shown.used && device.quality != "integrated").then_some(advice),
+        );
+    }
+    group.ok(&name, words.join(", "));
+}
+
+/// All together: what the joules of a run are.
+fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
+    const NAME: &str = "a run reads";
+    if let Some(how) = &run.bad_end {
+        let advice = format!("try sources one by one: export {ENV_COUNTERS}=estimate, for one");
+        return group.problem(NAME, format!("all sources together: it {how}"), advice);
+    }
+    let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
+    let names: Vec<&str> = used.iter().map(|source| source.name).collect();
+    match (names.as_slice(), chosen) {
+        ([], Chosen::Named(names)) if names.is_empty() => {
+            group.note(
+                NAME,
+                format!("no counter: {ENV_COUNTERS}=none"),
+                Some(format!("unset {ENV_COUNTERS}")),
+            );
+        }
+        ([], _) => {
+            let advice = format!("see above, or: export {ENV_COUNTERS}=estimate");
+            group.note(NAME, "no counter: it will know calls and times, and no energy", Some(advice));
+        }
+        (["estimate"], Chosen::Named(_)) => {
+            let advice = "its watts are set by [estimate] in the settings".to_owned();
+            group.note(NAME, format!("an estimate, by {ENV_COUNTERS}"), Some(advice));
+        }
+        (["estimate"], Chosen::Automatic) => {
+            let advice = "see above what keeps the counters away, and set the estimate's watts ([estimate] in the \
+                          settings)";
+            group.note(NAME, "no counter: energy is estimated from CPU time", Some(advice.to_owned()));
+        }
+        (names, _) => group.ok(NAME, names.join(", ")),
+    }
+}
+
+/// Vendors' libraries tell theirs behind the model.
+fn version_of(device: &Device) -> Option<String> {
+    let version = device.description.rsplit_once(", ").map(|(_, version)| version);
+    version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)
+}
+
+/// Notes begin with the source.
+fn without_name<'a>(name: &str, note: &'a str) -> &'a str {
+    note.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(note)
+}
+
+/// How the sources' notes go on where they say what to do.
+const ADVICE: [(&str, &str); 8] = [
+    (". ", "An administrator can"),
+    ("? ", "If there is one, check"),
+    ("; ", "load a ROCm module"),
+    ("; ", "it comes with the driver"),
+    ("; ", "set AMPERE_"),
+    (": ", "the user must be"),
+    (": ", "the job must have been"),
+    (": ", "is the driver loaded"),
+];
+
+/// What is, and what to do.
+fn split(note: &str) -> (&str, Option<&str>) {
+    let places = ADVICE.iter().filter_map(|(before, words)| {
+        let at = note.find(&format!("{before}{words}"))?;
+        Some((at, at + before.len()))
+    });
+    match places.min() {
+        Some((end, begin)) => (&note[..end], Some(&note[begin..])),
+        None => (note, None),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 0.9995 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+fn energy(joules: f64) -> String {
+    let (value, unit) = match joules {
+        _ if joules >= 1.0 => (joules, "J"),
+        _ if joules >= 1e-3 => (joules * 1e3, "mJ"),
+        _ if joules >= 1e-6 => (joules * 1e6, "uJ"),
+        _ => (joules * 1e9, "nJ"),
+    };
+    // Of a factor like 1e9 the last digits are noise.
+    format!("{} {unit}", (value * 1e6).round() / 1e6)
+}
+
+/// Where this program lies, to be asked again.
+pub fn own_path() -> PathBuf {
+    // The running file even where it was replaced meanwhile.
+    PathBuf::from("/proc/self/exe")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_told_apart() {
+        let rapl = "/sys/x may not be read: since 2020 (CVE) the kernel lets only root. An administrator can allow it: chmod";
+        assert_eq!(
+            split(rapl),
+            (
+                "/sys/x may not be read: since 2020 (CVE) the kernel lets only root",
+                Some("An administrator can allow it: chmod")
+            )
+        );
+        let none = "device 1 shows no energy: the second die of an MI250X package is counted by device 0";
+        assert_eq!(split(none), (none, None));
+        assert_eq!(split("there is no library; load a ROCm module, or").1, Some("load a ROCm module, or"));
+    }
+
+    #[test]
+    fn the_choice_is_that_of_a_run() {
+        let has = |name: &str| name == "rapl" || name == "estimate";
+        let opens = |text: &str| {
+            let chosen = Chosen::by(text);
+            NAMES.into_iter().filter(|name| chosen.opens(name, &has)).collect::<Vec<_>>()
+        };
+        assert_eq!(opens(""), ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon"]);
+        assert_eq!(opens("auto"), opens(""));
+        assert_eq!(opens("none"), Vec::<&str>::new());
+        assert_eq!(opens(" RAPL, estimate"), ["rapl", "estimate"]);
+        assert!(!Chosen::by("").opens("amdsmi", &|name| name == "rocm_smi"));
+        assert!(Chosen::by("").opens("estimate", &|name| name == "estimate"));
+    }
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!(
+            [energy(15.3e-6), energy(1e-9), energy(1.0), energy(1e-3)],
+            ["15.3 uJ", "1 nJ", "1 J", "1 mJ"]
+        );
+        assert_eq!([time(0.0151), time(0.1), time(1.5)], ["15.1 ms", "100.0 ms", "1.50 s"]);
+    }
+}

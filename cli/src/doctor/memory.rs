@@ -1,0 +1,198 @@
+//! Shared memory: whether a session can be made there, what fits, and what was left behind.
+
+use super::report::{Check, Group};
+use super::{bytes, plural};
+use ampere_ring::{Error, RingProducer, SMALLEST_RING_RECORDS, Session};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A main thread's ring, unless AMPERE_RING_BYTES says otherwise.
+const RING_BYTES: u64 = 8 << 20;
+const RECORD_BYTES: u64 = 16;
+const TMPFS_MAGIC: i128 = 0x0102_1994;
+/// A session so young may be one that is just being made.
+const YOUNG: Duration = Duration::from_secs(30);
+/// Old sessions that are named one by one.
+const MOST_NAMED: usize = 5;
+
+pub fn look(cores: usize) -> Vec<Check> {
+    let mut group = Group::new("shared memory");
+    let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+    let expected = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
+    let was_there = expected.exists();
+    // As a run does it.
+    let base = match Session::base_directory() {
+        Ok(base) => base,
+        Err(error) => {
+            group.problem("directory", error.to_string(), set_shm(&error));
+            return group.checks;
+        }
+    };
+    let own = format!("s-doctor-{}", std::process::id());
+    let made = Session::open_or_create(&own).and_then(|session| {
+        let rings = try_rings(&mut group, session.directory());
+        session.remove();
+        rings
+    });
+    match made {
+        Ok(()) => {
+            space(&mut group, &root, cores);
+            left_behind(&mut group, &base);
+        }
+        Err(error) => {
+            let _ = std::fs::remove_dir_all(base.join(&own));
+            group.problem("session", error.to_string(), set_shm(&error));
+        }
+    }
+    if !was_there {
+        let _ = std::fs::remove_dir(&base);
+    }
+    group.checks
+}
+
+/// What the error's own words do not say.
+fn set_shm(error: &Error) -> &'static str {
+    match error {
+        Error::NoSpace { .. } | Error::NotOurs { .. } => "",
+        _ => "make it writable, or set AMPERE_SHM to a directory in a tmpfs",
+    }
+}
+
+fn wanted_bytes() -> u64 {
+    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
+    wanted.unwrap_or(RING_BYTES)
+}
+
+/// A ring of the usual size, else the smallest.
+fn try_rings(group: &mut Group, session: &Path) -> Result<(), Error> {
+    let path = session.join("0.0.ring");
+    let wanted = wanted_bytes();
+    match RingProducer::create(&path, wanted / RECORD_BYTES, 0) {
+        Ok(_) => Ok(()),
+        Err(Error::NoSpace { .. }) => {
+            RingProducer::create(&path, SMALLEST_RING_RECORDS, 0)?;
+            let found = format!(
+                "no room for one ring of {}: smaller ones are made, and calls may be suppressed",
+                bytes(wanted)
+            );
+            group.note("ring", found, Some(more_room()));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn more_room() -> String {
+    "free some of it, set AMPERE_RING_BYTES lower, or, in a container, give it more (--shm-size=1g)"
+        .to_owned()
+}
+
+fn space(group: &mut Group, root: &Path, cores: usize) {
+    let (Ok(space), Ok(kind)) = (rustix::fs::statvfs(root), rustix::fs::statfs(root)) else {
+        return group.note("space", format!("{}: its size cannot be told", root.display()), None);
+    };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let rings = free / wanted_bytes().max(1);
+    let found = format!(
+        "{}: {} free, {} of {}",
+        root.display(),
+        bytes(free),
+        plural(rings, "ring"),
+        bytes(wanted_bytes())
+    );
+    if i128::from(kind.f_type) != TMPFS_MAGIC {
+        let advice = "set AMPERE_SHM to a directory in a tmpfs".to_owned();
+        group.note("space", format!("{found}; it is no tmpfs: events would go to a disk"), Some(advice));
+    } else if (rings as usize) <= cores {
+        // One for each rank of a full node, and the sampler's.
+        group.note(
+            "space",
+            format!("{found}: fewer than the {} need", plural(cores as u64, "core")),
+            Some(more_room()),
+        );
+    } else {
+        group.ok("space", found);
+    }
+}
+
+struct Left {
+    path: PathBuf,
+    bytes: u64,
+    age: Duration,
+    /// Processes whose log is there, and how many of them seem to run on.
+    processes: usize,
+    running: usize,
+}
+
+/// Sessions of this user whose collector is gone.
+fn left_behind(group: &mut Group, base: &Path) {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let sessions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("s-"));
+    let (mut running, mut left) = (0, Vec::new());
+    for entry in sessions {
+        let path = entry.path();
+        let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|time| time.elapsed().ok());
+        let age = age.unwrap_or_default();
+        if age < YOUNG || Session::open(&path).is_ok_and(|session| session.collector_is_alive()) {
+            running += 1;
+            continue;
+        }
+        left.push(measure(path, age));
+    }
+    if running > 0 {
+        group.ok("sessions", format!("{} in use or just begun", plural(running, "session")));
+    }
+    left.sort_by_key(|session| std::cmp::Reverse(session.bytes));
+    for session in left.iter().take(MOST_NAMED) {
+        let name = session.path.file_name().unwrap_or_default().to_string_lossy();
+        let since = format!("left {} ago, {}", age(session.age), bytes(session.bytes));
+        if session.processes == 0 {
+            group.ok(&name, format!("{since}, nothing recorded: goes with a later run"));
+            continue;
+        }
+        let records = plural(session.processes as u64, "process");
+        let found = format!("{since}: records of {records} whose collector ended before its time");
+        let remove = format!("rm -r {}", session.path.display());
+        if session.running > 0 {
+            let found = format!("{found}; {} of them may still run", session.running);
+            group.note(&name, found, Some(format!("when the job is over: {remove}")));
+        } else {
+            group.note(&name, format!("{found}; it does not go by itself"), Some(remove));
+        }
+    }
+    if left.len() > MOST_NAMED {
+        let rest = &left[MOST_NAMED..];
+        let size = rest.iter().map(|session| session.bytes).sum();
+        let found = format!("{} more, {}", plural(rest.len() as u64, "session"), bytes(size));
+        group.note("more", found, Some(format!("look into {}", base.display())));
+    }
+    if running == 0 && left.is_empty() {
+        group.ok("sessions", format!("none left in {}", base.display()));
+    }
+}
+
+fn measure(path: PathBuf, age: Duration) -> Left {
+    use std::os::unix::fs::MetadataExt;
+    let (mut size, mut processes, mut running) = (0, 0, 0);
+    // A metric plugin's own session has no records, whatever logs it has.
+    let may_have_records = !path.to_string_lossy().ends_with(ampere_ring::session::METRICS_ONLY);
+    for file in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+        size += file.metadata().map_or(0, |data| data.blocks() * 512);
+        let name = file.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_suffix(".defs").and_then(|pid| pid.parse::<u32>().ok());
+        if let Some(pid) = pid.filter(|_| may_have_records) {
+            processes += 1;
+            running += usize::from(ampere_ring::process::start_time(pid).is_some());
+        }
+    }
+    Left { path, bytes: size, age, processes, running }
+}
+
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,161 @@
+//! `ampere doctor`: what was found on this node, and what to do about what was not.
+//!
+//! ```text
+//! parts.rs      ampere's own files         counters.rs  the sources of energy, each asked in a process of its own
+//! score_p.rs    Score-P and its loader     probe.rs     that process: `ampere probe`, hidden
+//! mpi.rs        launchers                  child.rs     another program, asked within a time limit
+//! traces.rs     OTF2                       memory.rs    shared memory, and what was left there
+//! cores.rs      cores and clock            output.rs    the output directory and the port
+//! settings.rs   the file and variables     report.rs    findings, one line each, and JSON
+//! ```
+//!
+//! What a run does is done here in the same way, by the same code where there is some, and taken back. Nothing that a
+//! vendor's library, or somebody's `mpirun`, does may take the doctor down.
+
+mod child;
+mod cores;
+mod counters;
+mod memory;
+mod mpi;
+mod output;
+mod parts;
+mod probe;
+mod report;
+mod score_p;
+mod settings;
+mod traces;
+
+pub use probe::{ProbeArguments, probe};
+
+use crate::words::{given, path_parser};
+use anyhow::Context;
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct DoctorArguments {
+    /// The output directory of a run that is planned [default: AMPERE_OUTPUT, or a new one here]
+    #[arg(short, long, value_parser = path_parser())]
+    output: Option<PathBuf>,
+    /// Its settings [default: AMPERE_CONFIG]
+    #[arg(long, value_parser = path_parser())]
+    config: Option<PathBuf>,
+    /// Where it is to serve /metrics [default: AMPERE_LISTEN, or 127.0.0.1:9977]
+    #[arg(long)]
+    listen: Option<String>,
+    /// Print all as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the planned run is given. The environment is read here, not by clap: what is wrong in it is a finding.
+struct Wanted {
+    output: Option<PathBuf>,
+    config: Option<PathBuf>,
+    listen: Option<String>,
+}
+
+impl Wanted {
+    fn by(arguments: &DoctorArguments) -> Wanted {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path =
+            |option, name| given(option).map(ToOwned::to_owned).or_else(|| variable(name).map(PathBuf::from));
+        let listen = arguments.listen.clone().filter(|text| !text.is_empty());
+        Wanted {
+            output: path(&arguments.output, "AMPERE_OUTPUT"),
+            config: path(&arguments.config, "AMPERE_CONFIG"),
+            listen: listen
+                .or_else(|| variable("AMPERE_LISTEN").map(|text| text.to_string_lossy().into_owned())),
+        }
+    }
+}
+
+pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
+    let wanted = Wanted::by(&arguments);
+    let program = counters::own_path();
+    let root = std::env::var_os(ampere_counters::ENV_SYS_ROOT).filter(|root| !root.is_empty());
+    let root = root.map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let cores = cores::Cores::count();
+    // Before the counters: their threads would be on the cores while the clock is measured.
+    let clock = cores::look(&cores, &root);
+    let (mut checks, parts) = parts::look();
+    let (found, sources) = counters::look(&program, wanted.config.as_deref());
+    checks.extend(found);
+    checks.extend(score_p::look(&program, parts.as_ref()));
+    checks.extend(mpi::look());
+    checks.extend(traces::look());
+    checks.extend(memory::look(cores.allowed));
+    checks.extend(clock);
+    checks.extend(output::look(&wanted));
+    checks.extend(settings::look(&wanted));
+    let ok = report::is_ok(&checks);
+    let (version, node) = (env!("CARGO_PKG_VERSION"), ampere_ring::process::node_name());
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let printed = if arguments.json {
+        let report = serde_json::json!({
+            "schema": "ampere-doctor/1", "version": version, "node": node, "ok": ok, "checks": checks, "sources": sources,
+        });
+        serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(std::io::Error::from)
+            .and_then(|()| writeln!(out))
+    } else {
+        let title = format!("ampere {version} on {node}");
+        report::print(&checks, &title, std::io::stdout().is_terminal(), &mut out)
+    };
+    match printed.and_then(|()| out.flush()) {
+        // A reader that has seen enough closes the pipe: no error of ours.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the findings")
+        }
+        _ => Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+    }
+}
+
+/// The first word that looks like a version: `4.1.4`, also behind a `v`.
+fn version_in(text: &str) -> Option<String> {
+    let words = text.split(|c: char| c.is_whitespace() || ",()".contains(c));
+    let words = words.map(|word| word.strip_prefix('v').unwrap_or(word));
+    let mut versions =
+        words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
+    versions.next().map(str::to_owned)
+}
+
+/// `1 ring`, `2 rings`, `2 processes`.
+fn plural(number: u64, word: &str) -> String {
+    match number {
+        1 => format!("1 {word}"),
+        _ if word.ends_with('s') => format!("{number} {word}es"),
+        _ => format!("{number} {word}s"),
+    }
+}
+
+/// `8 MiB`, `23.4 GiB`.
+fn bytes(number: u64) -> String {
+    let (mut value, mut unit) = (number as f64, "bytes");
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    format!("{} {unit}", (value * 10.0).round() / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_figures() {
+        assert_eq!(version_in("otf2-print: version 3.0.2"), Some("3.0.2".to_owned()));
+        assert_eq!(version_in("scorep 8.4"), Some("8.4".to_owned()));
+        assert_eq!(version_in("nothing"), None);
+        assert_eq!(
+            [plural(1, "ring"), plural(2, "ring"), plural(0, "process")],
+            ["1 ring", "2 rings", "0 processes"]
+        );
+        assert_eq!([bytes(100), bytes(8 << 20), bytes(25_130_000_000)], ["100 bytes", "8 MiB", "23.4 GiB"]);
+    }
+}

@@ -1,0 +1,43 @@
+//! The parts of ampere itself: whether all are there, of one version, and whether the collector can be started.
+
+use super::child::{self, VERSION_LIMIT};
+use super::report::{Check, Group};
+use crate::find::{self, Parts};
+use crate::words::one_line;
+use std::process::Command;
+
+pub fn look() -> (Vec<Check>, Option<Parts>) {
+    let mut group = Group::new("ampere");
+    let version = env!("CARGO_PKG_VERSION");
+    let parts = match find::parts() {
+        Ok(parts) => parts,
+        Err(why) => {
+            group.problem("parts", one_line(&why), "install all of ampere: make install PREFIX=...");
+            return (group.checks, None);
+        }
+    };
+    group.ok("plugin", parts.plugin.display().to_string());
+    group.ok("host", parts.host.display().to_string());
+    let collector = parts.collector.display();
+    match child::ask(Command::new(&parts.collector).arg("--version"), VERSION_LIMIT) {
+        Ok(told) if told.succeeded() && told.first_line().split_whitespace().last() == Some(version) => {
+            group.ok("collector", format!("{version}, {collector}"));
+        }
+        Ok(told) if told.succeeded() => group.problem(
+            "collector",
+            format!("{collector} is {:?}, and this is ampere {version}", told.first_line()),
+            "install all of ampere again",
+        ),
+        Ok(told) => group.problem(
+            "collector",
+            format!("{collector} does not start: {}", told.first_line()),
+            "install all of ampere again, and the OTF2 library that it was built with",
+        ),
+        Err(error) => group.problem(
+            "collector",
+            format!("{collector} does not start: {error}"),
+            "install all of ampere again",
+        ),
+    }
+    (group.checks, Some(parts))
+}

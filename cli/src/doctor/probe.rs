@@ -1,0 +1,286 @@
+//! The child's side: opens counters, or loads a library, and tells step by step what came of it. A vendor's library may
+//! crash or hang at any of the steps; the doctor then knows at which.
+
+use ampere_collector::{config::Config, sampler};
+use ampere_counters::{Quality, Source, open_sources};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct ProbeArguments {
+    /// A counter source, or `run` for those that a run opens, or `library`
+    pub what: String,
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Of a library: its file, as the loader is asked for it, and a function that it must have
+    pub library: Vec<String>,
+}
+
+/// What goes before each message: libraries print what they like.
+const MARK: &str = "ampere-probe ";
+/// How long counters are watched, and how often they are read.
+pub const WATCHED: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    Opened {
+        devices: Vec<Device>,
+        notes: Vec<String>,
+    },
+    /// In the devices' order.
+    Watched(Vec<Motion>),
+    /// All is given back, and the process is about to end.
+    Closed,
+    /// The library was loaded, from this file.
+    Loaded(Option<PathBuf>),
+    Failed(String),
+}
+
+/// A device as its source describes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Device {
+    pub name: String,
+    pub metric: String,
+    pub source: String,
+    pub kind: String,
+    pub quality: String,
+    pub resolution_joules: f64,
+    pub description: String,
+    pub pci: Option<String>,
+    /// The vendor's library that was loaded for it.
+    pub library: Option<PathBuf>,
+}
+
+/// How a counter was seen to move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Motion {
+    pub changes: u32,
+    /// The usual time from change to change.
+    pub update_seconds: Option<f64>,
+    pub watts: Option<f64>,
+    /// Mean time that a reading took.
+    pub read_seconds: Option<f64>,
+    pub failed_readings: u32,
+}
+
+pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
+    // A crash is expected here: nobody wants a core file of it.
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    match (arguments.what.as_str(), arguments.library.as_slice()) {
+        ("library", [file, function]) => tell(&load(file, function)),
+        (what, _) => counters(what, arguments.config.as_deref()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(message: &Message) {
+    let text = serde_json::to_string(message).unwrap_or_default();
+    // A line of its own, also after something that had no end.
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
+}
+
+/// What a child has told.
+pub fn messages(stdout: &str) -> Vec<Message> {
+    let told = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
+    told.filter_map(|text| serde_json::from_str(text).ok()).collect()
+}
+
+fn load(file: &str, function: &str) -> Message {
+    match ampere_replay::loads(file, function) {
+        Ok(()) => {
+            Message::Loaded(mapped(|name| name.starts_with("libscorep_substrate_ampere") || name == file))
+        }
+        Err(why) => Message::Failed(why),
+    }
+}
+
+fn counters(what: &str, config: Option<&Path>) {
+    // What is wrong with the settings is told by the doctor itself.
+    let config = Config::load(config).unwrap_or_default();
+    let mut settings = sampler::settings(&config, &mut Vec::new());
+    let run = what == "run";
+    if !run {
+        settings.which = Some(vec![what.to_owned()]);
+    }
+    let opened = open_sources(&settings);
+    let mut sources = opened.sources;
+    let devices = sources.iter().flat_map(|source| source.devices()).map(describe).collect();
+    tell(&Message::Opened { devices, notes: opened.notes });
+    if !run {
+        tell(&Message::Watched(watch(&mut sources, WATCHED)));
+    }
+    drop(sources);
+    tell(&Message::Closed);
+}
+
+fn describe(device: &ampere_counters::Device) -> Device {
+    Device {
+        name: device.name.clone(),
+        metric: device.metric.clone(),
+        source: device.source.to_owned(),
+        kind: device.kind.to_string(),
+        quality: device.quality.to_string(),
+        resolution_joules: device.resolution_joules,
+        description: device.description.clone(),
+        pci: device.pci.clone(),
+        library: library_of(device.source),
+    }
+}
+
+/// The vendor's library that is loaded for a source, by what is mapped into this process.
+fn library_of(source: &str) -> Option<PathBuf> {
+    let (names, variable): (&[&str], &str) = match source {
+        "rocm_smi" => (&["librocm_smi64"], ampere_counters::ENV_ROCM_SMI_LIBRARY),
+        "amdsmi" => (&["libamd_smi"], ampere_counters::ENV_AMDSMI_LIBRARY),
+        "nvml" => (&["libnvidia-ml", "libnvidia_ml"], ampere_counters::ENV_NVML_LIBRARY),
+        _ => return None,
+    };
+    // A file that the user names may be called anything.
+    let named = std::env::var_os(variable).and_then(|path| std::fs::canonicalize(path).ok());
+    let named = named.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    mapped(|file| named.as_deref() == Some(file) || names.iter().any(|name| file.starts_with(name)))
+}
+
+/// The first file that is mapped into this process and whose name is one that is wanted.
+pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let mut paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    let is_wanted = |path: &&Path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy()));
+    paths.find(is_wanted).map(Path::to_owned)
+}
+
+/// What is seen of a device while it is watched.
+#[derive(Default)]
+struct Watched {
+    /// What tells one value from the next, as last read.
+    value: Option<u64>,
+    /// Time and nanojoules of the first and of the last change.
+    first: Option<(Instant, u64)>,
+    last: Option<(Instant, u64)>,
+    /// From change to change, in seconds.
+    intervals: Vec<f64>,
+    due: Option<Instant>,
+    readings: u32,
+    reading: Duration,
+    motion: Motion,
+}
+
+/// Reads all counters every millisecond, as the sampler does, for as long as is wanted.
+fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
+    let mut all: Vec<Vec<Watched>> =
+        sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();
+    let begun = Instant::now();
+    while begun.elapsed() < time && !sources.is_empty() {
+        for (source, watched) in sources.iter_mut().zip(&mut all) {
+            for (device, watched) in watched.iter_mut().enumerate() {
+                watched.look(source.as_mut(), device);
+            }
+        }
+        std::thread::sleep(PERIOD);
+    }
+    all.into_iter().flatten().map(Watched::motion).collect()
+}
+
+impl Watched {
+    fn look(&mut self, source: &mut dyn Source, device: usize) {
+        let begun = Instant::now();
+        if self.due.is_some_and(|due| begun < due) {
+            return;
+        }
+        self.due = Some(begun + source.shortest_period(device));
+        let reading = source.read(device);
+        let now = Instant::now();
+        (self.readings, self.reading) = (self.readings + 1, self.reading + (now - begun));
+        match reading {
+            // A power's integral moves with every reading; its sensor does not.
+            Ok(reading) if source.devices()[device].quality == Quality::Integrated => {
+                self.see(now, reading.raw, reading.nanojoules);
+            }
+            Ok(reading) => self.see(now, reading.nanojoules, reading.nanojoules),
+            Err(_) => self.motion.failed_readings += 1,
+        }
+    }
+
+    fn see(&mut self, now: Instant, value: u64, nanojoules: u64) {
+        // When the first value began is not known.
+        if self.value.replace(value).is_some_and(|before| before != value) {
+            self.motion.changes += 1;
+            self.first.get_or_insert((now, nanojoules));
+            if let Some((before, _)) = self.last.replace((now, nanojoules)) {
+                self.intervals.push((now - before).as_secs_f64());
+            }
+        }
+    }
+
+    fn motion(self) -> Motion {
+        let mut motion = self.motion;
+        if self.readings > 0 {
+            motion.read_seconds = Some(self.reading.as_secs_f64() / f64::from(self.readings));
+        }
+        motion.update_seconds = usual(self.intervals);
+        if let (Some((begin, from)), Some((end, to))) = (self.first, self.last)
+            && end > begin
+        {
+            // One that went back was reset: what it gave is not known.
+            let joules = to.checked_sub(from).map(|nanojoules| nanojoules as f64 * 1e-9);
+            motion.watts = joules.map(|joules| joules / (end - begin).as_secs_f64());
+        }
+        motion
+    }
+}
+
+/// The mean of the intervals, without those in which a change was missed because this process had no core, or did not come.
+fn usual(mut intervals: Vec<f64>) -> Option<f64> {
+    intervals.sort_by(f64::total_cmp);
+    let median = *intervals.get(intervals.len() / 2)?;
+    // A change is seen a reading late, or two: among short intervals that makes a difference.
+    let longest = 1.5 * median + 2.0 * PERIOD.as_secs_f64();
+    intervals.retain(|interval| *interval <= longest);
+    Some(intervals.iter().sum::<f64>() / intervals.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(values: &[(u64, u64)]) -> Motion {
+        let (mut watched, start) = (Watched::default(), Instant::now());
+        for (ms, value) in values {
+            watched.see(start + Duration::from_millis(*ms), *value, *value * 1_000_000_000);
+        }
+        watched.motion()
+    }
+
+    #[test]
+    fn a_pace_is_from_change_to_change() {
+        let motion = watched(&[(0, 5), (3, 5), (10, 6), (11, 6), (20, 8), (30, 9), (39, 9)]);
+        assert_eq!(motion.changes, 3);
+        assert!((motion.update_seconds.unwrap() - 0.010).abs() < 1e-9, "{motion:?}");
+        assert!((motion.watts.unwrap() - 150.0).abs() < 1e-6, "{motion:?}");
+        // 25 ms without a look, and what is as quick as the looks.
+        let missed = watched(&[(0, 0), (10, 1), (20, 2), (30, 3), (55, 5), (60, 6), (70, 7)]);
+        assert!((missed.update_seconds.unwrap() - 0.00875).abs() < 1e-9, "{missed:?}");
+        let quick = watched(&[(0, 0), (1, 1), (3, 2), (4, 3), (6, 4), (7, 5)]);
+        assert!((quick.update_seconds.unwrap() - 0.0015).abs() < 1e-9, "{quick:?}");
+        let still = watched(&[(0, 5), (500, 5), (1000, 5)]);
+        assert_eq!((still.changes, still.update_seconds, still.watts), (0, None, None));
+        let once = watched(&[(0, 5), (500, 6), (1000, 6)]);
+        assert_eq!((once.changes, once.update_seconds), (1, None));
+        let reset = watched(&[(0, 5), (10, 6), (20, 1)]);
+        assert_eq!((reset.changes, reset.watts), (2, None));
+    }
+
+    #[test]
+    fn messages_are_found_among_what_libraries_print() {
+        let text = format!("hello\n{MARK}\"closed\"\n{MARK}nonsense\nbye {MARK}\"closed\"\n");
+        assert!(matches!(messages(&text)[..], [Message::Closed]));
+    }
+}

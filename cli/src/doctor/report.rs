@@ -1,0 +1,123 @@
+//! What was found: one line each, for people or as JSON.
+
+use super::plural;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// The word of every line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It is there and works.
+    Ok,
+    /// It is not there, or there is something to know. `ampere run` works all the same.
+    Note,
+    /// `ampere run` does not work, or measures nothing, before this is put right.
+    Problem,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    pub group: &'static str,
+    pub name: String,
+    pub status: Status,
+    pub found: String,
+    /// What to do, if there is something to do.
+    pub advice: Option<String>,
+}
+
+/// The findings of one group, in order.
+pub struct Group {
+    name: &'static str,
+    pub checks: Vec<Check>,
+}
+
+impl Group {
+    pub fn new(name: &'static str) -> Group {
+        Group { name, checks: Vec::new() }
+    }
+
+    pub fn ok(&mut self, name: &str, found: impl Into<String>) {
+        self.add(name, Status::Ok, found.into(), None);
+    }
+
+    pub fn note(&mut self, name: &str, found: impl Into<String>, advice: Option<String>) {
+        self.add(name, Status::Note, found.into(), advice);
+    }
+
+    pub fn problem(&mut self, name: &str, found: impl Into<String>, advice: impl Into<String>) {
+        self.add(name, Status::Problem, found.into(), Some(advice.into()));
+    }
+
+    pub fn add(&mut self, name: &str, status: Status, found: String, advice: Option<String>) {
+        let (found, advice) = (line(&found), advice.map(|advice| line(&advice)));
+        let advice = advice.filter(|advice| !advice.is_empty());
+        self.checks.push(Check { group: self.name, name: line(name), status, found, advice });
+    }
+}
+
+/// What programs, libraries and the kernel said may have line ends and control characters in it.
+fn line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Whether `ampere run` works.
+pub fn is_ok(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.status != Status::Problem)
+}
+
+pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{title}")?;
+    let mut group = "";
+    for check in checks {
+        if check.group != group {
+            group = check.group;
+            writeln!(out, "\n{group}")?;
+        }
+        let same_group = || checks.iter().filter(|other| other.group == check.group);
+        let width = same_group().map(|other| other.name.chars().count()).max().unwrap_or(0).min(24);
+        let (word, code) = match check.status {
+            Status::Ok => ("ok", 32),
+            Status::Note => ("note", 33),
+            Status::Problem => ("problem", 31),
+        };
+        let mark = format!("{word:<7}");
+        let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark };
+        let advice = check.advice.as_ref().map_or_else(String::new, |advice| format!(" -> {advice}"));
+        writeln!(out, "  {mark}  {:<width$}  {}{advice}", check.name, check.found)?;
+    }
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    let (problems, notes) = (count(Status::Problem), count(Status::Note));
+    let verdict = if problems == 0 {
+        format!("ampere run works here: {}", plural(notes as u64, "note"))
+    } else {
+        format!(
+            "ampere run does not work here: {}, {}",
+            plural(problems as u64, "problem"),
+            plural(notes as u64, "note")
+        )
+    };
+    writeln!(out, "\n{verdict}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finding_is_one_line() {
+        let mut group = Group::new("things");
+        group.ok("a", "fine\n  and  \x1b[31mgood");
+        group.note("longer", "odd", Some(String::new()));
+        group.problem("b", "broken", "mend\nit");
+        let mut out = Vec::new();
+        print(&group.checks, "title", false, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "title\n\nthings\n  ok       a       fine and [31mgood\n  note     longer  odd\n  problem  b       broken -> mend it\n\n\
+             ampere run does not work here: 1 problem, 1 note\n"
+        );
+        assert!(!is_ok(&group.checks) && is_ok(&group.checks[..2]));
+    }
+}

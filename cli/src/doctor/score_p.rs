@@ -1,0 +1,118 @@
+//! Score-P, and whether its loader would find the plugins: `dlopen` by their names, as Score-P does, in another process.
+
+use super::child::{self, End, VERSION_LIMIT, signal_name};
+use super::probe::{self, Message};
+use super::report::{Check, Group};
+use super::version_in;
+use crate::find::{self, Parts};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TRIED: &str = "8.4";
+/// What Score-P loads for `SCOREP_SUBSTRATE_PLUGINS=ampere` and for `SCOREP_METRIC_PLUGINS=ampere_plugin`.
+const PLUGINS: [(&str, &str, &str); 2] = [
+    ("plugin", "libscorep_substrate_ampere.so", "SCOREP_SubstratePlugin_ampere_get_info"),
+    ("metric plugin", "libampere_plugin.so", "SCOREP_MetricPlugin_ampere_plugin_get_info"),
+];
+
+pub fn look(program: &Path, parts: Option<&Parts>) -> Vec<Check> {
+    let mut group = Group::new("Score-P");
+    look_for_score_p(&mut group);
+    for (name, file, function) in PLUGINS {
+        let found = load(program, file, function);
+        let ours = parts.map(|parts| parts.library_directory.join(file));
+        let line = parts.map(|parts| export_line(&parts.library_directory));
+        match found {
+            Ok(path) if is_same(path.as_deref(), ours.as_deref()) => {
+                group.ok(name, format!("the loader finds {file}"));
+            }
+            Ok(path) => {
+                let where_ = path.map_or_else(|| "elsewhere".to_owned(), |path| path.display().to_string());
+                group.note(name, format!("the loader finds {file} of another ampere: {where_}"), line);
+            }
+            Err(why) => {
+                let line = line.map(|line| format!("for Score-P without ampere run: {line}"));
+                group.note(name, format!("the loader does not find {file}: {why}"), line);
+            }
+        }
+    }
+    group.checks
+}
+
+fn look_for_score_p(group: &mut Group) {
+    let programs = ["scorep-config", "scorep"];
+    let Some(path) = programs.iter().find_map(|name| find::program(OsStr::new(name)).ok()) else {
+        group.note(
+            "Score-P",
+            "neither scorep-config nor scorep is in PATH: ampere run measures with its own host",
+            Some("load Score-P's module to measure with it".to_owned()),
+        );
+        return;
+    };
+    let shown = path.display();
+    match child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT) {
+        Ok(told) if told.succeeded() => {
+            let version = version_in(told.first_line()).unwrap_or_else(|| told.first_line().to_owned());
+            let tried = version == TRIED || version.starts_with(&format!("{TRIED}."));
+            let other = if tried { String::new() } else { format!("; ampere was tried with {TRIED}") };
+            group.ok("Score-P", format!("{version}, {shown}{other}"));
+        }
+        Ok(told) => {
+            group.note("Score-P", format!("{shown} does not tell its version: {}", told.first_line()), None)
+        }
+        Err(error) => group.note("Score-P", format!("{shown} cannot be run: {error}"), None),
+    }
+}
+
+/// The file that the loader finds. In a process of its own: a library of this name can be anything.
+fn load(program: &Path, file: &str, function: &str) -> Result<Option<PathBuf>, String> {
+    let mut command = Command::new(program);
+    command.args(["probe", "library", file, function]);
+    let told = child::ask(&mut command, VERSION_LIMIT).map_err(|error| error.to_string())?;
+    match probe::messages(&told.stdout).pop() {
+        Some(Message::Loaded(path)) => Ok(path),
+        // The loader's words begin with the name.
+        Some(Message::Failed(why)) => {
+            Err(why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why).to_owned())
+        }
+        _ => Err(match told.end {
+            End::Signal(signal) => format!("loading it crashed with {}", signal_name(signal)),
+            End::TimedOut => format!("loading it took more than {} s", VERSION_LIMIT.as_secs()),
+            End::Exit(code) => format!("loading it ended the process with status {code}"),
+        }),
+    }
+}
+
+/// The metric plugin is a link to the other.
+fn is_same(found: Option<&Path>, ours: Option<&Path>) -> bool {
+    let real = |path: Option<&Path>| path.and_then(|path| std::fs::canonicalize(path).ok());
+    let found = real(found);
+    found.is_some() && found == real(ours)
+}
+
+fn export_line(directory: &Path) -> String {
+    format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(directory))
+}
+
+/// As a shell wants it.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+    if plain { text.into_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_can_be_pasted() {
+        let line = |path: &str| export_line(Path::new(path));
+        assert_eq!(
+            line("/opt/a-1/lib"),
+            "export LD_LIBRARY_PATH=/opt/a-1/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+        );
+        assert!(line("/my dir").starts_with("export LD_LIBRARY_PATH='/my dir'$"));
+    }
+}

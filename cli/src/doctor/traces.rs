@@ -1,0 +1,34 @@
+//! OTF2, in which traces are written.
+
+use super::child::{self, VERSION_LIMIT};
+use super::probe::mapped;
+use super::report::{Check, Group};
+use super::version_in;
+use crate::find;
+use std::ffi::OsStr;
+use std::process::Command;
+
+pub fn look() -> Vec<Check> {
+    let mut group = Group::new("OTF2");
+    let built = otf2_sys::OTF2_VERSION.to_string_lossy();
+    let library = mapped(|name| name.starts_with("libotf2.") || name.starts_with("libopen-trace-format2."));
+    let library = library.map_or_else(|| "linked in".to_owned(), |path| path.display().to_string());
+    group.ok("library", format!("built with {built}, {library}"));
+    match find::program(OsStr::new("otf2-print")) {
+        Ok(path) => {
+            let told = child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
+            let version =
+                told.and_then(|told| version_in(&told.stdout)).unwrap_or_else(|| "of no version".to_owned());
+            group.ok("otf2-print", format!("{version}, {}", path.display()));
+        }
+        Err(_) => group.note(
+            "otf2-print",
+            "is not in PATH: traces are written all the same",
+            Some(
+                "to look into them: Debian's package otf2-tools, or the bin directory of OTF2 or Score-P"
+                    .to_owned(),
+            ),
+        ),
+    }
+    group.checks
+}

@@ -1,0 +1,108 @@
+//! `ampere doctor`, as a whole process: whether what it says is so.
+
+use ampere_tests::artifact;
+use ampere_tests::runs::{Place, list, number, succeed, text};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+mod machine;
+mod settings;
+mod sources;
+mod surroundings;
+
+/// A doctor that sees no counter but the estimate's, whatever the machine has: a made-up root without any.
+fn doctor(place: &Place) -> Command {
+    let root = place.directory.path().join("root");
+    put(&root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
+    // Of a machine on which nothing is odd.
+    put(&root.join("proc/cpuinfo"), "flags\t\t: fpu tsc constant_tsc nonstop_tsc\n");
+    bare(place).with(&[("AMPERE_SYS_ROOT", root.to_str().expect("UTF-8"))])
+}
+
+/// One that sees the machine as it is, and no settings.
+fn bare(place: &Place) -> Command {
+    let mut command = place.command(artifact("ampere"));
+    command.arg("doctor").env_remove("AMPERE_COUNTERS");
+    command
+}
+
+trait With {
+    fn with(self, variables: &[(&str, &str)]) -> Self;
+}
+
+impl With for Command {
+    fn with(mut self, variables: &[(&str, &str)]) -> Command {
+        self.envs(variables.iter().copied());
+        self
+    }
+}
+
+/// What it found, by its JSON.
+#[derive(Debug)]
+struct Found {
+    report: Value,
+    code: i32,
+}
+
+#[track_caller]
+fn ask(mut command: Command) -> Found {
+    let output = command.arg("--json").output().expect("it runs");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {stdout}\n{stderr}"));
+    let found = Found { report, code: output.status.code().unwrap_or(-1) };
+    assert_eq!(found.report["schema"], "ampere-doctor/1");
+    assert_eq!(found.report["ok"], found.code == 0, "{found:#?}");
+    let problems = list(&found.report, "checks").iter().any(|check| check["status"] == "problem");
+    assert_eq!(found.code, i32::from(problems), "{found:#?}");
+    assert_eq!(stderr, "");
+    found
+}
+
+impl Found {
+    /// The check of that name, the only one.
+    #[track_caller]
+    fn check(&self, group: &str, name: &str) -> &Value {
+        let checks = list(&self.report, "checks");
+        let mut named = checks.iter().filter(|check| check["group"] == group && check["name"] == name);
+        match (named.next(), named.next()) {
+            (Some(check), None) => check,
+            found => panic!("{group}, {name}: {found:?} in {checks:#?}"),
+        }
+    }
+
+    /// Panics unless the check has this status and these words.
+    #[track_caller]
+    fn says(&self, group: &str, name: &str, status: &str, words: &[&str]) -> &Value {
+        let check = self.check(group, name);
+        assert_eq!(check["status"], status, "{check:#}");
+        let word = |key: &str| check[key].as_str().unwrap_or_default();
+        let said = format!("{} -> {}", word("found"), word("advice"));
+        words.iter().for_each(|word| assert!(said.contains(word), "{word:?} is not in {said}"));
+        check
+    }
+
+    #[track_caller]
+    fn source(&self, name: &str) -> &Value {
+        let found = list(&self.report, "sources").iter().find(|source| source["name"] == name);
+        found.unwrap_or_else(|| panic!("no source {name}"))
+    }
+
+    /// Names of the sources that a run reads.
+    fn used(&self) -> Vec<&str> {
+        let used = list(&self.report, "sources").iter().filter(|source| source["used"] == true);
+        used.filter_map(|source| source["name"].as_str()).collect()
+    }
+}
+
+fn put(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, text).expect("a file");
+}
+
+fn script(path: &Path, text: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    put(path, text);
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    path.to_owned()
+}

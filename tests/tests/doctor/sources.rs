@@ -1,0 +1,275 @@
+//! Counter sources: stand-ins of the vendors' libraries, and made-up trees of the kernel's files.
+
+use super::*;
+use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::skip_unless;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Source, its stand-in, the variable that names the library, and the one that has its script.
+const STAND_INS: [[&str; 4]; 3] = [
+    ["rocm_smi", "librocm_smi64.so", "AMPERE_ROCM_SMI_LIBRARY", "FAKE_ROCM_SMI"],
+    ["amdsmi", "libamd_smi.so", "AMPERE_AMDSMI_LIBRARY", "FAKE_AMD_SMI"],
+    ["nvml", "libnvidia_ml.so", "AMPERE_NVML_LIBRARY", "FAKE_NVML"],
+];
+
+fn stand_in([_, file, variable, scripted]: [&str; 4], script: &str, mut command: Command) -> Command {
+    command.env(variable, artifact(file)).env(scripted, script);
+    command
+}
+
+#[track_caller]
+fn assert_near(value: f64, expected: f64, part: f64) {
+    assert!((value / expected - 1.0).abs() < part, "{value}, and {expected} expected");
+}
+
+#[test]
+fn each_library_shows_its_devices_and_how_they_move() {
+    for which in STAND_INS {
+        let place = Place::new();
+        let found = ask(stand_in(which, "watts=300,150;step_ms=40;freeze=1@0-9", doctor(&place)));
+        let [name, file, ..] = which;
+        assert_eq!(found.used(), [name]);
+        let source = found.source(name);
+        assert_eq!(source["why_not"], Value::Null);
+        let [first, second] = &list(source, "devices")[..] else { panic!("{source:#}") };
+        assert_eq!(
+            (&first["name"], &first["kind"], &first["quality"]),
+            (&"GPU-0".into(), &"gpu".into(), &"simulated".into())
+        );
+        assert!(first["metric"].as_str().is_some_and(|metric| metric.starts_with(name)), "{first:#}");
+        assert_eq!(number(first, "resolution_joules"), if name == "nvml" { 1e-3 } else { 15.3e-6 });
+        assert_near(number(first, "update_seconds"), 0.040, 0.15);
+        assert_near(number(first, "watts"), 300.0, 0.05);
+        let library = first["library"].as_str().map(Path::new).and_then(Path::file_name);
+        assert_eq!(library, Some(file.as_ref()), "{first:#}");
+        assert!(first["version"].as_str().is_some_and(|version| version.contains("stand-in")), "{first:#}");
+        assert!(first["pci"].is_string());
+        // It stands still for nine seconds.
+        assert_eq!(
+            (&second["update_seconds"], &second["watts"], &second["changes"]),
+            (&Value::Null, &Value::Null, &0.into())
+        );
+        found.says("counters", &format!("{name} GPU-1"), "note", &["did not move in 1 s", "under load"]);
+        found.says(
+            "counters",
+            &format!("{name} GPU-0"),
+            "ok",
+            &["moves every ", " ms", "W now", "simulated"],
+        );
+        found.says("counters", name, "ok", &["2 devices", "used by a run", file]);
+        found.says("counters", "a run reads", "ok", &[name]);
+        assert_eq!(found.code, 0);
+    }
+}
+
+#[test]
+fn of_two_sources_with_the_same_counters_one_is_used() {
+    let place = Place::new();
+    let [rocm_smi, amdsmi, nvml] = STAND_INS;
+    let all = |command| stand_in(nvml, "watts=7", stand_in(amdsmi, "", stand_in(rocm_smi, "", command)));
+    let found = ask(all(doctor(&place)));
+    assert_eq!(found.used(), ["rocm_smi", "nvml"]);
+    assert_eq!(found.source("amdsmi")["why_not"], "rocm_smi has the same counters");
+    assert_eq!(found.source("estimate")["why_not"], "there are counters");
+    // Both have a GPU-0: the same device is told to be used, whatever a run calls it.
+    assert_eq!(found.source("nvml")["devices"][0]["used"], true);
+    let named = ask(all(doctor(&place)).with(&[("AMPERE_COUNTERS", "amdsmi,estimate")]));
+    assert_eq!(named.used(), ["amdsmi", "estimate"]);
+    assert_eq!(named.source("nvml")["why_not"], "AMPERE_COUNTERS does not name it");
+    assert_eq!(named.code, 0);
+    let none = ask(all(doctor(&place)).with(&[("AMPERE_COUNTERS", "none")]));
+    assert!(none.used().is_empty());
+    none.says("counters", "a run reads", "note", &["AMPERE_COUNTERS=none", "unset"]);
+}
+
+#[test]
+fn what_a_library_says_no_to_is_told() {
+    let place = Place::new();
+    let [rocm_smi, _, nvml] = STAND_INS;
+    let found = ask(stand_in(nvml, "error=0:4", stand_in(rocm_smi, "init=8", doctor(&place))));
+    found.says("counters", "rocm_smi", "note", &["rsmi_init", "failed", "video and render"]);
+    assert_eq!(found.used(), ["estimate"]);
+    assert!(found.source("rocm_smi")["why_not"].as_str().is_some_and(|why| why.contains("rsmi_init")));
+    let notes = list(&found.report, "checks").iter().filter(|check| check["name"] == "nvml");
+    let notes: Vec<&Value> = notes.collect();
+    assert_eq!(notes[0]["advice"], "the job must have been given the GPU", "{notes:#?}");
+    // An estimate is no failure.
+    found.says("counters", "a run reads", "note", &["estimated"]);
+    assert_eq!(found.code, 0);
+    let missing = ask(doctor(&place).with(&[("AMPERE_NVML_LIBRARY", "/nonexistent.so")]));
+    missing.says("counters", "nvml", "note", &["/nonexistent.so cannot be used", "AMPERE_NVML_LIBRARY"]);
+}
+
+#[test]
+fn a_library_that_crashes_is_survived_and_left_out() {
+    let [rocm_smi, amdsmi, nvml] = STAND_INS;
+    let cases = [
+        (rocm_smi, "init", "when it was opened"),
+        (rocm_smi, "read", "when it was read"),
+        (rocm_smi, "end", "when it was closed"),
+        (amdsmi, "init", "when it was opened"),
+        (nvml, "init", "when it was opened"),
+        (nvml, "read", "when it was read"),
+    ];
+    for (which, moment, when) in cases {
+        let place = Place::new();
+        let crashing = || stand_in(which, &format!("crash={moment}"), doctor(&place));
+        let found = ask(crashing());
+        let check = found.says("counters", which[0], "problem", &["crashed with signal 11 (SIGSEGV)", when]);
+        assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=estimate");
+        assert_eq!(found.code, 1);
+        let core = std::fs::read_dir(place.directory.path()).expect("a folder").flatten();
+        assert!(!core.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("core")));
+        // The advice taken: the run is right, and what is wrong with the library is still told.
+        let without = ask(crashing().with(&[("AMPERE_COUNTERS", "estimate")]));
+        without.says("counters", which[0], "note", &["SIGSEGV"]);
+        assert_eq!((without.code, without.used()), (0, vec!["estimate"]));
+    }
+    // With another source that works, the advice is that.
+    let place = Place::new();
+    let found = ask(stand_in(rocm_smi, "crash=init", stand_in(nvml, "", doctor(&place))));
+    let check = found.says("counters", "rocm_smi", "problem", &[]);
+    assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=nvml");
+    // And a library that a run does not open does no harm.
+    let found = ask(stand_in(amdsmi, "crash=init", stand_in(rocm_smi, "", doctor(&place))));
+    found.says("counters", "amdsmi", "note", &["SIGSEGV"]);
+    assert_eq!((found.code, found.used()), (0, vec!["rocm_smi"]));
+}
+
+#[test]
+fn a_library_that_hangs_is_not_waited_for() {
+    let place = Place::new();
+    let [rocm_smi, _, nvml] = STAND_INS;
+    let begun = Instant::now();
+    let found = ask(stand_in(nvml, "hang=read", stand_in(rocm_smi, "hang=init", doctor(&place))));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    found.says(
+        "counters",
+        "rocm_smi",
+        "problem",
+        &["hung for 11 s when it was opened", "AMPERE_COUNTERS=estimate"],
+    );
+    found.says("counters", "nvml", "problem", &["hung for 11 s when it was read"]);
+    assert_eq!(found.code, 1);
+    let left = Command::new("pgrep").args(["-f", "probe (rocm_smi|nvml)$"]).output();
+    assert!(left.is_ok_and(|left| left.stdout.is_empty()) || !on_path("pgrep"), "a probe is left");
+}
+
+#[test]
+fn what_a_library_prints_does_no_harm() {
+    skip_unless!(on_path("cc"), "no C compiler");
+    let place = Place::new();
+    let source = r#"
+        #include <stdio.h>
+        int rsmi_init(unsigned long f) { printf("ampere-probe nonsense\nno line end"); fflush(stdout); return 8; }
+        int rsmi_shut_down(void) { return 0; }
+        int rsmi_num_monitor_devices(unsigned *n) { *n = 0; return 0; }
+        int rsmi_dev_energy_count_get(unsigned d, void *a, void *b, void *c) { return 1; }
+    "#;
+    put(&place.directory.path().join("loud.c"), source);
+    let mut compile = place.command("cc");
+    succeed(compile.args(["-shared", "-fPIC", "-o", "libloud.so", "loud.c"]));
+    let library = place.directory.path().join("libloud.so");
+    let found = ask(doctor(&place).with(&[("AMPERE_ROCM_SMI_LIBRARY", library.to_str().expect("UTF-8"))]));
+    found.says("counters", "rocm_smi", "note", &["rsmi_init", "libloud.so failed"]);
+    assert_eq!(found.code, 0);
+}
+
+fn zone(root: &Path, zone: &str, name: &str) -> PathBuf {
+    let folder = root.join(format!("sys/class/powercap/intel-rapl:{zone}"));
+    put(&folder.join("name"), name);
+    put(&folder.join("max_energy_range_uj"), "262143328850\n");
+    put(&folder.join("energy_uj"), "100000000000\n");
+    folder.join("energy_uj")
+}
+
+#[test]
+fn the_kernels_files_show_their_devices() {
+    let place = Place::new();
+    let command = doctor(&place);
+    let root = place.directory.path().join("root");
+    let moving = zone(&root, "0", "package-0\n");
+    zone(&root, "0:1", "dram\n");
+    put(&root.join("sys/cray/pm_counters/energy"), "4721362 J 1700000000123456 us\n");
+    put(&root.join("sys/cray/pm_counters/freshness"), "17\n");
+    let chip = root.join("sys/class/hwmon/hwmon0");
+    put(&chip.join("name"), "amdgpu\n");
+    put(&chip.join("power1_average"), "50000000\n");
+    // 250 uJ ten times a second and more: 2 kW in steps of 50 ms.
+    let (over, file) =
+        (AtomicBool::new(false), std::fs::File::options().write(true).open(&moving).expect("open"));
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = Instant::now();
+            while !over.load(Ordering::Relaxed) {
+                let steps = begun.elapsed().as_millis() as u64 / 50;
+                // In place and of one length, so that there is always a number in it.
+                file.write_at((100_000_000_000 + steps * 100_000_000).to_string().as_bytes(), 0)
+                    .expect("write");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let found = ask(command);
+        over.store(true, Ordering::Relaxed);
+        found
+    });
+    assert_eq!(found.used(), ["cray_pm", "rapl", "hwmon"]);
+    let package = &found.source("rapl")["devices"][0];
+    assert_eq!((&package["name"], &package["library"]), (&"package-0".into(), &Value::Null));
+    assert_near(number(package, "update_seconds"), 0.050, 0.15);
+    assert_near(number(package, "watts"), 2000.0, 0.15);
+    found.says("counters", "rapl package-0-dram", "note", &["did not move in 1 s", "1 uJ a tick"]);
+    found.says("counters", "cray_pm node", "note", &["did not move in 1 s", "measured", "1 J a tick"]);
+    // A power that stays the same is no fault.
+    let power = found.says("counters", "hwmon amdgpu-0", "note", &["integrated", "did not move"]);
+    assert_eq!(power["advice"], Value::Null);
+}
+
+#[test]
+fn a_counter_that_only_root_may_read_is_told() {
+    let place = Place::new();
+    let mut command = doctor(&place);
+    let root = place.directory.path().join("root");
+    let file = zone(&root, "0", "package-0\n");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).expect("chmod");
+    if is_root() {
+        // Root may read anything: somebody else is to look.
+        let all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(place.directory.path(), all).expect("chmod");
+        let mut other = place.command("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(artifact("ampere"));
+        let usable = other.arg("--version").output().is_ok_and(|output| output.status.success());
+        skip_unless!(usable, "another user than root is needed, and setpriv, to be refused a file");
+        command = place.command("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(artifact("ampere"))
+            .arg("doctor");
+        command.env_remove("AMPERE_COUNTERS").env("AMPERE_SYS_ROOT", &root);
+    } else {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).expect("chmod");
+    }
+    let found = ask(command);
+    let check = found.says("counters", "rapl", "note", &["may not be read", "chmod a+r", "root"]);
+    assert!(
+        check["advice"].as_str().is_some_and(|advice| advice.starts_with("An administrator can")),
+        "{check:#}"
+    );
+    assert!(found.source("rapl")["why_not"].as_str().is_some_and(|why| why.contains("may not be read")));
+    assert_eq!((found.code, found.used()), (0, vec!["estimate"]));
+}
+
+#[test]
+fn the_estimates_watts_are_told() {
+    let place = Place::new();
+    let watts = [("AMPERE_ESTIMATE_IDLE_WATTS", "250"), ("AMPERE_ESTIMATE_WATTS_PER_CORE", "2.5")];
+    let found = ask(doctor(&place).with(&watts));
+    found.says("counters", "estimate node", "ok", &["250 W and 2.5 W per busy core", "estimated"]);
+    let file = place.directory.path().join("ampere.toml");
+    put(&file, "[estimate]\nidle_watts = 77\n");
+    let mut command = doctor(&place);
+    command.arg("--config").arg(&file);
+    ask(command).says("counters", "estimate node", "ok", &["77 W and 4 W per busy core"]);
+}

@@ -1,0 +1,158 @@
+//! Shared memory, the output directory, the port.
+
+use super::*;
+use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::skip_unless;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+#[test]
+fn without_shared_memory_nothing_can_be_measured() {
+    let place = Place::new();
+    let file = place.directory.path().join("file");
+    put(&file, "");
+    for shm in ["/nonexistent", file.to_str().expect("UTF-8")] {
+        let found = ask(doctor(&place).with(&[("AMPERE_SHM", shm)]));
+        found.says("shared memory", "directory", "problem", &["cannot create", shm, "AMPERE_SHM"]);
+        assert_eq!(found.code, 1);
+    }
+    // One that others could look into.
+    let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
+    let base = place.directory.path().join(format!("ampere-{}", uid.trim()));
+    std::fs::create_dir(&base).expect("a folder");
+    std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    ask(doctor(&place)).says("shared memory", "directory", "problem", &["is open to others"]);
+}
+
+#[test]
+fn little_shared_memory_is_told() {
+    skip_unless!(is_root() && on_path("unshare"), "a small tmpfs needs root and unshare");
+    let place = Place::new();
+    let shm = place.directory.path().join("small");
+    std::fs::create_dir(&shm).expect("a folder");
+    let with = |size: &str| {
+        let mount =
+            format!("mount -t tmpfs -o size={size} none '{}' || exit 77; exec \"$0\" \"$@\"", shm.display());
+        let mut command = place.command("unshare");
+        command
+            .env("AMPERE_SHM", &shm)
+            .args(["-m", "sh", "-c", &mount])
+            .arg(artifact("ampere"))
+            .arg("doctor");
+        command
+    };
+    let possible = with("64k").arg("--help").output().is_ok_and(|output| output.status.success());
+    skip_unless!(possible, "no tmpfs can be mounted here");
+    let found = ask(with("64k"));
+    found.says("shared memory", "session", "problem", &["no room for"]);
+    assert_eq!(found.code, 1);
+    let found = ask(with("4m"));
+    found.says("shared memory", "ring", "note", &["no room for one ring of 8 MiB", "--shm-size"]);
+    found.says("shared memory", "space", "note", &["0 rings of 8 MiB", "fewer than"]);
+    assert_eq!(found.code, 0);
+    let found = ask(with("4m").with(&[("AMPERE_RING_BYTES", "65536")]));
+    found.says("shared memory", "space", "ok", &["64 rings of 64 KiB"]);
+}
+
+/// No process has such a number, nor a higher one.
+const NOBODY: u32 = 4_194_305;
+
+/// A session as one that was killed leaves it: its page, and logs of processes if there are any.
+fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
+    let directory = base.join(name);
+    std::fs::create_dir_all(&directory).expect("a folder");
+    let mut page = vec![0u8; 8192];
+    page[..8].copy_from_slice(b"AMPSESS1");
+    (page[8], page[12]) = (1, 1);
+    std::fs::write(directory.join("session"), page).expect("a page");
+    for log in 0..logs {
+        std::fs::write(directory.join(format!("{}.defs", NOBODY + log as u32)), vec![1u8; 1 << 20])
+            .expect("a log");
+    }
+    std::fs::write(directory.join("sampler.defs"), "AMPDEFS1").expect("a log");
+    let file = std::fs::File::open(&directory).expect("a folder");
+    file.set_modified(SystemTime::now() - age).expect("a time");
+    directory
+}
+
+#[test]
+fn what_was_left_behind_is_told() {
+    let place = Place::new();
+    let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
+    let base = place.directory.path().join(format!("ampere-{}", uid.trim()));
+    std::fs::create_dir(&base).expect("a folder");
+    std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    ask(doctor(&place)).says("shared memory", "sessions", "ok", &["none left in"]);
+    let killed = leave(&base, "s-killed", 2, Duration::from_secs(3 * 3600 + 60));
+    let orphaned = leave(&base, "s-orphaned", 0, Duration::ZERO);
+    std::fs::write(orphaned.join(format!("{}.defs", std::process::id())), "AMPDEFS1").expect("a log");
+    leave(&base, "s-orphaned", 0, Duration::from_secs(60));
+    leave(&base, "s-failed", 0, Duration::from_secs(700));
+    leave(&base, "s-job-metrics", 1, Duration::from_secs(700));
+    leave(&base, "s-young", 1, Duration::ZERO);
+    let found = ask(doctor(&place));
+    let check =
+        found.says("shared memory", "s-killed", "note", &["3 h ago", "2 MiB", "records of 2 processes"]);
+    assert_eq!(check["advice"], format!("rm -r {}", killed.display()));
+    let words = ["1 of them may still run", "when the job is over: rm -r"];
+    found.says("shared memory", "s-orphaned", "note", &words);
+    found.says(
+        "shared memory",
+        "s-failed",
+        "ok",
+        &["11 min ago", "nothing recorded", "goes with a later run"],
+    );
+    found.says("shared memory", "s-job-metrics", "ok", &["nothing recorded"]);
+    found.says("shared memory", "sessions", "ok", &["1 session in use"]);
+    for number in 0..6 {
+        leave(&base, &format!("s-more-{number}"), 3, Duration::from_secs(700));
+    }
+    ask(doctor(&place)).says("shared memory", "more", "note", &["5 sessions more, 6"]);
+    // All is as it was.
+    assert!(killed.join(format!("{NOBODY}.defs")).exists());
+    let ours = std::fs::read_dir(&base).expect("a folder").flatten();
+    assert!(!ours.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("doctor")));
+}
+
+#[test]
+fn an_output_directory_that_a_run_would_refuse_is_a_problem() {
+    let place = Place::new();
+    let wanted = |output: &Path| {
+        let mut command = doctor(&place);
+        command.arg("-o").arg(output);
+        command
+    };
+    let new = place.directory.path().join("a/new/one");
+    ask(wanted(&new)).says("output", "directory", "ok", &["a/new/one", "free"]);
+    assert!(!place.directory.path().join("a").exists(), "it only looks");
+    let file = place.directory.path().join("file");
+    put(&file, "");
+    let found = ask(wanted(&file.join("out")));
+    found.says("output", "directory", "problem", &["cannot write to", "AMPERE_OUTPUT"]);
+    assert_eq!(found.code, 1);
+    let results = place.directory.path().join("results");
+    put(&results.join("summary.json"), "{}");
+    ask(wanted(&results)).says("output", "directory", "problem", &["results of another run"]);
+    let claimed = place.directory.path().join("claimed");
+    let node = text(&succeed(Command::new("uname").arg("-n")).stdout);
+    std::fs::create_dir_all(claimed.join(format!("spool-{}", node.trim()))).expect("a folder");
+    ask(wanted(&claimed)).says("output", "directory", "problem", &["in use by another run"]);
+    let named = doctor(&place).with(&[("AMPERE_OUTPUT", results.to_str().expect("UTF-8"))]);
+    ask(named).says("output", "directory", "problem", &["results of another run"]);
+}
+
+#[test]
+fn the_port_that_would_be_taken_is_told() {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let on = |address: &str| doctor(&place).with(&[("AMPERE_LISTEN", address)]);
+    let check = ask(on(&address.to_string()));
+    check.says("output", "metrics", "note", &[&format!("port {} is in use", address.port()), "instead"]);
+    drop(listener);
+    ask(on(&address.to_string())).says("output", "metrics", "ok", &[&format!("http://{address}/metrics")]);
+    let found = ask(on("somewhere"));
+    found.says("output", "metrics", "problem", &["\"somewhere\" is no address", "127.0.0.1:9977"]);
+    assert_eq!(found.code, 1);
+}
