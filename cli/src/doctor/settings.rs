@@ -8,7 +8,7 @@ use ampere_counters::Settings;
 use std::path::Path;
 
 /// Read by the collector, with [`Config::apply`].
-const OF_CONFIG: [&str; 13] = [
+const OF_CONFIG: [&str; 14] = [
     "AMPERE_POLICY",
     "AMPERE_SHARING",
     "AMPERE_LOCATIONS",
