@@ -251,7 +251,7 @@ fn write_location(
     spool::read(&path, |record| {
         let mut result = Ok(());
         stream.take(record, &mut |event| {
-            let region = |handle: u32| process.regions.get(&handle).map(|region| RegionRef(region.0));
+            let region = |handle: u32| process.regions.find(handle).map(|region| RegionRef(region.0));
             let written = match event {
                 Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
                 Event::EnterFolded(time, handle, calls) => {
