@@ -5,6 +5,9 @@ use std::path::Path;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    // Events may come as long as the process lives, and handlers of ours stay behind: a program that closes the library once
+    // too often must not unmap it.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let Ok(out) = std::env::var("OUT_DIR") else { return };
     // target/<profile>/build/<package>/out: the library will lie in target/<profile>. Cargo has no better word for that.
     let Some(directory) = Path::new(&out).ancestors().nth(3) else { return };

@@ -54,6 +54,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    ampere_ring::lost::survive(None);
     let parts = find::parts()?;
     find::program(&arguments.command[0])?;
     // A mistake in the settings is told before the job starts.
@@ -260,8 +261,11 @@ pub fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
     let begun = Instant::now();
     let mut told = false;
     loop {
-        if matches!(collector.try_wait(), Ok(Some(_)) | Err(_)) {
-            return session.collector_state() == CollectorState::Finished;
+        match collector.try_wait() {
+            Ok(None) => {}
+            // Its word counts as well: the page that says it may have been truncated.
+            Ok(Some(status)) if status.success() => return true,
+            Ok(Some(_)) | Err(_) => return session.collector_state() == CollectorState::Finished,
         }
         if begun.elapsed() > FINISH_LIMIT {
             return false;

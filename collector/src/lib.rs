@@ -8,6 +8,7 @@
 //! topology.rs    who spends from what, and why        linking.rs    the same, as it becomes known
 //! evidence.rs    what a trace says about it           conflicts.rs  settings that say odd things about it
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
+//! room.rs        when the disk is nearly full
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
@@ -37,6 +38,7 @@ pub mod pace;
 mod process;
 pub mod regions;
 pub mod replay;
+mod room;
 pub mod sampler;
 pub mod snapshot;
 pub mod spool;

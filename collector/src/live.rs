@@ -11,6 +11,7 @@ use crate::numbers::Handles;
 use crate::order::{Lane, Queue, QueueIndex};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
+use crate::room::Room;
 use crate::sampler::{self, DeviceFigures, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
@@ -72,6 +73,7 @@ pub struct LiveRun {
     session: Session,
     options: Options,
     spool: Place,
+    room: Room,
     started: Clocks,
     begun: Instant,
     clock: Option<SessionClock>,
@@ -112,6 +114,7 @@ impl LiveRun {
         let spool = Place { directory: options.spool.clone(), wanted: options.config.trace };
         let mut run = LiveRun {
             session,
+            room: Room::keep(&options.spool),
             limits: Limits::new(options.config.most_series),
             options,
             spool,
@@ -493,9 +496,28 @@ impl LiveRun {
                 Err(why) => {
                     self.decode(process, location, batch);
                     self.note(why);
+                    if self.processes[process].locations[location].damaged
+                        && let Some(clock) = self.clock
+                    {
+                        // Or what it was in would have the energy of all that follows.
+                        let now = clock.now(&self.session);
+                        self.end_frames(process, location, now);
+                    }
                     return total;
                 }
             }
+        }
+    }
+
+    /// Ends what is open on a location.
+    fn end_frames(&mut self, process: usize, location: usize, end: Timestamp) {
+        let live = &mut self.processes[process].locations[location];
+        if live.stream.is_open() {
+            let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
+            if let Some(spool) = &mut live.spool {
+                let _ = spool.append(record);
+            }
+            self.decode(process, location, &[record]);
         }
     }
 
@@ -537,11 +559,15 @@ impl LiveRun {
         let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
         self.batch.clear();
         let position = samples.ring.position();
-        let Ok(count) = samples.ring.copy_out(&mut self.batch, usize::MAX) else { return };
+        let copied = samples.ring.copy_out(&mut self.batch, usize::MAX);
+        if samples.ring.is_lost() {
+            let line = format!("{} was truncated by somebody else: no more energy is sampled", sampler::RING_NAME);
+            return self.note(line);
+        }
+        let Ok(count) = copied else { return };
         let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &self.batch));
         samples.ring.release(count);
         if let Some(Err(error)) = spooled {
-            samples.spool = None;
             self.notes.push(format!(
                 "cannot write {}: {error}; the trace has no more samples",
                 self.spool.directory.display()
@@ -599,9 +625,18 @@ impl LiveRun {
             return;
         }
         self.next_liveness = Instant::now() + LIVENESS_PERIOD;
+        self.look_at_room();
+        if self.session.is_lost() {
+            self.note(
+                "the session's page was truncated by somebody else: processes that needed it are no longer measured"
+                    .to_owned(),
+            );
+            self.generation = u64::MAX; // nobody can say that there is something new
+        }
         for at in 0..self.processes.len() {
             let process = &self.processes[at];
-            if process.state == State::Running && !process.is_alive() {
+            let is_over = || !process.is_alive() || self.processes.iter().any(|p| process.is_before(p));
+            if process.state == State::Running && is_over() {
                 // What it wrote before it ended is in its log and its rings.
                 self.processes[at].read_log(&self.spool);
                 self.tell_attributor();
@@ -649,14 +684,35 @@ impl LiveRun {
                 continue;
             }
             live.closed = true;
-            if live.stream.is_open() {
-                let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
-                if let Some(spool) = &mut live.spool {
-                    let _ = spool.append(record);
-                }
-                self.decode(process, location, &[record]);
-            }
+            self.end_frames(process, location, end);
         }
+    }
+
+    /// Once the disk has no more room than the trace will need, it ends here: for all at the same time.
+    fn look_at_room(&mut self) {
+        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+        let spools = locations.filter_map(|location| location.spool.as_mut());
+        let samples = self.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+        let mut spools: Vec<&mut Spool> = spools.chain(samples).filter(|spool| !spool.is_cut()).collect();
+        let recorded = spools.iter().map(|spool| spool.bytes()).sum();
+        if spools.is_empty() {
+            return;
+        }
+        let Some(left) = self.room.shortage(recorded) else { return };
+        spools.iter_mut().for_each(|spool| spool.cut());
+        self.note(format!(
+            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
+            self.options.output.display(),
+            left / 1_000_000
+        ));
+    }
+
+    /// Whether something that was measured is not in the trace.
+    fn trace_is_cut(&self) -> bool {
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        let spools = locations.map(|location| location.spool.as_ref());
+        let samples = self.samples.iter().map(|samples| samples.spool.as_ref());
+        self.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
     }
 
     /// Whether processes have come and all of them are over.
@@ -861,24 +917,30 @@ impl LiveRun {
         }
         self.look_at_settings();
         self.publish();
+        self.room.give_back();
+        if !self.options.output.is_dir() && std::fs::create_dir_all(&self.options.output).is_ok() {
+            self.note("the output directory was removed while the job ran, and has been made again".to_owned());
+        }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         write_results(&self.options.output, &self.summary(false))?;
         let written = match (&self.attributor, self.clock) {
             _ if !self.spool.wanted => Ok(()),
             (Some(attributor), Some(clock)) => {
                 let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
+                let spool = self.samples.as_ref().and_then(|samples| samples.spool.as_ref());
                 trace::write(
                     &self.options.output,
                     &self.spool.directory,
                     clock,
                     &self.processes,
-                    metrics,
+                    (metrics, spool),
                     attributor,
                 )
             }
             _ => Err("no process wrote any event: there is no trace".to_owned()),
         };
-        let traced = written.is_ok();
+        let traced = written.is_ok() && !self.trace_is_cut();
+        let keep_records = written.is_err() && self.attributor.is_some();
         if let Err(why) = written {
             self.note(why);
         }
@@ -902,7 +964,7 @@ impl LiveRun {
         }
         write_results(&self.options.output, &summary)?;
         // Records that did not make it into a trace stay.
-        if traced || self.attributor.is_none() {
+        if !keep_records {
             let _ = std::fs::remove_dir_all(&self.spool.directory);
         }
         Ok((summary, self.session))

@@ -22,6 +22,9 @@ pub enum State {
 
 pub struct Process {
     log: LogReader,
+    /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
+    /// when a program becomes another (`exec`).
+    pub name: String,
     pub info: ampere_model::Process,
     /// Rank and size, once known.
     pub rank: Option<(u32, u32)>,
@@ -69,7 +72,21 @@ impl LiveLocation {
             return Ok(0);
         }
         let position = self.ring.position();
-        let count = self.ring.copy_out(batch, most).map_err(|impossible| {
+        let copied = self.ring.copy_out(batch, most);
+        if self.ring.is_lost() {
+            self.damaged = true;
+            // Where the file ended there is nothing but zeros.
+            let whole = batch.iter().take_while(|record| record.kind().is_some()).count();
+            batch.truncate(whole);
+            if let Some(spool) = &mut self.spool {
+                let _ = spool.write(position, batch);
+            }
+            return Err(format!(
+                "{} was truncated by somebody else: it is not read further",
+                self.ring.path().display()
+            ));
+        }
+        let count = copied.map_err(|impossible| {
             self.damaged = true;
             format!(
                 "{} says it has written {} records when {} were read: it is damaged and not read further",
@@ -84,7 +101,7 @@ impl LiveLocation {
         };
         self.ring.release(count);
         if let Err(error) = spooled {
-            let path = self.spool.take().map_or_else(Default::default, |spool| spool.path().to_owned());
+            let path = self.spool.as_ref().map_or_else(Default::default, |spool| spool.path().to_owned());
             return Err(format!("cannot write {}: {error}; the trace ends early", path.display()));
         }
         Ok(count)
@@ -95,8 +112,10 @@ impl Process {
     /// `None` while the log has no first entry yet.
     pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, String> {
         let Some(log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut process = Process {
             log,
+            name: name.unwrap_or_default(),
             info: ampere_model::Process::default(),
             rank: None,
             state: State::Running,
@@ -142,7 +161,7 @@ impl Process {
             Some(Err(error)) => return self.complaints.push(error.to_string()),
             None => return self.complaints.push(format!("{:?} is no name for a ring", definition.ring)),
         };
-        let name = format!("{}.{}.records", self.info.pid, definition.id.0);
+        let name = format!("{}.{}.records", self.name, definition.id.0);
         let spool = match spool.create(&name) {
             Ok(spool) => spool,
             Err(error) => {
@@ -237,6 +256,14 @@ impl Process {
                 self.replayed = Some(replayed.clone());
             }
         }
+    }
+
+    /// Its program is over: another one of the same process has begun.
+    pub fn is_before(&self, other: &Process) -> bool {
+        let number = |process: &Process| {
+            process.name.split_once('-').and_then(|(_, number)| number.parse::<u32>().ok()).unwrap_or(1)
+        };
+        self.info.pid == other.info.pid && number(self) < number(other)
     }
 
     pub fn is_alive(&self) -> bool {

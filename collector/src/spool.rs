@@ -2,11 +2,12 @@
 //!
 //! One file per location. The record at ring position p lies at byte 16 x p, so writing a batch a second time changes
 //! nothing, and a collector that takes over knows from the ring alone where to go on. A ring's slots are handed back only
-//! after their records are here.
+//! after their records are here. They are read through the same open file, so that whoever removes the directory takes
+//! nothing away.
 
 use ampere_ring::Record;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,18 @@ pub struct Place {
 impl Place {
     /// A new file there; `None` where no trace is wanted.
     pub fn create(&self, name: &str) -> io::Result<Option<Spool>> {
-        self.wanted.then(|| Spool::create(&self.directory.join(name))).transpose()
+        if !self.wanted {
+            return Ok(None);
+        }
+        let path = self.directory.join(name);
+        match Spool::create(&path) {
+            // Somebody has removed the directory.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&self.directory)?;
+                Spool::create(&path).map(Some)
+            }
+            other => other.map(Some),
+        }
     }
 }
 
@@ -28,26 +40,48 @@ pub struct Spool {
     file: File,
     path: PathBuf,
     bytes: Vec<u8>,
-    /// Records after the last one that came from the ring (synthetic ends of locations).
+    /// Records that are here: what is appended goes behind them (synthetic ends of locations).
     end: u64,
+    /// No more is written.
+    cut: bool,
 }
 
 impl Spool {
     pub fn create(path: &Path) -> io::Result<Spool> {
-        let file =
-            std::fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)?;
-        Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end: 0 })
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.create(true).read(true).write(true).truncate(false).mode(0o600).open(path)?;
+        let end = file.metadata()?.len() / 16;
+        Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end, cut: false })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes records whose first one has this position.
+    pub fn bytes(&self) -> u64 {
+        self.end * 16
+    }
+
+    /// Ends here, whatever comes.
+    pub fn cut(&mut self) {
+        self.cut = true;
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Writes records whose first one has this position. After an error no more is written, or there would be a gap.
     pub fn write(&mut self, position: u64, records: &[Record]) -> io::Result<()> {
+        if self.cut {
+            return Ok(());
+        }
         self.bytes.clear();
         records.iter().for_each(|record| self.bytes.extend_from_slice(&record.to_bytes()));
-        self.file.write_all_at(&self.bytes, position * 16)?;
+        if let Err(error) = self.file.write_all_at(&self.bytes, position * 16) {
+            self.cut = true;
+            return Err(error);
+        }
         self.end = self.end.max(position + records.len() as u64);
         Ok(())
     }
@@ -56,11 +90,21 @@ impl Spool {
     pub fn append(&mut self, record: Record) -> io::Result<()> {
         self.write(self.end, &[record])
     }
+
+    /// Hands over every record, in order.
+    pub fn read(&self, each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        (&self.file).seek(SeekFrom::Start(0))?;
+        read_from((&self.file).take(self.bytes()), each)
+    }
 }
 
 /// Hands over every record of a spool file, in order. A last one that was written in part is left out.
-pub fn read(path: &Path, mut each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let mut from = BufReader::with_capacity(1 << 20, File::open(path)?);
+pub fn read(path: &Path, each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    read_from(File::open(path)?, each)
+}
+
+fn read_from(from: impl Read, mut each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut from = BufReader::with_capacity(1 << 20, from);
     let mut bytes = [0; 16];
     loop {
         match from.read_exact(&mut bytes) {

@@ -7,7 +7,7 @@ use crate::evidence;
 use crate::nature::Nature;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
-use crate::spool;
+use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
@@ -100,16 +100,24 @@ impl Span {
     }
 }
 
-/// Writes the archive into `output`. The error is one line.
+/// Writes the archive into `output`, from what the processes' locations and `samples` have on disk in `spool`. The error is
+/// one line.
 pub fn write(
     output: &Path,
     spool: &Path,
     clock: SessionClock,
     processes: &[Process],
-    metrics: &[SampledMetric],
+    (metrics, samples): (&[SampledMetric], Option<&Spool>),
     attributor: &Attributor,
 ) -> Result<(), String> {
-    try_write(output, spool, clock, processes, metrics, attributor).map_err(|error| {
+    let written = ArchiveWriter::create(output).map_err(anyhow::Error::from).and_then(|archive| {
+        fill(archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
+            // Half of an archive can be read by nobody, and takes the room that the summary may need.
+            let _ = std::fs::remove_dir_all(output.join("traces"));
+            let _ = std::fs::remove_file(output.join("traces.def"));
+        })
+    });
+    written.map_err(|error| {
         format!(
             "no complete trace in {}: {error:#}; the records are in {}",
             output.display(),
@@ -118,15 +126,15 @@ pub fn write(
     })
 }
 
-fn try_write(
-    output: &Path,
-    spool: &Path,
+fn fill(
+    archive_writer: ArchiveWriter,
     clock: SessionClock,
     processes: &[Process],
     metrics: &[SampledMetric],
+    samples: Option<&Spool>,
     attributor: &Attributor,
 ) -> anyhow::Result<()> {
-    let archive = ArchiveWriter::create(output)?;
+    let archive = &archive_writer;
     archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
     let mut definitions = Definitions::default();
     let mut span = Span { first: Timestamp::MAX, last: 0 };
@@ -169,7 +177,7 @@ fn try_write(
             if location.definition.id.0 == 0 && location.definition.kind == LocationKind::CpuThread {
                 mains.push(reference);
             }
-            let events = write_location(&archive, spool, process, location, reference, &mut span)
+            let events = write_location(archive, process, location, reference, &mut span)
                 .with_context(|| format!("location {} of {}", location.definition.name, process.group()))?;
             definitions.locations.insert(
                 reference,
@@ -190,7 +198,7 @@ fn try_write(
         if recorded.contains(&true) {
             let by = Recorder { group, number };
             counter_nodes(&mut definitions, metrics, &recorded, &mut tree);
-            write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
+            write_samples(archive, samples, metrics, &recorded, &mut definitions, by, &mut span)?;
         }
     }
     if processes.is_empty() && !metrics.is_empty() {
@@ -205,7 +213,7 @@ fn try_write(
         });
         let (recorded, by) = (vec![true; metrics.len()], Recorder { group, number: 0 });
         counter_nodes(&mut definitions, metrics, &recorded, &mut tree);
-        write_samples(&archive, spool, metrics, &recorded, &mut definitions, by, &mut span)?;
+        write_samples(archive, samples, metrics, &recorded, &mut definitions, by, &mut span)?;
     }
     let in_mpi =
         |process: &Process| process.rank_number().is_some() && process.rank.is_some_and(|(_, size)| size > 1);
@@ -219,7 +227,7 @@ fn try_write(
         trace_length: span.last.saturating_sub(first) + 1,
         realtime_timestamp: clock.realtime_ns(first),
     };
-    archive.finish(&definitions)?;
+    archive_writer.finish(&definitions)?;
     Ok(())
 }
 
@@ -235,7 +243,6 @@ fn process_numbers(processes: &[Process]) -> Vec<u32> {
 
 fn write_location(
     archive: &ArchiveWriter,
-    spool: &Path,
     process: &Process,
     location: &LiveLocation,
     reference: LocationRef,
@@ -243,32 +250,36 @@ fn write_location(
 ) -> anyhow::Result<u64> {
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
-    let path = spool.join(format!("{}.{}.records", process.info.pid, location.definition.id.0));
-    if !path.exists() {
+    let Some(spool) = &location.spool else {
         // It could not be made, which was noted then: the other locations' events are still worth having.
         return Ok(writer.close()?);
-    }
-    spool::read(&path, |record| {
-        let mut result = Ok(());
-        stream.take(record, &mut |event| {
-            let region = |handle: u32| process.regions.find(handle).map(|region| RegionRef(region.0));
-            let written = match event {
-                Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
-                Event::EnterFolded(time, handle, calls) => {
-                    region(handle).map(|r| (time, writer.enter_with(time, r, CALLS, calls.into())))
-                }
-                Event::Leave(time, handle) => region(handle).map(|r| (time, writer.leave(time, r))),
-                Event::Sample(..) | Event::ProgramEnd(_) => None,
-            };
-            if let Some((time, written)) = written {
-                span.cover(time);
-                if written.is_err() {
-                    result = written;
-                }
+    };
+    let failure = std::cell::RefCell::new(None);
+    let mut emit = |event| {
+        let region = |handle: u32| process.regions.find(handle).map(|region| RegionRef(region.0));
+        let written = match event {
+            Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
+            Event::EnterFolded(time, handle, calls) => {
+                region(handle).map(|r| (time, writer.enter_with(time, r, CALLS, calls.into())))
             }
-        });
-        Ok(result?)
+            Event::Leave(time, handle) => region(handle).map(|r| (time, writer.leave(time, r))),
+            Event::Sample(..) | Event::ProgramEnd(_) => None,
+        };
+        if let Some((time, written)) = written {
+            span.cover(time);
+            if let Err(error) = written {
+                failure.borrow_mut().get_or_insert(error);
+            }
+        }
+    };
+    let check = || failure.borrow_mut().take().map_or(Ok(()), Err);
+    spool.read(|record| {
+        stream.take(record, &mut emit);
+        Ok(check()?)
     })?;
+    // Where the records end too early, so do the frames.
+    stream.close(stream.last_time(), &mut emit);
+    check()?;
     Ok(writer.close()?)
 }
 
@@ -286,7 +297,7 @@ struct Recorder {
 /// Those counters that are `recorded` here, as a metric location of a process, as Score-P records a per-host metric.
 fn write_samples(
     archive: &ArchiveWriter,
-    spool: &Path,
+    spool: Option<&Spool>,
     metrics: &[SampledMetric],
     recorded: &[bool],
     definitions: &mut Definitions,
@@ -313,7 +324,8 @@ fn write_samples(
         .collect();
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
-    spool::read(&spool.join("sampler.0.records"), |record| {
+    let Some(spool) = spool else { return Ok(()) };
+    spool.read(|record| {
         let mut result = Ok(());
         stream.take(record, &mut |event| {
             let Event::Sample(time, number, bits) = event else { return };

@@ -24,6 +24,29 @@ pub fn become_inert_quietly() {
     events::stop();
 }
 
+/// When somebody truncates a file of ours: the rest of the process goes on (`ampere_ring::lost`).
+pub fn survive_truncated_files() {
+    IS_FIRST.store(is_first_on_node(), Ordering::Relaxed);
+    ampere_ring::lost::survive(Some(file_is_lost));
+}
+
+/// The handler may not ask the environment.
+static IS_FIRST: AtomicBool = AtomicBool::new(false);
+
+/// In a signal handler.
+extern "C" fn file_is_lost() {
+    const LINE: &[u8] =
+        b"ampere: a file in shared memory was truncated by somebody else; energy is no longer measured\n";
+    if INERT.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    events::stop();
+    if IS_FIRST.load(Ordering::Relaxed) {
+        // SAFETY: a buffer of that length. Failing to print is not a failure.
+        unsafe { libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len()) };
+    }
+}
+
 /// One line on standard error, from the first process of the node only.
 pub fn say(line: &str) {
     if is_first_on_node() {

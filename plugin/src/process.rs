@@ -1,14 +1,16 @@
 //! This process in its session: its definitions log, its rings, its beginning and its end.
 
 use crate::events::{self, LocationData};
-use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
+use crate::inert::{
+    become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one, survive_truncated_files,
+};
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
 use crate::{start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::clock;
 use ampere_ring::{
-    CollectorState, Error, EventWriter, Events, LogWriter, RingProducer, Session, Surroundings,
+    CollectorState, Error, EventWriter, Events, LogReader, LogWriter, RingProducer, Session, Surroundings,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -50,10 +52,14 @@ struct State {
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
+    /// What the names of its files begin with.
+    name: String,
     /// When this process joined.
     joined: Clocks,
     /// What is done with events that the collector cannot follow.
     events: Events,
+    /// A location found no room, and it was said.
+    has_refused: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -62,7 +68,7 @@ static STATE: OnceLock<State> = OnceLock::new();
 /// Asked from the event path: neither blocks nor allocates.
 const SURROUNDINGS: Surroundings = Surroundings {
     ticks_per_second: |time| STATE.get().map_or(0, |state| clock::ticks_per_second(time, &state.joined)),
-    reader_is_alive: || STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
+    reader_is_alive: || !is_inert() && STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
 };
 
 impl State {
@@ -107,27 +113,56 @@ fn join() -> Result<State, String> {
         return Err(why);
     }
     let joined = clock::read_clocks();
-    let log = log_of_this_process(&session, joined)?;
-    session.join();
+    let OwnLog { log, name, is_another_program } = log_of_this_process(&session, joined)?;
+    if is_another_program {
+        session.announce(); // it has joined already
+    } else {
+        session.join();
+    }
     Ok(State {
         session,
+        name,
         log: Mutex::new(log),
         callbacks: OnceLock::new(),
         pid: std::process::id(),
         joined,
         events: events_wanted(),
+        has_refused: AtomicBool::new(false),
         ended: AtomicBool::new(false),
     })
 }
 
+/// A definitions log, just made.
+pub struct OwnLog {
+    pub log: LogWriter,
+    /// Its file's name without the extension.
+    name: String,
+    /// This process was in the session before it became another program (`exec`).
+    is_another_program: bool,
+}
+
+/// Programs in the place of others, or processes with the same pid, that a session may see.
+const SAME_PID_MAX: u32 = 1000;
+
 /// Its beginning says who this process is.
-pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<LogWriter, String> {
+pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, String> {
     let pid = std::process::id();
-    let path = session.directory().join(format!("{pid}.defs"));
+    let start_time = ampere_ring::process::start_time(pid).unwrap_or(0);
+    let mut name = pid.to_string();
+    let mut is_another_program = false;
+    for number in 2..SAME_PID_MAX {
+        let path = session.directory().join(format!("{name}.defs"));
+        if !path.exists() {
+            break;
+        }
+        is_another_program |= start_time_in(&path) == Some(start_time);
+        name = format!("{pid}-{number}");
+    }
+    let path = session.directory().join(format!("{name}.defs"));
     let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
     log.append(&Definition::Process(Process {
         pid,
-        start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+        start_time,
         hostname: ampere_ring::process::node_name(),
         executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
         host: host_name().to_owned(),
@@ -138,7 +173,19 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<LogWrite
             .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),
     }));
-    Ok(log)
+    Ok(OwnLog { log, name, is_another_program })
+}
+
+/// Which process wrote a log.
+fn start_time_in(path: &std::path::Path) -> Option<u64> {
+    let mut started = None;
+    let mut log = LogReader::open(path).ok()??;
+    let read = log.read_new(|definition| {
+        if let Definition::Process(process) = definition {
+            started = Some(process.start_time);
+        }
+    });
+    read.ok().and(started)
 }
 
 /// The embedded host says so itself.
@@ -235,11 +282,18 @@ pub fn new_location(location: *const Location) {
         location_type::GPU => LocationKind::Gpu,
         _ => return, // metric locations have no enters and leaves
     };
-    let ring = format!("{}.{id}.ring", state.pid);
+    let ring = format!("{}.{id}.ring", state.name);
     let bytes = ring_bytes(id == 0 || kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session.directory().join(&ring), bytes, id) {
         Ok(producer) => producer,
-        Err(why) => return become_inert(&format!("{why}; energy is no longer measured")),
+        Err(why) if id == 0 => return become_inert(&format!("{why}; energy is no longer measured")),
+        // The others go on. Were they to stop, what they are in now would have the energy of all that follows.
+        Err(why) => {
+            if !state.has_refused.swap(true, Ordering::Relaxed) {
+                say(&format!("{why}; threads without a ring are not recorded"));
+            }
+            return;
+        }
     };
     let name = text!(callbacks, location_get_name, location);
     state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
@@ -301,6 +355,8 @@ pub fn rank_is_known() {
     let (Some(rank), Some(size)) = (callbacks.ipc_get_rank, callbacks.ipc_get_size) else { return };
     // SAFETY: allowed since init_mpp.
     let (rank, size) = unsafe { (rank(), size()) };
+    // Not before: Open MPI's own handlers, which print where a program crashed, want to find the default.
+    survive_truncated_files();
     state.define(&Definition::Rank { rank: rank.max(0) as u32, size: size.max(1) as u32 });
 }
 

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::mapping;
 use ampere_model::Definition;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
@@ -28,8 +28,15 @@ const LONGEST_ENTRY_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// Appends definitions. Calls must not overlap (the plugin holds a lock that no event path takes).
+///
+/// The writer lives in somebody's program, which may close every file descriptor that it did not open, and then open files
+/// of its own under the same numbers: before anything is written it is seen whether the file is still ours.
 pub struct LogWriter {
-    file: OwnedFd,
+    /// `None` once it was closed by somebody else and could not be opened again.
+    file: Option<OwnedFd>,
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
     buffer: Vec<u8>,
     left_out: u64,
 }
@@ -45,8 +52,15 @@ impl LogWriter {
             | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
+        let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match rustix::io::write(&file, MAGIC) {
-            Ok(8) => Ok(LogWriter { file, buffer: Vec::with_capacity(512), left_out: 0 }),
+            Ok(8) => Ok(LogWriter {
+                file: Some(file),
+                path: path.to_owned(),
+                identity,
+                buffer: Vec::with_capacity(512),
+                left_out: 0,
+            }),
             Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
             Err(e) => Err(Error::io("write to", path, e)),
         }
@@ -63,22 +77,42 @@ impl LogWriter {
             return false;
         }
         self.buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        let start = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0));
-        if matches!(rustix::io::write(&self.file, &self.buffer), Ok(n) if n == self.buffer.len()) {
-            return true;
-        }
-        // Take back what was half-written, so that what follows stays readable.
-        if let Ok(start) = start {
-            let _ = rustix::fs::ftruncate(&self.file, start);
+        self.see_that_it_is_ours();
+        if let Some(file) = &self.file {
+            let start = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
+            if matches!(rustix::io::write(file, &self.buffer), Ok(n) if n == self.buffer.len()) {
+                return true;
+            }
+            // Take back what was half-written, so that what follows stays readable.
+            if let Ok(start) = start {
+                let _ = rustix::fs::ftruncate(file, start);
+            }
         }
         self.left_out += 1;
         false
+    }
+
+    fn see_that_it_is_ours(&mut self) {
+        if self.file.as_ref().is_some_and(|file| identity_of(file) == Ok(self.identity)) {
+            return;
+        }
+        // The number is somebody else's now, or nobody's: not ours to close.
+        if let Some(file) = self.file.take() {
+            let _ = file.into_raw_fd();
+        }
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let again = rustix::fs::open(&self.path, flags, Mode::empty()).ok();
+        self.file = again.filter(|file| identity_of(file) == Ok(self.identity));
     }
 
     /// Definitions that found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
+}
+
+fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
+    rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// Reads a log as it grows.

@@ -75,6 +75,7 @@ mod error;
 mod events;
 mod fold;
 pub mod layout;
+pub mod lost;
 mod mapping;
 pub mod process;
 pub mod protocol;

@@ -1,14 +1,47 @@
 //! Files in tmpfs, mapped. The one place that makes and opens them.
 
 use crate::error::Error;
+use crate::lost::{self, Watched};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+/// A mapped file. Should somebody truncate it, see [`crate::lost`].
+pub(crate) struct Mapping {
+    map: MmapRaw,
+    watched: &'static Watched,
+}
+
+impl Mapping {
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.map.as_ptr()
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.watched.is_lost()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.watched.forget();
+    }
+}
+
 /// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600.
-pub(crate) fn create(path: &Path, bytes: u64) -> Result<MmapRaw, Error> {
+pub(crate) fn create(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
@@ -27,7 +60,7 @@ pub(crate) fn create(path: &Path, bytes: u64) -> Result<MmapRaw, Error> {
 }
 
 /// Opens an existing file and maps all of it. `least` is the smallest size that makes sense.
-pub(crate) fn open(path: &Path, least: u64) -> Result<MmapRaw, Error> {
+pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
     let fd = open_read_write(path)?;
     let bytes = rustix::fs::fstat(&fd).map_err(|e| Error::io("look at", path, e))?.st_size as u64;
     if bytes < least {
@@ -41,8 +74,11 @@ pub(crate) fn open_read_write(path: &Path) -> Result<OwnedFd, Error> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))
 }
 
-fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<MmapRaw, Error> {
+fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<Mapping, Error> {
     let length =
         usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
-    MmapOptions::new().len(length).map_raw(&File::from(fd)).map_err(|e| Error::io("map", path, e))
+    let map =
+        MmapOptions::new().len(length).map_raw(&File::from(fd)).map_err(|e| Error::io("map", path, e))?;
+    let watched = lost::watch(map.as_mut_ptr().expose_provenance(), map.len());
+    Ok(Mapping { map, watched })
 }

@@ -7,10 +7,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     let after_command = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_command.split_ascii_whitespace();
     let state = fields.next()?;
-    if state == "Z" || state == "X" {
-        return None; // a zombie runs no more
+    let threads: u32 = fields.nth(16)?.parse().ok()?;
+    // A zombie runs no more, unless only its main thread has ended and others go on.
+    if state == "X" || state == "Z" && threads <= 1 {
+        return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.nth(1)?.parse().ok()
 }
 
 /// Name of the node that this process runs on.

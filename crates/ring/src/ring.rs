@@ -9,11 +9,10 @@ use crate::layout::{
     ABI_VERSION, HEADER_BYTES, Identity, MAGIC, RECORD_BYTES, RingHeader, STATE_CLOSED, STATE_MAKING,
     STATE_OPEN,
 };
-use crate::mapping;
+use crate::mapping::{self, Mapping};
 use crate::process;
 use crate::protocol::{ConsumerCursor, ImpossiblePosition, ProducerCursor};
 use crate::record::Record;
-use memmap2::MmapRaw;
 use ringbuf::traits::{Consumer, Observer, Producer, Raw};
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
@@ -26,7 +25,7 @@ pub const SMALLEST_RING_RECORDS: u64 = 4096;
 
 /// The mapping of one ring file, checked.
 struct Shared {
-    map: MmapRaw,
+    map: Mapping,
     /// As checked once; the header's own field may change under us and is never read again.
     capacity: u64,
 }
@@ -272,6 +271,11 @@ impl RingConsumer {
     pub fn is_closed(&self) -> bool {
         // Pairs with the release in RingProducer::close.
         self.shared.header().identity.state.load(Ordering::Acquire) == STATE_CLOSED
+    }
+
+    /// Somebody has truncated the file: what was not read before is not there, or is not what was written.
+    pub fn is_lost(&self) -> bool {
+        self.shared.map.is_lost()
     }
 
     pub fn suppressed_calls(&self) -> u64 {

@@ -20,9 +20,8 @@
 //! ```
 
 use crate::error::Error;
-use crate::mapping;
+use crate::mapping::{self, Mapping};
 use crate::process;
-use memmap2::MmapRaw;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -83,7 +82,7 @@ pub enum CollectorState {
 /// One session, open.
 pub struct Session {
     directory: PathBuf,
-    map: MmapRaw,
+    map: Mapping,
 }
 
 // SAFETY: all of the page is atomics; the mapping belongs to no thread.
@@ -156,6 +155,11 @@ impl Session {
         // SAFETY: the mapping is page-aligned, at least PAGE_BYTES long (checked when made or opened), lives as long
         // as self, and every field of Page is an atomic, valid for any bytes.
         unsafe { &*self.map.as_ptr().cast::<Page>() }
+    }
+
+    /// Somebody has truncated the page: nobody hears what is said there from now on.
+    pub fn is_lost(&self) -> bool {
+        self.map.is_lost()
     }
 
     pub fn directory(&self) -> &Path {

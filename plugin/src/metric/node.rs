@@ -67,7 +67,7 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), String> {
         Session::open_or_create(&format!("{}{METRICS_ONLY}", session_name())).map_err(|e| e.to_string())?;
     let joined = start::ensure_collector(&session, Purpose::CountersOnly)
         .and_then(|()| log_of_this_process(&session, ampere_ring::clock::read_clocks()));
-    match joined {
+    match joined.map(|own| own.log) {
         Ok(log) => {
             session.join();
             let notes = std::fs::read_to_string(session.directory().join("settings.notes"));

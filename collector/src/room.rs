@@ -1,0 +1,43 @@
+//! Room on the disk that the results go to. The job's own output goes there too, as like as not: a trace must not be what
+//! fills it. So the trace ends while there is still room to write it, and the figures go on. What cannot be seen coming (a
+//! quota) is met with some room that is kept for the summary.
+
+use rustix::fs::FallocateFlags;
+use std::path::{Path, PathBuf};
+
+/// For the summary, where all else is full.
+const RESERVE_BYTES: u64 = 2 << 20;
+/// What is left to others, but no more than a twentieth of the file system.
+const LEFT_BYTES: u64 = 64 << 20;
+
+pub struct Room {
+    directory: PathBuf,
+    reserve: PathBuf,
+}
+
+impl Room {
+    /// Keeps room in the spool's directory. Where none can be kept, there is none.
+    pub fn keep(directory: &Path) -> Room {
+        let reserve = directory.join("reserve");
+        let kept = std::fs::File::create(&reserve)
+            .is_ok_and(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok());
+        if !kept {
+            let _ = std::fs::remove_file(&reserve);
+        }
+        Room { directory: directory.to_owned(), reserve }
+    }
+
+    /// What is left if a trace of that many bytes of records would not find room any more: bytes. Its events take less than
+    /// the records do.
+    pub fn shortage(&self, recorded_bytes: u64) -> Option<u64> {
+        // A directory that is gone has no file system; what is open in it can be written all the same.
+        let system = rustix::fs::statvfs(&self.directory).ok()?;
+        let (left, all) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
+        (left < recorded_bytes.saturating_add(LEFT_BYTES.min(all / 20))).then_some(left)
+    }
+
+    /// The summary is written now.
+    pub fn give_back(&self) {
+        let _ = std::fs::remove_file(&self.reserve);
+    }
+}
