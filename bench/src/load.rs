@@ -215,6 +215,8 @@ impl Feed {
         // Slack, and a snapshot.
         std::thread::sleep(Duration::from_millis(250));
         let nanoseconds_of_main_thread = main_thread_nanoseconds(self.collector.id());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.collector.id())).unwrap_or_default();
+        for l in status.lines().filter(|l| l.starts_with("VmHWM") || l.starts_with("Rss")) { eprintln!("  {l}"); }
         let begun = Instant::now();
         let now = clock::ticks();
         for location in &mut self.locations {

@@ -25,6 +25,8 @@ use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -684,6 +686,7 @@ impl LiveRun {
                 continue;
             }
             live.closed = true;
+            live.ring.rest();
             self.end_frames(process, location, end);
         }
     }
@@ -1083,15 +1086,30 @@ fn earlier(clocks: &Clocks) -> Clocks {
 
 /// `summary.json` and `summary.txt`, each whole or not at all.
 pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
-    let json =
-        serde_json::to_string_pretty(summary).map_err(|e| format!("cannot encode the summary: {e}"))?;
-    write_whole(&directory.join("summary.json"), &(json + "\n"))?;
+    let path = directory.join("summary.json");
+    write_whole_with(&path, |file| {
+        serde_json::to_writer_pretty(&mut *file, summary)?;
+        file.write_all(b"\n")
+    })?;
     write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
 }
 
 pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
+    write_whole_with(path, |file| file.write_all(text.as_bytes()))
+}
+
+/// A file that is there whole or not at all.
+fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), String> {
     let making = path.with_extension("part");
-    std::fs::write(&making, text)
+    let written = File::create(&making).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written
         .and_then(|()| std::fs::rename(&making, path))
         .map_err(|e| format!("cannot write {}: {e}", path.display()))
 }

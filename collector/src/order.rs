@@ -48,6 +48,9 @@ pub struct Queue {
     late: u64,
 }
 
+/// A queue that is empty keeps room for so many.
+const MOST_IDLE_STEPS: usize = 1 << 10;
+
 impl Queue {
     /// Within one queue, times must not go back. An enter may stand for so many calls, or for 0 if it goes on with one that
     /// was counted before.
@@ -130,6 +133,9 @@ impl Queue {
             self.steps.drain(..self.done);
             self.breaks.iter_mut().for_each(|at| *at -= self.done);
             self.done = 0;
+        }
+        if self.steps.is_empty() && self.steps.capacity() > MOST_IDLE_STEPS {
+            self.steps = Vec::new(); // the location is over, or hardly does anything
         }
     }
 }
