@@ -272,7 +272,7 @@ impl Pattern {
     }
 
     /// Enters and leaves of regions from 1 on, well nested.
-    fn records(self) -> Vec<Record> {
+    pub fn records(self) -> Vec<Record> {
         let mut records = Vec::new();
         match self {
             Pattern::Walk => records.extend(Walk::new(1, 1 << 14).map(|event| match event {

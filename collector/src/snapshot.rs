@@ -184,12 +184,7 @@ impl SeriesLimit {
     }
 
     /// The same, remembered by numbers.
-    fn admits_region(
-        &mut self,
-        device: (usize, &str),
-        label: (usize, &str),
-        region: (usize, &str),
-    ) -> bool {
+    fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
         let decisions = at(at(&mut self.decided, device.0), label.0);
         if decisions.label != label.1 {
             *decisions = Decisions { label: label.1.to_owned(), by_region: Vec::new() };
