@@ -111,6 +111,11 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
+    /// Makes a session in a directory that is there, wherever that is: for who plays all the parts.
+    pub fn create(directory: &Path) -> Result<Session, Error> {
+        Self::open_page(directory, true)
+    }
+
     /// Opens an existing session.
     pub fn open(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, false)
