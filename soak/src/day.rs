@@ -89,7 +89,8 @@ pub fn row(settings: &Settings) -> Result<Row, String> {
                 nanojoules += watts * 1_000_000_000 / SAMPLES_PER_SECOND;
                 samples.sample(until, 0, nanojoules);
             }
-            teller.tell_time(until);
+            // Everything before is in the rings.
+            teller.tell_time(ranks.iter().map(|rank| rank.next).fold(until, u64::min));
             run.round();
         }
         if second == seconds / 10 {

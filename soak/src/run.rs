@@ -12,7 +12,7 @@ pub const RANKS: u32 = 2;
 /// Of the total: what rounding may leave.
 pub const CONSERVED: f64 = 1e-9;
 /// A run that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 /// Of the simulated counter.
 pub const WATTS: f64 = 250.0;
 
@@ -78,6 +78,8 @@ impl Tools {
             .env("AMPERE_COUNTERS", "rocm_smi")
             .env("AMPERE_ROCM_SMI_LIBRARY", self.built.join("librocm_smi64.so"))
             .env("FAKE_ROCM_SMI", format!("watts={WATTS}"))
+            // Or mpirun waits for a second between asking the ranks that are left to end and ending them.
+            .env("OMPI_MCA_odls_base_sigkill_timeout", "0")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
             .args(["run", "-o", "out", "--"])
@@ -216,8 +218,10 @@ impl Run {
                 Ok(Some(status)) => break status,
                 Ok(None) if self.begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(2)),
                 _ => {
+                    let left = self.processes().into_iter().map(|(pid, command)| doing(pid, &command));
+                    let left = left.collect::<Vec<_>>().join("; ");
                     self.kill_all();
-                    return Err(format!("it did not end within {LIMIT:?}"));
+                    return Err(format!("it did not end within {LIMIT:?}: {left}"));
                 }
             }
         };
@@ -281,6 +285,15 @@ impl Run {
         let Run { directory, .. } = self;
         directory.keep()
     }
+}
+
+/// What a process that should have ended does.
+fn doing(pid: i32, command: &str) -> String {
+    let word = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let status = word("status");
+    let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default();
+    let command = command.replace('\0', " ");
+    format!("{pid} {} {} in {}", command.chars().take(60).collect::<String>(), state.trim(), word("wchan"))
 }
 
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
