@@ -4,9 +4,11 @@
 
 mod bare;
 mod child;
+mod collector;
 mod engine;
 mod events;
 mod latency;
+mod load;
 mod long;
 mod offline;
 mod oracle;
@@ -40,11 +42,12 @@ fn main() {
         Some(latency::CHILD) => return latency::child(),
         _ => {}
     }
-    let benches: [(&str, Bench); 8] = [
+    let benches: [(&str, Bench); 9] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("engine", engine::figures),
         ("offline", offline::figures),
+        ("collector", collector::figures),
         ("sampler", sampler::figures),
         ("latency", latency::figures),
         ("long trace", long::figures),

@@ -7,7 +7,8 @@ use crate::evidence::place_of;
 use crate::gauges::Seen;
 use crate::metrics::Latest;
 use crate::nature::Nature;
-use crate::order::{Lane, QueueIndex, What};
+use crate::numbers::Handles;
+use crate::order::{Lane, Queue, QueueIndex};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
 use crate::room::Room;
@@ -19,11 +20,13 @@ use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, S
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
 use crate::{clock_text, conflicts, gauges, overhead, trace};
-use ampere_model::{Clocks, LocationKind, Timestamp};
+use ampere_model::{Clocks, LocationKind, RegionRef, Timestamp};
 use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -266,7 +269,7 @@ impl LiveRun {
                     let location = &mut process.locations[at];
                     location.index = Some(index);
                     if of_rank {
-                        location.queue = Some((RANKS, self.lanes[RANKS].add_queue()));
+                        location.queue = Some((RANKS, self.lanes[RANKS].add_location(index)));
                     }
                     continue;
                 };
@@ -407,10 +410,10 @@ impl LiveRun {
             if attributor.counter(device).is_gpu() {
                 self.lanes.push(Lane::default());
                 let lane = self.lanes.len() - 1;
-                *queue = Some((lane, self.lanes[lane].add_queue()));
+                *queue = Some((lane, self.lanes[lane].add_counter()));
             }
         }
-        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect();
+        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_counter()).collect();
         self.samples = Some(Samples {
             metrics,
             ring,
@@ -447,7 +450,8 @@ impl LiveRun {
                         (*lane, *queue) = (first, queue.further(by));
                     }
                 }
-                self.processes[process].locations[at].queue = Some((first, self.lanes[first].add_queue()));
+                let queue = self.lanes[first].add_location(index);
+                self.processes[process].locations[at].queue = Some((first, queue));
             }
         }
     }
@@ -529,28 +533,27 @@ impl LiveRun {
         }
     }
 
-    /// Records of one location become events in its lanes.
+    /// Records of one location become events in its lane.
     fn decode(&mut self, process: usize, location: usize, batch: &[Record]) {
         let Some(attributor) = &mut self.attributor else { return };
         let process = &mut self.processes[process];
-        for record in batch {
-            let unknown = matches!(record.kind(), Some(Kind::Enter | Kind::Resume | Kind::Folded))
-                && !process.regions.contains_key(&record.argument());
-            if unknown {
-                // Its definition was written before the event was: it is in the log by now.
-                process.read_log(&self.spool);
-                for region in process.new_regions.drain(..) {
-                    let reference = attributor.regions.add(&region);
-                    process.regions.insert(region.handle.0, reference);
-                }
-                let handle = record.argument();
-                process.regions.entry(handle).or_insert_with(|| attributor.regions.add_unknown(handle));
+        let mut done = 0;
+        loop {
+            let LiveLocation { stream, queue, events, .. } = &mut process.locations[location];
+            let queue = queue.map(|(lane, queue)| self.lanes[lane].queue(queue));
+            let decoder = Decoder { regions: &mut process.regions, stream, queue, events };
+            done += decoder.take(&batch[done..], &mut process.program_end);
+            let Some(unknown) = batch.get(done) else { return };
+            // Its region's definition was written before the event was: it is in the log by now.
+            process.read_log(&self.spool);
+            for region in process.new_regions.drain(..) {
+                let reference = attributor.regions.add(&region);
+                process.regions.insert(region.handle.0, reference);
             }
-            let LiveLocation { stream, queue, index, events, .. } = &mut process.locations[location];
-            let (regions, lanes, program_end) = (&process.regions, &mut self.lanes, &mut process.program_end);
-            stream.take(*record, &mut |event| {
-                push(event, *index, regions, *queue, lanes, events, program_end);
-            });
+            let handle = unknown.argument();
+            if process.regions.get(handle).is_none() {
+                process.regions.insert(handle, attributor.regions.add_unknown(handle));
+            }
         }
     }
 
@@ -584,10 +587,10 @@ impl LiveRun {
                     MetricValue::F64(value) => devices[device].read_f64(time, value),
                 };
                 let of_ranks = samples.rank_queues[device];
-                lanes[RANKS].push(of_ranks, time, What::Sample(devices[device].ranks, increase));
+                lanes[RANKS].queue(of_ranks).sample(time, devices[device].ranks, increase);
                 // Where there can be no stream there is nobody to wait for.
                 let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
-                lanes[lane].push(queue, time, What::Sample(devices[device].kernels, increase));
+                lanes[lane].queue(queue).sample(time, devices[device].kernels, increase);
             });
         }
     }
@@ -683,6 +686,7 @@ impl LiveRun {
                 continue;
             }
             live.closed = true;
+            live.ring.rest();
             self.end_frames(process, location, end);
         }
     }
@@ -777,7 +781,7 @@ impl LiveRun {
                 device.watts = if seconds > 0.0 { (device.joules - before) / seconds } else { 0.0 };
             }
         }
-        let late = self.lanes.iter().map(|lane| lane.late).sum::<u64>();
+        let late = self.lanes.iter().map(|lane| lane.late()).sum::<u64>();
         for (at, process) in self.processes.iter().enumerate() {
             let main = process.locations.iter().find(|location| location.definition.id.0 == 0);
             let current =
@@ -826,7 +830,7 @@ impl LiveRun {
             coalesced_calls: sum(|l| l.stream.coalesced_calls),
             suppressed_calls: sum(|l| l.ring.suppressed_calls()),
             dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
-            late_events: self.lanes.iter().map(|lane| lane.late).sum(),
+            late_events: self.lanes.iter().map(|lane| lane.late()).sum(),
             repaired_events: sum(|l| {
                 let r = l.stream.repairs;
                 r.unmatched_leaves + r.missing_leaves + r.backward
@@ -1026,33 +1030,47 @@ impl LiveRun {
     }
 }
 
-/// An event of a location goes to the location's lane.
-fn push(
-    event: Event,
-    index: Option<ampere_attribution::LocationIndex>,
-    regions: &crate::numbers::NumberMap<u32, ampere_model::RegionRef>,
-    queue: Option<(usize, QueueIndex)>,
-    lanes: &mut [Lane],
-    events: &mut u64,
-    program_end: &mut Option<Timestamp>,
-) {
-    let Some(location) = index else { return };
-    let find = |region| regions.get(&region).copied();
-    let (time, what) = match event {
-        Event::Enter(time, region) => (time, find(region).map(|region| What::Enter(location, region))),
-        Event::EnterFolded(time, region, calls) => {
-            (time, find(region).map(|region| What::EnterFolded(location, region, calls)))
+/// Makes events of one location's records.
+struct Decoder<'a> {
+    regions: &'a mut Handles,
+    stream: &'a mut Stream,
+    queue: Option<&'a mut Queue>,
+    events: &'a mut u64,
+}
+
+impl Decoder<'_> {
+    /// Returns how many were taken: all, or those before the first whose region is not known.
+    fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
+        for (at, record) in records.iter().enumerate() {
+            let region = match record.begun_region() {
+                None => RegionRef(0),
+                Some(handle) => match self.regions.get(handle) {
+                    Some(region) => region,
+                    None => return at,
+                },
+            };
+            let (queue, events) = (&mut self.queue, &mut *self.events);
+            self.stream.take(*record, &mut |event| {
+                let calls = match event {
+                    Event::Enter(..) => 1,
+                    Event::EnterFolded(_, _, calls) => calls,
+                    Event::Leave(..) => 0,
+                    Event::ProgramEnd(time) => {
+                        *program_end = Some(time);
+                        return;
+                    }
+                    Event::Sample(..) => return,
+                };
+                *events += 1;
+                let Some(queue) = queue else { return };
+                match event {
+                    Event::Leave(time, _) => queue.leave(time),
+                    Event::Enter(time, _) | Event::EnterFolded(time, ..) => queue.enter(time, region, calls),
+                    _ => {}
+                }
+            });
         }
-        Event::Leave(time, region) => (time, find(region).map(|_| What::Leave(location))),
-        Event::ProgramEnd(time) => {
-            *program_end = Some(time);
-            return;
-        }
-        Event::Sample(..) => return,
-    };
-    *events += 1;
-    if let (Some((lane, queue)), Some(what)) = (queue, what) {
-        lanes[lane].push(queue, time, what);
+        records.len()
     }
 }
 
@@ -1069,15 +1087,30 @@ fn earlier(clocks: &Clocks) -> Clocks {
 
 /// `summary.json` and `summary.txt`, each whole or not at all.
 pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
-    let json =
-        serde_json::to_string_pretty(summary).map_err(|e| format!("cannot encode the summary: {e}"))?;
-    write_whole(&directory.join("summary.json"), &(json + "\n"))?;
+    let path = directory.join("summary.json");
+    write_whole_with(&path, |file| {
+        serde_json::to_writer_pretty(&mut *file, summary)?;
+        file.write_all(b"\n")
+    })?;
     write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
 }
 
 pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
+    write_whole_with(path, |file| file.write_all(text.as_bytes()))
+}
+
+/// A file that is there whole or not at all.
+fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), String> {
     let making = path.with_extension("part");
-    std::fs::write(&making, text)
+    let written = File::create(&making).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written
         .and_then(|()| std::fs::rename(&making, path))
         .map_err(|e| format!("cannot write {}: {e}", path.display()))
 }

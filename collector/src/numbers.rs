@@ -1,6 +1,7 @@
 //! Maps from numbers: handles and references. The keys come from measurement systems, not from an adversary who could gain
 //! from collisions, and the lookup is made for every event.
 
+use ampere_model::RegionRef;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -69,6 +70,54 @@ impl<V> NumberTable<V> {
 impl<V> Default for NumberTable<V> {
     fn default() -> NumberTable<V> {
         NumberTable { small: Vec::new(), others: NumberMap::default() }
+    }
+}
+
+/// A process' region handles. Programs call few regions at a time: those are found in a small table in front of the map.
+pub struct Handles {
+    all: NumberMap<u32, RegionRef>,
+    recent: Box<[(u32, RegionRef); RECENT]>,
+}
+
+const RECENT: usize = 256;
+/// No region has it: the table begins with it everywhere.
+const NO_REGION: RegionRef = RegionRef(u32::MAX);
+
+impl Handles {
+    pub fn insert(&mut self, handle: u32, region: RegionRef) {
+        self.all.insert(handle, region);
+        self.recent[Self::place(handle)] = (handle, region);
+    }
+
+    #[inline]
+    pub fn get(&mut self, handle: u32) -> Option<RegionRef> {
+        match self.recent[Self::place(handle)] {
+            (known, region) if known == handle && region != NO_REGION => Some(region),
+            _ => self.look_up(handle),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, handle: u32) -> Option<RegionRef> {
+        let region = self.find(handle)?;
+        self.recent[Self::place(handle)] = (handle, region);
+        Some(region)
+    }
+
+    /// As [`Handles::get`], for one that only reads.
+    pub fn find(&self, handle: u32) -> Option<RegionRef> {
+        self.all.get(&handle).copied()
+    }
+
+    #[inline]
+    fn place(handle: u32) -> usize {
+        handle.wrapping_mul(0x9e37_79b9) as usize >> 24
+    }
+}
+
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles { all: NumberMap::default(), recent: Box::new([(0, NO_REGION); RECENT]) }
     }
 }
 

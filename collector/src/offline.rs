@@ -5,7 +5,7 @@ use crate::clock_text;
 use crate::config::Config;
 use crate::nature::Nature;
 use crate::numbers::NumberTable;
-use crate::order::{Lane, QueueIndex, What};
+use crate::order::{Lane, QueueIndex};
 use crate::summary::{QualityFigures, Run, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::{CALLS_NAME, scorep_names};
@@ -127,7 +127,7 @@ fn attribute_once(
     let devices = devices.collect();
     let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
         let mut lane = Lane::default();
-        locations.values_mut().for_each(|place| place.queue = Some(lane.add_queue()));
+        locations.values_mut().for_each(|place| place.queue = Some(lane.add_location(place.index)));
         Delayed { samples: Vec::new(), lane, waited: 0 }
     });
     let mut regions = Vec::new();
@@ -231,7 +231,7 @@ impl EventHandler for Feed<'_> {
         if let Some(place) = self.locations.get_mut(location.0) {
             place.last = time;
             match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => delayed.lane.push(queue, time, What::Leave(place.index)),
+                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).leave(time),
                 _ => self.attributor.leave(place.index, time),
             }
         }
@@ -242,9 +242,7 @@ impl EventHandler for Feed<'_> {
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         if let Some(place) = self.locations.get_mut(location.0) {
             match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => {
-                    delayed.lane.push(queue, place.last, What::Close(place.index))
-                }
+                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).close(place.last),
                 _ => self.attributor.close(place.index, place.last),
             }
         }
@@ -291,9 +289,9 @@ impl EventHandler for Feed<'_> {
                 match &mut self.delayed {
                     Some(delayed) => {
                         while delayed.samples.len() <= number {
-                            delayed.samples.push(delayed.lane.add_queue());
+                            delayed.samples.push(delayed.lane.add_counter());
                         }
-                        delayed.lane.push(delayed.samples[number], time, What::Sample(view, increase));
+                        delayed.lane.queue(delayed.samples[number]).sample(time, view, increase);
                     }
                     None => attributor.engine.sample(view, time, increase),
                 }
@@ -320,11 +318,8 @@ impl Feed<'_> {
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             match (&mut self.delayed, place.queue, calls) {
-                (Some(delayed), Some(queue), None) => {
-                    delayed.lane.push(queue, time, What::Enter(place.index, region))
-                }
-                (Some(delayed), Some(queue), Some(calls)) => {
-                    delayed.lane.push(queue, time, What::EnterFolded(place.index, region, calls))
+                (Some(delayed), Some(queue), calls) => {
+                    delayed.lane.queue(queue).enter(time, region, calls.unwrap_or(1));
                 }
                 (_, _, None) => attributor.enter(place.index, time, region),
                 (_, _, Some(calls)) => attributor.enter_folded(place.index, time, region, calls.into()),

@@ -1,13 +1,13 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
-use crate::numbers::NumberMap;
+use crate::numbers::Handles;
 use crate::order::QueueIndex;
 use crate::replay::{Replay, ReplayedProcess};
 use crate::spool::{Place, Spool};
 use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
-use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_model::{Definition, Location, LocationKind, Region, Timestamp};
 use ampere_ring::{LogReader, Record, RingConsumer};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub struct Process {
     pub state: State,
     /// Regions that the attributor has not been told of.
     pub new_regions: Vec<Region>,
-    pub regions: NumberMap<u32, RegionRef>,
+    pub regions: Handles,
     pub locations: Vec<LiveLocation>,
     /// When its measurement ended, by its own word.
     pub program_end: Option<Timestamp>,
@@ -122,7 +122,7 @@ impl Process {
             rank: None,
             state: State::Running,
             new_regions: Vec::new(),
-            regions: NumberMap::default(),
+            regions: Handles::default(),
             locations: Vec::new(),
             program_end: None,
             left_out_definitions: 0,

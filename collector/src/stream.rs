@@ -36,12 +36,20 @@ pub struct Repairs {
 pub struct Stream {
     stack: Vec<u32>,
     last: Timestamp,
-    /// First half of a sample.
-    sample: Option<(Timestamp, u32)>,
-    group: Option<Group>,
+    unfinished: Unfinished,
     pub suppressed_calls: u64,
     pub coalesced_calls: u64,
     pub repairs: Repairs,
+}
+
+/// What takes several records, of which some have come.
+#[derive(Clone, Copy, Debug, Default)]
+enum Unfinished {
+    #[default]
+    Nothing,
+    /// The first half of a sample.
+    Sample(Timestamp, u32),
+    Group(Group),
 }
 
 /// A lane hands over what is before its watermark: later than this nothing would ever come out.
@@ -65,21 +73,14 @@ impl Stream {
         !self.stack.is_empty()
     }
 
+    #[inline]
     pub fn take(&mut self, record: Record, out: &mut impl FnMut(Event)) {
         let Some(kind) = record.kind() else {
             self.repairs.damaged += 1;
             return;
         };
-        if (kind == Kind::Value) != self.sample.is_some() {
-            self.repairs.damaged += 1;
-            self.sample = None;
-            if kind == Kind::Value {
-                return;
-            }
-        }
-        if self.group.is_some() && kind != Kind::Folded {
-            self.repairs.damaged += 1;
-            self.end_group(out);
+        if !matches!(self.unfinished, Unfinished::Nothing) {
+            self.expect_more(kind, out);
         }
         match kind {
             Kind::Enter => {
@@ -87,6 +88,32 @@ impl Stream {
                 self.stack.push(record.argument());
                 out(Event::Enter(time, record.argument()));
             }
+            Kind::Leave => {
+                let time = self.forward(record.word0);
+                self.leave(time, record.argument(), out);
+            }
+            _ => self.take_rare(kind, record, out),
+        }
+    }
+
+    /// Something was begun. It is no more than begun if this is not its next record.
+    fn expect_more(&mut self, kind: Kind, out: &mut impl FnMut(Event)) {
+        match self.unfinished {
+            Unfinished::Sample(..) if kind != Kind::Value => {
+                self.repairs.damaged += 1;
+                self.unfinished = Unfinished::Nothing;
+            }
+            Unfinished::Group(group) if kind != Kind::Folded => {
+                self.repairs.damaged += 1;
+                self.end_group(group.base, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_rare(&mut self, kind: Kind, record: Record, out: &mut impl FnMut(Event)) {
+        match kind {
+            Kind::Enter | Kind::Leave => {}
             Kind::Resume => {
                 let time = self.forward(record.word0);
                 self.stack.push(record.argument());
@@ -95,16 +122,14 @@ impl Stream {
             Kind::Fold => {
                 self.forward(record.word0);
                 let left = record.argument();
-                self.group = (left > 0).then_some(Group { left, base: self.stack.len() });
+                if left > 0 {
+                    self.unfinished = Unfinished::Group(Group { left, base: self.stack.len() });
+                }
             }
-            Kind::Folded => match self.group {
-                Some(group) => self.take_folded(group, record.as_folded(), out),
-                None => self.repairs.damaged += 1,
+            Kind::Folded => match self.unfinished {
+                Unfinished::Group(group) => self.take_folded(group, record.as_folded(), out),
+                _ => self.repairs.damaged += 1,
             },
-            Kind::Leave => {
-                let time = self.forward(record.word0);
-                self.leave(time, record.argument(), out);
-            }
             Kind::ProgramBegin => {
                 self.forward(record.word0);
             }
@@ -117,13 +142,14 @@ impl Stream {
                 let time = self.forward(record.word0);
                 self.close(time, out);
             }
-            Kind::Sample => self.sample = Some((record.word0, record.argument())),
-            Kind::Value => {
-                if let Some((time, device)) = self.sample.take() {
+            Kind::Sample => self.unfinished = Unfinished::Sample(record.word0, record.argument()),
+            Kind::Value => match std::mem::take(&mut self.unfinished) {
+                Unfinished::Sample(time, device) => {
                     let time = self.forward(time);
                     out(Event::Sample(time, device, record.word0));
                 }
-            }
+                _ => self.repairs.damaged += 1,
+            },
             Kind::Suppressed => {
                 self.suppressed_calls = self.suppressed_calls.saturating_add(record.word0);
             }
@@ -142,14 +168,15 @@ impl Stream {
         out(Event::EnterFolded(time, folded.region, folded.calls));
         self.last = time.saturating_add(folded.exclusive_ticks).min(LATEST);
         if group.left > 1 {
-            self.group = Some(Group { left: group.left - 1, ..group });
+            self.unfinished = Unfinished::Group(Group { left: group.left - 1, ..group });
         } else {
-            self.end_group(out);
+            self.end_group(group.base, out);
         }
     }
 
-    fn end_group(&mut self, out: &mut impl FnMut(Event)) {
-        let base = self.group.take().map_or(0, |group| group.base);
+    /// `base`: how many frames were open before it.
+    fn end_group(&mut self, base: usize, out: &mut impl FnMut(Event)) {
+        self.unfinished = Unfinished::Nothing;
         while self.stack.len() > base {
             let region = self.stack.pop().unwrap_or_default();
             out(Event::Leave(self.last, region));
@@ -165,11 +192,16 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn leave(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
         if self.stack.last() == Some(&region) {
             self.stack.pop();
             return out(Event::Leave(time, region));
         }
+        self.leave_with_others(time, region, out);
+    }
+
+    fn leave_with_others(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
         // Recording was switched off or on inside a region. What lies above the region that is left is over too.
         let Some(at) = self.stack.iter().rposition(|open| *open == region) else {
             self.repairs.unmatched_leaves += 1;
@@ -181,6 +213,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn forward(&mut self, time: Timestamp) -> Timestamp {
         let time = time.min(LATEST);
         if time < self.last {

@@ -371,7 +371,6 @@ fn view_table(
     kind: ViewKind,
     sample_seconds: f64,
 ) -> View {
-    let report = attributor.engine.report(device.view(kind));
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
     let name = |region: RegionRef| {
         names.regions.get(region.0 as usize).cloned().unwrap_or_else(|| "undefined region".into())
@@ -383,6 +382,26 @@ fn view_table(
         let watts = || rate.watts(attributor.ticks_per_second as f64, sample_seconds);
         if is_time { Watts::default() } else { watts() }
     };
+    let mut callpaths = Vec::new();
+    let report = attributor.engine.report_rows(device.view(kind), &mut |row| {
+        let (location_group, location) = names.locations[row.location.0 as usize].clone();
+        let exclusive = (row.exclusive_joules, row.exclusive_ticks);
+        let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
+        callpaths.push(Callpath {
+            location_group,
+            location,
+            path: row.path.into_iter().map(name).collect(),
+            calls: row.calls,
+            exclusive_joules: row.exclusive_joules,
+            inclusive_joules: row.inclusive_joules,
+            resolved_joules: resolved.0,
+            exclusive_seconds: seconds(row.exclusive_ticks),
+            resolved_seconds: seconds(resolved.1),
+            watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),
+        });
+    });
+    // In place: there may be a hundred thousand.
+    callpaths.sort_unstable_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
     View {
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),
@@ -391,27 +410,7 @@ fn view_table(
         idle_joules: report.totals.idle_joules,
         lost_joules: report.totals.lost_joules,
         conservation_error_joules: report.totals.conservation_error_joules,
-        callpaths: report
-            .callpaths
-            .into_iter()
-            .map(|row| {
-                let (location_group, location) = names.locations[row.location.0 as usize].clone();
-                let exclusive = (row.exclusive_joules, row.exclusive_ticks);
-                let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
-                Callpath {
-                    location_group,
-                    location,
-                    path: row.path.into_iter().map(name).collect(),
-                    calls: row.calls,
-                    exclusive_joules: row.exclusive_joules,
-                    inclusive_joules: row.inclusive_joules,
-                    resolved_joules: resolved.0,
-                    exclusive_seconds: seconds(row.exclusive_ticks),
-                    resolved_seconds: seconds(resolved.1),
-                    watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),
-                }
-            })
-            .collect(),
+        callpaths,
         regions: report
             .regions
             .into_iter()

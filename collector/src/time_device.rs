@@ -7,7 +7,7 @@
 use crate::attributor::{Attributor, Device, DeviceInfo, Unit};
 use crate::nature::Nature;
 use crate::topology;
-use ampere_attribution::{Counter, CounterKind, Limits, LocationIndex, Policy, Sharing};
+use ampere_attribution::{Counter, CounterKind, Limits, LocationIndex, Policy, Sharing, Step};
 use ampere_model::{Quality, RegionRef, Timestamp};
 
 /// The name of device and metric.
@@ -27,6 +27,13 @@ impl Attributor {
             self.begin_time(location, time);
         }
         self.engine.enter_calls(location, time, region, calls);
+    }
+
+    pub fn step(&mut self, location: LocationIndex, step: Step) {
+        if !self.not_begun.is_empty() && step.is_enter() {
+            self.begin_time(location, step.time);
+        }
+        self.engine.steps(location, &[step]);
     }
 
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {

@@ -256,7 +256,7 @@ fn write_location(
     };
     let failure = std::cell::RefCell::new(None);
     let mut emit = |event| {
-        let region = |handle: u32| process.regions.get(&handle).map(|region| RegionRef(region.0));
+        let region = |handle: u32| process.regions.find(handle).map(|region| RegionRef(region.0));
         let written = match event {
             Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
             Event::EnterFolded(time, handle, calls) => {

@@ -23,6 +23,8 @@ pub(crate) struct Node {
     pub region: RegionRef,
     /// The child entered last: loops find their callee here.
     last_child: NodeIndex,
+    /// The sibling that was entered after it the last time: a sequence of calls is found here.
+    next_sibling: NodeIndex,
     pub calls: u64,
     pub exclusive_ticks: u64,
 }
@@ -63,18 +65,26 @@ impl CallPaths {
     /// The call path `parent` + `region`, made if it is new.
     #[inline]
     pub fn child(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
-        let guess = self.nodes[parent.0 as usize].last_child;
         // A node without children has the root as its guess, whose region is nobody's.
-        if self.nodes[guess.0 as usize].region == region { guess } else { self.find_or_make(parent, region) }
+        let last = self.nodes[parent.0 as usize].last_child;
+        if self.nodes[last.0 as usize].region == region { last } else { self.other_child(parent, last, region) }
     }
 
-    fn find_or_make(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
+    fn other_child(&mut self, parent: NodeIndex, last: NodeIndex, region: RegionRef) -> NodeIndex {
+        let guess = self.nodes[last.0 as usize].next_sibling;
+        if self.nodes[guess.0 as usize].region == region {
+            self.nodes[parent.0 as usize].last_child = guess;
+            return guess;
+        }
         let next = NodeIndex(self.nodes.len() as u32);
         let found = *self.by_parent.entry((parent, region)).or_insert(next);
         if found == next {
             self.nodes.push(Node::new(parent, region));
         }
         self.nodes[parent.0 as usize].last_child = found;
+        if !last.is_root() {
+            self.nodes[last.0 as usize].next_sibling = found;
+        }
         found
     }
 
@@ -119,6 +129,7 @@ impl CallPaths {
 
 impl Node {
     fn new(parent: NodeIndex, region: RegionRef) -> Node {
-        Node { parent, region, last_child: NodeIndex::ROOT, calls: 0, exclusive_ticks: 0 }
+        let none = NodeIndex::ROOT;
+        Node { parent, region, last_child: none, next_sibling: none, calls: 0, exclusive_ticks: 0 }
     }
 }

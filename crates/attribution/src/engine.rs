@@ -2,7 +2,7 @@
 
 use crate::callpaths::{CallPaths, NodeIndex};
 use crate::counter::Increase;
-use crate::view::{Policy, Sharing, View, ViewTotals};
+use crate::view::{Move, Policy, Sharing, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +43,40 @@ pub struct Engine {
     views: Vec<View>,
     unmatched_leaves: u64,
     backward: u64,
+    /// Of the steps that are being taken.
+    moves: Vec<Move>,
+}
+
+/// As many as stay in the first cache.
+const MOST_STEPS: usize = 512;
+
+/// What happens next on a location, small: a great many may wait to be put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub time: Timestamp,
+    region: u32,
+    /// See [`LEAVE`].
+    calls: u32,
+}
+
+/// In the place of a number of calls: the innermost frame is left.
+const LEAVE: u32 = u32::MAX;
+
+impl Step {
+    /// See [`Engine::enter_calls`].
+    #[inline]
+    pub fn enter(time: Timestamp, region: RegionRef, calls: u32) -> Step {
+        Step { time, region: region.0, calls: calls.min(LEAVE - 1) }
+    }
+
+    #[inline]
+    pub fn leave(time: Timestamp) -> Step {
+        Step { time, region: 0, calls: LEAVE }
+    }
+
+    pub fn is_enter(self) -> bool {
+        self.calls != LEAVE
+    }
 }
 
 impl Engine {
@@ -126,6 +160,64 @@ impl Engine {
         }
         let node = spender.paths.parent(spender.current);
         self.switch(location, time, node);
+    }
+
+    /// Steps of one location, in order: the same as one by one. What a location does between two breaks of its views (see
+    /// view.rs) goes to each view in one go.
+    pub fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
+        for steps in steps.chunks(MOST_STEPS) {
+            let mut done = 0;
+            while done < steps.len() {
+                done += self.steps_between_breaks(location, &steps[done..]);
+                if let Some(step) = steps.get(done) {
+                    self.step(location, *step);
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, location: LocationIndex, step: Step) {
+        if step.calls == LEAVE {
+            self.leave(location, step.time);
+        } else {
+            self.enter_calls(location, step.time, RegionRef(step.region), step.calls.into());
+        }
+    }
+
+    /// Takes the steps before the first one by which the location would begin or cease to run. Returns how many.
+    fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
+        let Location { paths, current, since, spends_from } = &mut self.locations[location.0 as usize];
+        if current.is_root() {
+            return 0;
+        }
+        self.moves.clear();
+        for step in steps {
+            let node = if step.calls == LEAVE {
+                paths.parent(*current)
+            } else {
+                let node = paths.child(*current, RegionRef(step.region));
+                let counted = &mut paths.node_mut(node).calls;
+                *counted = counted.saturating_add(step.calls.into());
+                node
+            };
+            if node.is_root() {
+                break;
+            }
+            match step.time.checked_sub(*since) {
+                Some(ticks) => {
+                    paths.node_mut(*current).exclusive_ticks += ticks;
+                    *since = step.time;
+                }
+                None => self.backward += 1,
+            }
+            *current = node;
+            self.moves.push((step.time, node));
+        }
+        for (view, consumer) in spends_from.iter().filter(|_| !self.moves.is_empty()) {
+            self.views[view.0 as usize].moves(*consumer, &self.moves, paths.len());
+        }
+        self.moves.len()
     }
 
     /// Leaves every open frame. Returns how many there were.

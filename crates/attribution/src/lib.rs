@@ -29,6 +29,6 @@ mod view;
 
 pub use callpaths::NodeIndex;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits};
-pub use engine::{Engine, LocationIndex, Oddities, ViewIndex};
+pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
 pub use report::{CallpathRow, RegionRow, ViewReport};
 pub use view::{Policy, Sharing, ViewTotals};

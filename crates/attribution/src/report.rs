@@ -50,20 +50,26 @@ pub struct ViewReport {
 
 impl Engine {
     pub fn report(&self, view: ViewIndex) -> ViewReport {
-        let seen = self.view(view);
         let mut callpaths = Vec::new();
+        let report = self.report_rows(view, &mut |row| callpaths.push(row));
+        callpaths.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
+        ViewReport { callpaths, ..report }
+    }
+
+    /// The same without call paths: these go to `each`, in no order. There may be more of them than one likes to have twice.
+    pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
+        let seen = self.view(view);
         let mut regions = BTreeMap::new();
         for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_nobody()) {
-            self.report_consumer(seen, consumer, &mut callpaths, &mut regions);
+            self.report_consumer(seen, consumer, each, &mut regions);
         }
         let mut regions: Vec<RegionRow> = regions.into_values().collect();
-        callpaths.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
         regions.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
         ViewReport {
             policy: seen.policy(),
             sharing: seen.sharing(),
             totals: self.totals(view),
-            callpaths,
+            callpaths: Vec::new(),
             regions,
         }
     }
@@ -72,7 +78,7 @@ impl Engine {
         &self,
         seen: &View,
         consumer: &Consumer,
-        callpaths: &mut Vec<CallpathRow>,
+        each: &mut dyn FnMut(CallpathRow),
         regions: &mut BTreeMap<RegionRef, RegionRow>,
     ) {
         let paths = &self.location(consumer.location).paths;
@@ -99,7 +105,7 @@ impl Engine {
             };
             let region = regions.entry(node.region).or_insert_with(|| RegionRow::new(node.region));
             region.add(&row, outermost);
-            callpaths.push(row);
+            each(row);
         }
     }
 }

@@ -81,6 +81,9 @@ pub(crate) struct Resolved {
     pub ticks: u64,
 }
 
+/// At that time, a consumer's innermost frame becomes this one.
+pub(crate) type Move = (Timestamp, NodeIndex);
+
 /// Several consumers that count as one, a process' threads: what the group is due is split over those that run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
@@ -92,13 +95,14 @@ struct Group {
 }
 
 impl Group {
+    /// Its clock when the view's is this.
     #[inline]
-    fn advance(&mut self, clock: f64) -> f64 {
-        if self.running > 0 {
-            self.clock += (clock - self.seen) / f64::from(self.running);
-        }
-        self.seen = clock;
-        self.clock
+    fn at(&self, clock: f64) -> f64 {
+        if self.running > 0 { self.clock + (clock - self.seen) / f64::from(self.running) } else { self.clock }
+    }
+
+    fn advance(&mut self, clock: f64) {
+        (self.clock, self.seen) = (self.at(clock), clock);
     }
 }
 
@@ -128,10 +132,15 @@ pub(crate) struct View {
     group_names: Vec<u64>,
     /// Groups with a member that runs, and consumers without a group that run.
     active: u32,
-    /// Share-clock ticks per tick.
-    rate: f64,
+    /// The share clock as of `now`, and what it gains in a tick from then on. It is a straight line from one *break*, where
+    /// somebody begins or ceases to run, or a sample ends the interval, to the next. What happens between two breaks is read
+    /// off that line, so it matters not in which order the locations tell it, not even to the last bit.
     clock: f64,
+    rate: f64,
+    /// The latest break.
     now: Timestamp,
+    /// The latest event.
+    reached: Timestamp,
     /// Start of the open interval; `None` before the first sample.
     interval: Option<Timestamp>,
     idle_ticks: f64,
@@ -154,9 +163,10 @@ impl View {
             groups: Vec::new(),
             group_names: Vec::new(),
             active: 0,
-            rate: 1.0,
             clock: 0.0,
+            rate: 0.0,
             now: 0,
+            reached: 0,
             interval: None,
             idle_ticks: 0.0,
             listed: Vec::new(),
@@ -173,7 +183,7 @@ impl View {
         let before = self.consumers.iter().position(|c| c.removed && c.location == location);
         if let Some(consumer) = before {
             self.consumers[consumer].removed = false;
-            self.switch(consumer as u32, self.now, node);
+            self.switch(consumer as u32, self.reached, node);
             return consumer as u32;
         }
         let group = group.map(|name| self.group(name));
@@ -184,11 +194,11 @@ impl View {
             node: NodeIndex::ROOT,
             since: 0.0,
             before: NodeIndex::ROOT,
-            changed: self.now,
+            changed: self.reached,
             accounts: Vec::new(),
         });
         let consumer = (self.consumers.len() - 1) as u32;
-        self.switch(consumer, self.now, node);
+        self.switch(consumer, self.reached, node);
         consumer
     }
 
@@ -197,13 +207,13 @@ impl View {
         let known = self.group_names.iter().position(|known| *known == name);
         known.unwrap_or_else(|| {
             self.group_names.push(name);
-            self.groups.push(Group { seen: self.clock, ..Group::default() });
+            self.groups.push(Group { seen: self.clock_at(self.reached), ..Group::default() });
             self.groups.len() - 1
         }) as u32
     }
 
     pub fn remove_consumer(&mut self, consumer: u32) {
-        self.switch(consumer, self.now, NodeIndex::ROOT);
+        self.switch(consumer, self.reached, NodeIndex::ROOT);
         self.consumers[consumer as usize].removed = true;
     }
 
@@ -211,56 +221,110 @@ impl View {
         self.interval.is_some()
     }
 
-    /// Moves time on. Time that goes back is counted and taken as no time.
+    /// Time that is before the latest break is counted, and taken as then.
     #[inline]
-    fn advance(&mut self, time: Timestamp) {
-        let Some(ticks) = time.checked_sub(self.now) else {
+    fn timely(&mut self, time: Timestamp) -> Timestamp {
+        if time < self.now {
             self.late += 1;
-            return;
-        };
-        self.now = time;
-        if self.active > 0 {
-            self.clock += ticks as f64 * self.rate;
-        } else {
-            self.idle_ticks += ticks as f64;
+            return self.now;
         }
+        self.reached = self.reached.max(time);
+        time
+    }
+
+    /// The share clock at a time that is not before the latest break.
+    #[inline]
+    fn clock_at(&self, time: Timestamp) -> f64 {
+        // While none is active the rate is 0.
+        self.clock + (time - self.now) as f64 * self.rate
+    }
+
+    /// A break.
+    fn advance(&mut self, time: Timestamp) {
+        if self.active == 0 {
+            self.idle_ticks += (time - self.now) as f64;
+        }
+        self.clock = self.clock_at(time);
+        self.now = time;
     }
 
     /// From `time` on, the consumer's innermost frame is `node`.
     #[inline]
-    pub fn switch(&mut self, consumer: u32, time: Timestamp, node: NodeIndex) {
-        self.advance(time);
-        let clock = self.charge(consumer);
-        let consumer = &mut self.consumers[consumer as usize];
-        if self.now > consumer.changed {
+    pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) {
+        let time = self.timely(time);
+        let clock = self.charge(index, self.clock_at(time));
+        let consumer = &mut self.consumers[index as usize];
+        if time > consumer.changed {
             consumer.before = consumer.node;
-            consumer.changed = self.now;
+            consumer.changed = time;
         }
         let was_active = !consumer.node.is_root();
         consumer.node = node;
         consumer.since = clock;
         if was_active == node.is_root() {
-            if let Some(group) = consumer.group {
-                let running = &mut self.groups[group as usize].running;
-                *running = if was_active { *running - 1 } else { *running + 1 };
-                if *running != u32::from(!was_active) {
-                    return; // others of the group run before and after
-                }
-            }
-            self.active = if was_active { self.active - 1 } else { self.active + 1 };
-            // While none is active, time is idle and the rate is not asked for.
-            let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
-            self.rate = if split { 1.0 / f64::from(self.active) } else { 1.0 };
+            self.start_or_stop(index, time, !was_active);
         }
     }
 
-    /// Adds to the current frame of a consumer what it is due up to now. Returns the share clock that it goes by.
+    /// Several switches of a consumer that runs before, between and after them. `nodes`: how many call paths it has.
+    pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
+        let in_time = moves.partition_point(|(time, _)| *time < self.now);
+        let (late, in_time) = moves.split_at(in_time);
+        late.iter().for_each(|(time, node)| self.switch(index, *time, *node));
+        let Some((last, _)) = in_time.last() else { return };
+        self.reached = self.reached.max(*last);
+        let consumer = &mut self.consumers[index as usize];
+        if consumer.accounts.len() < nodes {
+            consumer.accounts.resize(nodes, Account::default());
+        }
+        let group = consumer.group.map(|group| self.groups[group as usize]);
+        let paid = self.interval.is_some();
+        let (now, clock, rate) = (self.now, self.clock, self.rate);
+        let Consumer { node, since, before, changed, accounts, .. } = consumer;
+        for (time, next) in in_time {
+            let clock = clock + time.saturating_sub(now) as f64 * rate;
+            let clock = group.map_or(clock, |group| group.at(clock));
+            let due = clock - *since;
+            if due > 0.0 && paid {
+                let account = &mut accounts[node.0 as usize];
+                if account.due == 0.0 {
+                    self.listed.push((index, *node));
+                }
+                account.due += due;
+            }
+            if *time > *changed {
+                (*before, *changed) = (*node, *time);
+            }
+            (*node, *since) = (*next, clock);
+        }
+    }
+
+    fn start_or_stop(&mut self, index: u32, time: Timestamp, start: bool) {
+        self.advance(time);
+        if let Some(group) = self.consumers[index as usize].group {
+            let group = &mut self.groups[group as usize];
+            group.advance(self.clock);
+            group.running = if start { group.running + 1 } else { group.running - 1 };
+            if group.running != u32::from(start) {
+                return; // others of the group run before and after
+            }
+        }
+        self.active = if start { self.active + 1 } else { self.active - 1 };
+        let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
+        self.rate = match self.active {
+            0 => 0.0,
+            active if split => 1.0 / f64::from(active),
+            _ => 1.0,
+        };
+    }
+
+    /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the one that it goes by.
     #[inline]
-    fn charge(&mut self, index: u32) -> f64 {
+    fn charge(&mut self, index: u32, clock: f64) -> f64 {
         let consumer = &mut self.consumers[index as usize];
         let clock = match consumer.group {
-            None => self.clock,
-            Some(group) => self.groups[group as usize].advance(self.clock),
+            None => clock,
+            Some(group) => self.groups[group as usize].at(clock),
         };
         let due = clock - consumer.since;
         if consumer.node.is_root() || due <= 0.0 || self.interval.is_none() {
@@ -280,9 +344,10 @@ impl View {
             self.totals.unusable_samples += 1;
             return;
         }
+        let time = self.timely(time);
         self.advance(time);
         for index in 0..self.consumers.len() as u32 {
-            self.charge(index);
+            self.charge(index, self.clock);
         }
         let ticks = self.interval.map_or(0, |start| self.now - start);
         match increase {
@@ -345,6 +410,8 @@ impl View {
                 self.pay_listed(|_| price);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
+                // The sum must not depend on the order in which the locations told of it.
+                self.listed.sort_unstable();
                 let all: f64 = self.listed.iter().map(|(consumer, node)| self.due(*consumer, *node)).sum();
                 let price = joules / all;
                 self.pay_listed(|_| price);

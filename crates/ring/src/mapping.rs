@@ -29,6 +29,19 @@ impl Mapping {
         self.map.len()
     }
 
+    /// The pages from that byte on need not stay in this process' memory. They are the file's, and come back when they are
+    /// touched.
+    pub(crate) fn let_go(&self, from: usize) {
+        let (start, bytes) = (self.map.as_mut_ptr(), self.map.len());
+        if from < bytes {
+            // SAFETY: within the mapping, which is shared with a file: nothing that was written is lost by this. Failing
+            // costs memory and nothing else.
+            let _ = unsafe {
+                rustix::mm::madvise(start.add(from).cast(), bytes - from, rustix::mm::Advice::LinuxDontNeed)
+            };
+        }
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.watched.is_lost()
     }

@@ -86,9 +86,25 @@ impl Record {
     /// `None` for what this version does not know, or bits that must be zero and are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
+        // Nearly all are one of two.
+        match self.word1 >> 32 {
+            1 => Some(Kind::Enter),
+            2 => Some(Kind::Leave),
+            _ => self.rare_kind(),
+        }
+    }
+
+    #[inline(never)]
+    fn rare_kind(&self) -> Option<Kind> {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
         let unused = if kind == Kind::Folded { self.word1 >> 40 & 0xff } else { self.word1 >> 40 };
         (unused == 0).then_some(kind)
+    }
+
+    /// The region handle, of the kinds that begin a frame.
+    #[inline]
+    pub fn begun_region(&self) -> Option<u32> {
+        matches!(self.kind(), Some(Kind::Enter | Kind::Resume | Kind::Folded)).then_some(self.argument())
     }
 
     /// Ticks and calls must be no more than there is room for.

@@ -222,7 +222,12 @@ pub struct RingConsumer {
     shared: Shared,
     cursor: ConsumerCursor,
     path: PathBuf,
+    /// Records that were handed back since pages were last let go.
+    passed: usize,
 }
+
+/// So much of a ring a consumer has in its memory, and no more: it may have hundreds.
+const RESIDENT_BYTES: usize = 64 << 10;
 
 impl RingConsumer {
     /// Opens a ring and takes the consumer's end, from a dead consumer if need be: reading goes on where it stopped.
@@ -235,7 +240,8 @@ impl RingConsumer {
         }
         hold.store(me, Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
-        Ok(RingConsumer { cursor: ConsumerCursor::new(shared.capacity, read), shared, path: path.to_owned() })
+        let cursor = ConsumerCursor::new(shared.capacity, read);
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
     }
 
     pub fn path(&self) -> &Path {
@@ -265,6 +271,16 @@ impl RingConsumer {
     /// Hands back slots that were copied out.
     pub fn release(&mut self, slots: usize) {
         self.cursor.release(&self.shared.header().consumer.read, slots as u64);
+        self.passed += slots;
+        if self.passed * RECORD_BYTES >= RESIDENT_BYTES {
+            self.rest();
+        }
+    }
+
+    /// Gives back the memory that its records are seen through. Reading takes it again.
+    pub fn rest(&mut self) {
+        self.passed = 0;
+        self.shared.map.let_go(HEADER_BYTES);
     }
 
     /// Whether the producer has said that no record follows. Look before the last `copy_out`, not after.

@@ -1,0 +1,293 @@
+//! A collector under load: a real one, with rings that this program fills as fast as it is read, in the place of many processes.
+
+use crate::child;
+use crate::trace::{Event, Walk};
+use ampere_model::{
+    Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
+};
+use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub struct Load {
+    pub processes: u32,
+    /// Of each process: the first is its main one.
+    pub threads: u32,
+    pub pattern: Pattern,
+    pub trace: bool,
+}
+
+/// What each location does again and again.
+#[derive(Clone, Copy)]
+pub enum Pattern {
+    /// As a program does: some hundred call paths, up to 20 frames deep.
+    Walk,
+    /// All paths of a tree so many calls deep, each function calling so many others.
+    Tree { deep: u32, wide: u32 },
+}
+
+/// Records of a ring, as the plugin makes it by default.
+const RING_RECORDS: u64 = 1 << 16;
+/// Records of one location that are written at once.
+const CHUNK: usize = 1 << 10;
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+pub struct Feed {
+    _shm: tempfile::TempDir,
+    output: tempfile::TempDir,
+    session: Session,
+    collector: Child,
+    hosts: Vec<Child>,
+    logs: Vec<LogWriter>,
+    locations: Vec<Fed>,
+    pattern: Vec<Record>,
+    last: u64,
+}
+
+struct Fed {
+    ring: RingProducer,
+    gauge: RingGauge,
+    /// Place in the pattern.
+    at: usize,
+}
+
+pub struct Outcome {
+    pub events: u64,
+    /// CPU of the thread that drains and attributes, until all was attributed.
+    pub nanoseconds_of_main_thread: f64,
+    /// From the last process' goodbye until the collector's end.
+    pub seconds_to_finish: f64,
+    /// CPU of the whole process in that time.
+    pub peak_bytes: f64,
+    pub summary: serde_json::Value,
+}
+
+impl Feed {
+    pub fn start(load: &Load) -> Result<Feed, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let shm = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
+        let output = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
+        // SAFETY: this program has no other thread that reads the environment now.
+        unsafe { std::env::set_var("AMPERE_SHM", shm.path()) };
+        let session = Session::open_or_create("s-bench").map_err(|e| text(&e))?;
+        let collector = Command::new(child::beside("ampere-collector"))
+            .arg("--session")
+            .arg(session.directory())
+            .arg("--output")
+            .arg(output.path().join("out"))
+            .args(["--listen", "127.0.0.1:0"])
+            .env("AMPERE_COUNTERS", "estimate")
+            .env("AMPERE_TRACE", if load.trace { "on" } else { "off" })
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("ampere-collector: {e}: cargo build --release --workspace"))?;
+        let mut feed = Feed {
+            _shm: shm,
+            output,
+            session,
+            collector,
+            hosts: Vec::new(),
+            logs: Vec::new(),
+            locations: Vec::new(),
+            pattern: load.pattern.records(),
+            last: clock::ticks(),
+        };
+        for process in 0..load.processes {
+            feed.add_process(process, load)?;
+        }
+        feed.last = clock::ticks();
+        feed.enter_main();
+        Ok(feed)
+    }
+
+    /// A process that does nothing stands for the one that would write.
+    fn add_process(&mut self, number: u32, load: &Load) -> Result<(), String> {
+        let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().map_err(|e| e.to_string())?;
+        let pid = host.id();
+        self.hosts.push(host);
+        let directory = self.session.directory().to_owned();
+        let mut log =
+            LogWriter::create(&directory.join(format!("{pid}.defs"))).map_err(|e| e.to_string())?;
+        log.append(&Definition::Process(Process {
+            pid,
+            start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+            hostname: ampere_ring::process::node_name(),
+            executable: "bench".to_owned(),
+            host: "embedded".to_owned(),
+            clocks: clock::read_clocks(),
+            environment: Vec::new(),
+        }));
+        log.append(&Definition::Rank { rank: number, size: load.processes });
+        for region in 0..=load.pattern.regions() {
+            log.append(&Definition::Region(Region {
+                handle: RegionHandle(region),
+                name: format!("function {region}"),
+                canonical_name: String::new(),
+                source_file: String::new(),
+                begin_line: 0,
+                end_line: 0,
+                region_type: 0,
+                paradigm: 0,
+            }));
+        }
+        for thread in 0..load.threads {
+            let name = format!("{pid}.{thread}.ring");
+            let path = directory.join(&name);
+            let ring = RingProducer::create(&path, RING_RECORDS, thread).map_err(|e| e.to_string())?;
+            log.append(&Definition::Location(Location {
+                id: LocalLocation(thread),
+                kind: LocationKind::CpuThread,
+                name: if thread == 0 { "Master thread".to_owned() } else { format!("thread {thread}") },
+                ring: name,
+            }));
+            let gauge = RingGauge::open(&path).map_err(|e| e.to_string())?;
+            self.locations.push(Fed { ring, gauge, at: 0 });
+        }
+        self.logs.push(log);
+        self.session.join();
+        Ok(())
+    }
+
+    fn enter_main(&mut self) {
+        let now = clock::ticks();
+        for location in &mut self.locations {
+            location.ring.push_with_room(Record::new(Kind::Enter, now, 0));
+        }
+        self.last = now;
+    }
+
+    /// As many events as this, or a few more, as fast as the collector takes them.
+    pub fn run_for_events(mut self, events: u64) -> Result<Outcome, String> {
+        let mut written = 0;
+        while written < events {
+            written += self.write_chunks()?;
+        }
+        self.finish(written)
+    }
+
+    /// Events at a rate, in events a second of all locations together.
+    pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> Result<Outcome, String> {
+        let begun = Instant::now();
+        let mut written = 0;
+        while begun.elapsed() < duration {
+            while (written as f64) < begun.elapsed().as_secs_f64() * rate {
+                written += self.write_chunks()?;
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        self.finish(written)
+    }
+
+    /// A chunk on every location; their times lie between the last ones and now.
+    fn write_chunks(&mut self) -> Result<u64, String> {
+        let begun = Instant::now();
+        let chunk = CHUNK.min(self.pattern.len());
+        while self.locations.iter_mut().any(|location| location.ring.free() < chunk as u64 + 2) {
+            std::thread::sleep(Duration::from_micros(100));
+            if begun.elapsed() > LONGEST_WAIT {
+                return Err("the collector does not read".to_owned());
+            }
+        }
+        let now = clock::ticks();
+        let step = (now - self.last) / (chunk as u64 + 1);
+        for (number, location) in self.locations.iter_mut().enumerate() {
+            let mut time = self.last + (number as u64 * 7919) % (step + 1);
+            for at in 0..chunk {
+                let [_, word1] = self.pattern[location.at].words();
+                time += step;
+                location.ring.put_with_room(at as u64, Record::from_words([time, word1]));
+                location.at = (location.at + 1) % self.pattern.len();
+            }
+            location.ring.publish(chunk as u64);
+        }
+        self.last = now;
+        Ok((chunk * self.locations.len()) as u64)
+    }
+
+    fn finish(mut self, events: u64) -> Result<Outcome, String> {
+        let begun = Instant::now();
+        while self.locations.iter().any(|l| l.gauge.free() < l.gauge.capacity_records()) {
+            std::thread::sleep(Duration::from_millis(1));
+            if begun.elapsed() > LONGEST_WAIT {
+                return Err("the collector does not read".to_owned());
+            }
+        }
+        // Slack, and a snapshot.
+        std::thread::sleep(Duration::from_millis(250));
+        let nanoseconds_of_main_thread = main_thread_nanoseconds(self.collector.id());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.collector.id())).unwrap_or_default();
+        for l in status.lines().filter(|l| l.starts_with("VmHWM") || l.starts_with("Rss")) { eprintln!("  {l}"); }
+        let begun = Instant::now();
+        let now = clock::ticks();
+        for location in &mut self.locations {
+            location.ring.push_with_room(Record::new(Kind::LocationEnd, now, 0));
+            location.ring.close();
+        }
+        for log in &mut self.logs {
+            log.append(&Definition::Finished { left_out: 0 });
+            self.session.leave();
+        }
+        let status = self.collector.wait().map_err(|e| e.to_string())?;
+        if !status.success() {
+            return Err(format!("the collector ended with {status}"));
+        }
+        let seconds_to_finish = begun.elapsed().as_secs_f64();
+        let summary = std::fs::read(self.output.path().join("out/summary.json")).map_err(|e| e.to_string())?;
+        let summary: serde_json::Value = serde_json::from_slice(&summary).map_err(|e| e.to_string())?;
+        let seen = summary["quality"]["events"].as_u64().unwrap_or(0);
+        if seen < events {
+            return Err(format!("{seen} events of {events} in the summary"));
+        }
+        let peak_bytes = summary["overhead"]["collector_peak_rss_bytes"].as_f64().unwrap_or(f64::NAN);
+        Ok(Outcome { events, nanoseconds_of_main_thread, seconds_to_finish, peak_bytes, summary })
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        for host in self.hosts.iter_mut().chain([&mut self.collector]) {
+            let _ = host.kill();
+            let _ = host.wait();
+        }
+    }
+}
+
+impl Pattern {
+    fn regions(self) -> u32 {
+        match self {
+            Pattern::Walk => Walk::REGIONS,
+            Pattern::Tree { deep, wide } => deep * wide,
+        }
+    }
+
+    /// Enters and leaves of regions from 1 on, well nested.
+    fn records(self) -> Vec<Record> {
+        let mut records = Vec::new();
+        match self {
+            Pattern::Walk => records.extend(Walk::new(1, 1 << 14).map(|event| match event {
+                Event::Enter(_, region) => Record::new(Kind::Enter, 0, 1 + region),
+                Event::Leave(_, region) => Record::new(Kind::Leave, 0, 1 + region),
+            })),
+            Pattern::Tree { deep, wide } => tree(0, deep, wide, &mut records),
+        }
+        records
+    }
+}
+
+fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
+    if level == deep {
+        return;
+    }
+    for function in 0..wide {
+        let region = 1 + level * wide + function;
+        records.push(Record::new(Kind::Enter, 0, region));
+        tree(level + 1, deep, wide, records);
+        records.push(Record::new(Kind::Leave, 0, region));
+    }
+}
+
+/// Nanoseconds on a core, from the scheduler.
+fn main_thread_nanoseconds(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+}
