@@ -1,6 +1,7 @@
 # make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
 # make test     everything the tests need, then all the tests
 # make bench    the benchmarks, each figure beside its yardstick
+# make soak     hundreds of runs that are killed and robbed, and a day's events: half an hour. SOAK_ROUNDS=20 make soak: a minute
 # make install PREFIX=/opt/ampere
 
 CARGO ?= cargo
@@ -42,6 +43,11 @@ bench:
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --quiet --package ampere-bench
 
+soak:
+	@scripts/need-packages build mpi
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release --quiet --package ampere-soak -- $(SOAK_ROWS)
+
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
@@ -57,4 +63,4 @@ clean:
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build run example-packages test lint bench install clean
+.PHONY: all build run example-packages test lint bench soak install clean

@@ -182,6 +182,47 @@ mod tests {
         assert_eq!(recognise(12345, &before, &before, &after), None);
     }
 
+    /// CLOCK_REALTIME can be stepped while a job runs. Only who measures by it (SCOREP_TIMER=gettimeofday) sees that.
+    #[test]
+    fn a_stepped_clock_changes_neither_the_timer_nor_its_rate() {
+        const HOUR: i64 = 3_600_000_000_000;
+        const MILLISECOND: u64 = 1_000_000;
+        let later = |clocks: &Clocks, by: u64, step: i64| Clocks {
+            tsc: clocks.tsc + 3 * by,
+            monotonic_ns: clocks.monotonic_ns + by,
+            monotonic_raw_ns: clocks.monotonic_raw_ns + by,
+            realtime_ns: (clocks.realtime_ns + by).saturating_add_signed(step),
+        };
+        let before = Clocks {
+            tsc: 900_000_000_000,
+            monotonic_ns: 300_000_000_000,
+            monotonic_raw_ns: 299_000_000_000,
+            realtime_ns: 1_700_000_000_000_000_000,
+        };
+        for step in [-HOUR, HOUR] {
+            let event = later(&before, 5 * MILLISECOND, 0);
+            let (reading, after) =
+                (later(&before, 2 * MILLISECOND, 0), later(&before, 9 * MILLISECOND, step));
+            assert_eq!(recognise(event.tsc, &before, &reading, &after), Some(Timer::Tsc));
+            let raw = recognise(event.monotonic_raw_ns, &before, &reading, &after);
+            assert_eq!(raw, Some(Timer::MonotonicRaw));
+
+            // The rate of ticks is by the monotonic clock, and all dates are by one reading: they are as far apart as ticks are.
+            let start = best_reading();
+            let stepped = Clocks { realtime_ns: start.realtime_ns.saturating_add_signed(step), ..start };
+            std::thread::sleep(CALIBRATION);
+            let (plain, other) = (
+                SessionClock::calibrated(Timer::Tsc, &start),
+                SessionClock::calibrated(Timer::Tsc, &stepped),
+            );
+            let difference = plain.ticks_per_second.abs_diff(other.ticks_per_second) as f64;
+            assert!(difference < 1e-4 * plain.ticks_per_second as f64);
+            let (first, last) = (plain.epoch.tsc, plain.epoch.tsc + 10 * plain.ticks_per_second);
+            let apart = plain.realtime_ns(last).unwrap() - plain.realtime_ns(first).unwrap();
+            assert_eq!(apart, 10_000_000_000);
+        }
+    }
+
     #[test]
     fn ticks_become_seconds() {
         let start = best_reading();

@@ -862,7 +862,10 @@ impl LiveRun {
             end: date(last),
             complete: complete
                 && whole
-                && self.processes.iter().all(|process| process.state == State::Finished),
+                && self
+                    .processes
+                    .iter()
+                    .all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,
@@ -922,7 +925,8 @@ impl LiveRun {
         self.look_at_settings();
         self.publish();
         self.room.give_back();
-        if !self.options.output.is_dir() && std::fs::create_dir_all(&self.options.output).is_ok() {
+        let _ = std::fs::create_dir_all(&self.options.output);
+        if !self.room.is_of(&self.options.output) {
             self.note(
                 "the output directory was removed while the job ran, and has been made again".to_owned(),
             );

@@ -41,6 +41,8 @@ pub struct Process {
     pub left_out_definitions: u64,
     /// Of a replay: what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
+    /// What it has recorded is not all read: a ring could not be opened.
+    pub is_read_in_part: bool,
     /// Rings that could not be read, one line each.
     pub complaints: Vec<String>,
 }
@@ -129,6 +131,7 @@ impl Process {
             program_end: None,
             left_out_definitions: 0,
             replayed: None,
+            is_read_in_part: false,
             complaints: Vec::new(),
         };
         process.read_log(spool);
@@ -163,8 +166,13 @@ impl Process {
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
         let ring = match plain.then(|| RingConsumer::open(&directory.join(&definition.ring))) {
             Some(Ok(ring)) => ring,
-            Some(Err(error)) => return self.complaints.push(error.to_string()),
-            None => return self.complaints.push(format!("{:?} is no name for a ring", definition.ring)),
+            other => {
+                self.is_read_in_part = true;
+                return self.complaints.push(match other {
+                    Some(Err(error)) => format!("{error}; its calls are not among those below"),
+                    _ => format!("{:?} is no name for a ring", definition.ring),
+                });
+            }
         };
         let name = format!("{}.{}.records", self.name, definition.id.0);
         let spool = match spool.create(&name) {
@@ -261,6 +269,11 @@ impl Process {
                 self.replayed = Some(replayed.clone());
             }
         }
+    }
+
+    /// Some of what it has recorded could not be read.
+    pub fn is_damaged(&self) -> bool {
+        self.locations.iter().any(|location| location.damaged)
     }
 
     /// Its program is over: another one of the same process has begun.

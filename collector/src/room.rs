@@ -13,6 +13,13 @@ const LEFT_BYTES: u64 = 64 << 20;
 pub struct Room {
     directory: PathBuf,
     reserve: PathBuf,
+    /// Device and inode of the directory above it.
+    output: Option<(u64, u64)>,
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 impl Room {
@@ -25,7 +32,8 @@ impl Room {
         if !kept {
             let _ = std::fs::remove_file(&reserve);
         }
-        Room { directory: directory.to_owned(), reserve }
+        let output = directory.parent().and_then(identity);
+        Room { directory: directory.to_owned(), reserve, output }
     }
 
     /// What is left if a trace of that many bytes of records would not find room any more: bytes. Its events take less than
@@ -35,6 +43,11 @@ impl Room {
         let system = rustix::fs::statvfs(&self.directory).ok()?;
         let (left, all) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
         (left < recorded_bytes.saturating_add(LEFT_BYTES.min(all / 20))).then_some(left)
+    }
+
+    /// Whether the output directory is the one that it was.
+    pub fn is_of(&self, output: &Path) -> bool {
+        self.output.is_none() || self.output == identity(output)
     }
 
     /// The summary is written now.

@@ -21,6 +21,7 @@
 mod events;
 mod guard;
 mod inert;
+mod memory;
 mod metric;
 mod process;
 mod session_name;
@@ -30,6 +31,9 @@ mod strings;
 use guard::{guarded, guarded_also_inert};
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, SubstratePluginInfo};
 use std::ffi::c_int;
+
+#[global_allocator]
+static MEMORY: memory::WithReserve = memory::WithReserve;
 
 /// Score-P's way in. Returned by value.
 #[unsafe(no_mangle)]

@@ -6,7 +6,7 @@ use crate::inert::{
 };
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
-use crate::{start, strings};
+use crate::{memory, start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::clock;
 use ampere_ring::{
@@ -259,6 +259,9 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
     };
+    if !memory::is_left() {
+        return state.log().leave_out();
+    }
     state.define(&Definition::Region(Region {
         handle: RegionHandle(handle),
         name: text!(callbacks, region_handle_get_name, handle),
@@ -282,6 +285,9 @@ pub fn new_location(location: *const Location) {
         location_type::GPU => LocationKind::Gpu,
         _ => return, // metric locations have no enters and leaves
     };
+    if !memory::is_left() {
+        return;
+    }
     let ring = format!("{}.{id}.ring", state.name);
     let bytes = ring_bytes(id == 0 || kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session.directory().join(&ring), bytes, id) {

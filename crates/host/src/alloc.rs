@@ -7,11 +7,15 @@
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
+//!
+//! Where no more can be mapped, there is a reserve: an allocation that fails ends the process in Rust, and a program that can
+//! live without memory must not be ended by us. What is taken of it is not given back. It is for what is under way when the
+//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_plenty`] before anything large.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const SMALLEST: usize = 16;
 const LARGEST: usize = 32 * 1024;
@@ -56,6 +60,50 @@ impl Pages {
     }
 }
 
+const RESERVE: usize = 1 << 20;
+/// What reading an object's symbols may need at once.
+const PLENTY: usize = 8 << 20;
+
+#[repr(align(4096))]
+struct Reserve(UnsafeCell<[u8; RESERVE]>);
+
+// SAFETY: every byte is handed out once, by the counter below.
+unsafe impl Sync for Reserve {}
+
+static KEPT: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The reserve is all that there is, and half of it is gone.
+pub fn is_short() -> bool {
+    TAKEN.load(Ordering::Relaxed) > RESERVE / 2
+}
+
+/// Whether there is room for something large.
+pub fn has_plenty() -> bool {
+    let probe = map(PLENTY);
+    if !probe.is_null() {
+        // SAFETY: just mapped, with this size.
+        unsafe { unmap(probe, PLENTY) };
+    }
+    !probe.is_null()
+}
+
+fn is_of_reserve(block: *mut u8) -> bool {
+    let start = KEPT.0.get() as usize;
+    (start..start + RESERVE).contains(&(block as usize))
+}
+
+/// Out of the reserve, aligned up to a page; null when that is used up.
+fn of_reserve(size: usize, align: usize) -> *mut u8 {
+    let mut place = 0;
+    let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+        place = taken.next_multiple_of(align);
+        place.checked_add(size).filter(|end| *end <= RESERVE)
+    });
+    // SAFETY: place and what follows it, as long as asked, are within the reserve.
+    taken.map_or(null_mut(), |_| unsafe { KEPT.0.get().cast::<u8>().add(place) })
+}
+
 /// The free list that holds blocks for this layout, or None if it is mapped on its own.
 fn class(layout: Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
@@ -93,7 +141,11 @@ pub unsafe fn unmap(address: *mut u8, size: usize) {
 unsafe impl GlobalAlloc for Pages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(layout) else {
-            return if layout.align() > PAGE { null_mut() } else { map(layout.size()) };
+            if layout.align() > PAGE {
+                return null_mut();
+            }
+            let block = map(layout.size());
+            return if block.is_null() { of_reserve(layout.size(), PAGE) } else { block };
         };
         self.lock();
         // SAFETY: between lock and unlock nobody else touches the lists.
@@ -107,10 +159,13 @@ unsafe impl GlobalAlloc for Pages {
             head
         };
         self.unlock();
-        block
+        if block.is_null() { of_reserve(SMALLEST << class, (SMALLEST << class).min(PAGE)) } else { block }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_of_reserve(block) {
+            return;
+        }
         let Some(class) = class(layout) else {
             // SAFETY: the block is a mapping of that size, made in `alloc`.
             return unsafe { unmap(block, layout.size()) };

@@ -6,7 +6,7 @@
 use crate::definitions::{self, INVALID};
 use crate::measurement::{self, FORWARD, NEW, RUNNING, guarded, inside};
 use crate::tls::Slot;
-use crate::{signal, symbols, thread};
+use crate::{alloc, signal, symbols, thread};
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -137,7 +137,7 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
             return;
         }
         let mut region = lookup(function as usize);
-        if region == INVALID {
+        if region == INVALID && !alloc::is_short() {
             if signal::inside_handler() {
                 // What the plugin does for a definition may not be done here.
                 thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +157,8 @@ fn define(address: usize) -> AnyHandle {
     if known != INVALID {
         return known;
     }
-    let symbol = symbols::resolve(address);
+    // An object's symbols are megabytes: without them, the address is its name.
+    let symbol = if alloc::has_plenty() { symbols::resolve(address) } else { symbols::nameless(address) };
     let region = definitions::region(
         &symbol.name,
         &symbol.canonical_name,

@@ -13,7 +13,7 @@ use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{Slot, slot};
-use crate::{callbacks, clock, ipc, mpi, plugin, signal, thread};
+use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, thread};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -209,6 +209,10 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     }
     if signal::inside_handler() {
         thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    if alloc::is_short() {
+        slot.finished.store(true, Ordering::Relaxed);
         return None;
     }
     let mut threads = threads();

@@ -62,6 +62,11 @@ pub fn resolve(address: usize) -> Symbol {
     module.symbol(address)
 }
 
+/// What can be said without looking.
+pub fn nameless(address: usize) -> Symbol {
+    unknown(Path::new(""), address)
+}
+
 /// `program+0x1234`.
 fn unknown(path: &Path, offset: usize) -> Symbol {
     let object = path.file_name().unwrap_or_default().to_string_lossy();

@@ -105,6 +105,11 @@ impl LogWriter {
         self.file = again.filter(|file| identity_of(file) == Ok(self.identity));
     }
 
+    /// Counts one that is not to be written.
+    pub fn leave_out(&mut self) {
+        self.left_out += 1;
+    }
+
     /// Definitions that found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out

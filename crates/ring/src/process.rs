@@ -17,6 +17,33 @@ pub fn start_time(pid: u32) -> Option<u64> {
     fields.nth(1)?.parse().ok()
 }
 
+/// As [`start_time`] without memory, and without telling one process from a later one of the same pid: for where a thread
+/// waits for another process and may not allocate. A process that has ended and was not waited for is not alive.
+pub(crate) fn seems_alive(pid: u32) -> bool {
+    use std::io::Write;
+    let mut path = [0u8; 32];
+    let mut left = &mut path[..];
+    if write!(left, "/proc/{pid}/stat").is_err() {
+        return false;
+    }
+    let Ok(path) = std::ffi::CStr::from_bytes_until_nul(&path) else { return false };
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::NOENT) => return false,
+        // No descriptor is left, say.
+        Err(_) => {
+            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+            return pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok());
+        }
+    };
+    let mut stat = [0; 128];
+    let Ok(count) = rustix::io::read(&file, &mut stat) else { return false };
+    // The command in parentheses has 15 bytes at most, and the state is behind it.
+    let after = stat[..count].iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    !matches!(after, None | Some(b'Z' | b'X'))
+}
+
 /// Name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -74,7 +101,13 @@ mod tests {
         assert!(!is_alive(me, started + 1));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
+        let begun = std::time::Instant::now();
+        // A zombie, until it is waited for.
+        while seems_alive(pid) || start_time(pid).is_some() {
+            assert!(begun.elapsed().as_secs() < 10, "a process that has ended is not alive");
+        }
         child.wait().unwrap();
         assert_eq!(start_time(pid), None);
+        assert!(!seems_alive(pid) && seems_alive(me));
     }
 }

@@ -111,6 +111,11 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
+    /// Makes a session in a directory that is there, wherever that is: for who plays all the parts.
+    pub fn create(directory: &Path) -> Result<Session, Error> {
+        Self::open_page(directory, true)
+    }
+
     /// Opens an existing session.
     pub fn open(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, false)
@@ -222,12 +227,11 @@ impl Session {
             )
     }
 
-    /// As [`Session::collector_is_alive`] without a look at who has the pid: one system call and no memory.
+    /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls and no memory.
     pub fn collector_seems_alive(&self) -> bool {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        running && pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+        running && process::seems_alive(pid)
     }
 
     pub fn beat(&self) {

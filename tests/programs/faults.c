@@ -1,0 +1,202 @@
+/* Counts what it does where a test can read it afterwards, whatever becomes of it, and does one thing that programs do at
+ * their end, or at their worst. With -DWITH_MPI and without; compiled with -finstrument-functions.
+ *
+ *     faults FAULT STEPS [WHO AT]      the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
+ *
+ * `calls.<rank>` holds the number of calls of step() that have come back, as 64 bits. It is written through a mapping: a
+ * killed process leaves it as it was. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef WITH_MPI
+#include <mpi.h>
+#endif
+
+#define PLAIN __attribute__((no_instrument_function))
+#define CALLED __attribute__((noinline))
+
+static volatile uint64_t *done;
+static int rank, size = 1;
+static char **arguments;
+
+/* Some 20 microseconds: no ring is ever half full of these. */
+CALLED void step(void) { for (volatile int i = 0; i < 25000; i++); }
+CALLED void in_thread(void) { usleep(1000); }
+CALLED void after_exec(void) { step(); }
+CALLED void late_1(void) { step(); }
+CALLED void late_2(void) { step(); }
+CALLED void late_3(void) { step(); }
+
+PLAIN static void one_step(void) { step(); ++*done; }
+
+PLAIN static volatile uint64_t *counter(const char *name) {
+    int file = open(name, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, 4096)) { perror(name); exit(99); }
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return at;
+}
+
+PLAIN static void *go_on(void *seconds) {
+    struct timespec now, begun;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        in_thread();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begun.tv_sec + (now.tv_nsec - begun.tv_nsec) * 1e-9 < *(double *)seconds);
+    return NULL;
+}
+
+/* The last thread's: main's has ended. */
+PLAIN static void *outlive(void *seconds) {
+    go_on(seconds);
+    puts("the thread is the last");
+    return NULL;
+}
+
+PLAIN static void *nothing(void *unused) { in_thread(); return unused; }
+
+PLAIN static void all_threads(int count) {
+    pthread_t threads[64];
+    int made = 0;
+    for (int i = 0; i < count; i++) made += !pthread_create(&threads[made], NULL, nothing, NULL);
+    for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
+}
+
+PLAIN static void crash(int number) { (void)number; write(1, "handled\n", 8); _exit(6); }
+
+/* A file of the program's own that is truncated under its own mapping. */
+PLAIN static void own_bus_error(void) {
+    int file = open("own", O_RDWR | O_CREAT, 0600);
+    if (ftruncate(file, 8192)) exit(98);
+    volatile char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (ftruncate(file, 0)) exit(98);
+    at[5000] = 1;
+    puts("not reached");
+}
+
+PLAIN static void wait_for(const char *name) { while (access(name, F_OK)) usleep(500); }
+
+PLAIN static void fault(const char *name) {
+    if (!strcmp(name, "kill")) raise(SIGKILL);
+    if (!strcmp(name, "abort")) abort();
+    if (!strcmp(name, "_exit")) _exit(3);
+    if (!strcmp(name, "exit")) exit(3);
+    if (!strcmp(name, "segv")) *(volatile int *)8 = 1;
+    if (!strcmp(name, "bus")) own_bus_error();
+    if (!strcmp(name, "bus-handled")) { signal(SIGBUS, crash); own_bus_error(); }
+    if (!strcmp(name, "bus-sent")) raise(SIGBUS);
+#ifdef WITH_MPI
+    if (!strcmp(name, "mpi-abort")) MPI_Abort(MPI_COMM_WORLD, 4);
+#endif
+    if (!strcmp(name, "exec")) {
+        fflush(stdout);
+        execl("/proc/self/exe", arguments[0], "execed", "100", (char *)NULL);
+    }
+    if (!strcmp(name, "fork")) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (!child) {
+            done = counter("calls.child");
+            for (int i = 0; i < 2000; i++) one_step();
+            all_threads(2);
+            exit(0); /* runs what the parent has registered */
+        }
+        for (int i = 0; i < 500; i++) one_step();
+        int status;
+        waitpid(child, &status, 0);
+        printf("child %d\n", WEXITSTATUS(status));
+    }
+    if (!strcmp(name, "children")) {
+        /* They are measured as processes of their own. */
+        fflush(stdout);
+        char command[4096];
+        snprintf(command, sizeof command, "'%s' child 200; '%s' child 200", arguments[0], arguments[0]);
+        printf("children %d\n", system(command));
+    }
+    if (!strcmp(name, "dlclose")) {
+        void *plugin = dlopen("libscorep_substrate_ampere.so", RTLD_NOW | RTLD_NOLOAD);
+        for (int i = 0; i < 4 && plugin; i++) dlclose(plugin);
+    }
+    if (!strcmp(name, "close-all")) {
+        for (int file = 3; file < 1024; file++) close(file);
+        /* Whoever had these numbers must not write to what they are now. */
+        for (int i = 0; i < 64; i++) {
+            int own = open("mine", O_RDWR | O_CREAT | O_APPEND, 0600);
+            if (write(own, "mine\n", 5) != 5) exit(97);
+        }
+        late_1(); late_2();
+        all_threads(2);
+        late_3();
+    }
+    if (!strcmp(name, "few-files")) {
+        struct rlimit few = {8, 8};
+        setrlimit(RLIMIT_NOFILE, &few);
+        while (open("/dev/null", O_RDONLY) >= 0) {}
+        late_1(); late_2(); late_3();
+        all_threads(4);
+    }
+    if (!strcmp(name, "no-memory")) {
+        struct rlimit now = {0, 0};
+        getrlimit(RLIMIT_AS, &now);
+        now.rlim_cur = 1;
+        setrlimit(RLIMIT_AS, &now);
+        size_t taken = 0;
+        for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2) while (malloc(bytes)) taken += bytes;
+        late_1(); late_2(); late_3();
+        (void)taken;
+    }
+    if (!strcmp(name, "threads")) all_threads(40);
+    if (!strcmp(name, "wait")) { fclose(fopen("waits", "w")); wait_for("go"); }
+}
+
+int main(int argc, char **argv) {
+    arguments = argv;
+    const char *name = argc > 1 ? argv[1] : "none";
+    long steps = argc > 2 ? atol(argv[2]) : 1000;
+    int who = argc > 3 ? atoi(argv[3]) : 0;
+    long at = argc > 4 ? atol(argv[4]) : steps / 2;
+#ifdef WITH_MPI
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+#endif
+    char file[64];
+    snprintf(file, sizeof file, strcmp(name, "child") ? "calls.%d" : "calls.own.%d", rank);
+    done = counter(strcmp(name, "execed") ? file : "calls.execed");
+    for (long i = 0; i < steps; i++) {
+        if (i == at && rank == who) fault(name);
+        if (!strcmp(name, "execed")) after_exec();
+        one_step();
+#ifdef WITH_MPI
+        int sum;
+        if (i % 500 == 0) MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+#endif
+    }
+#ifdef WITH_MPI
+    MPI_Finalize();
+#endif
+    if (rank == 0) printf("done %ld\n", steps);
+    static double seconds = 0.3, long_seconds = 30;
+    static pthread_t thread;
+    if (!strcmp(name, "outlive")) {
+        pthread_create(&thread, NULL, outlive, &seconds);
+        pthread_exit(NULL);
+    }
+    if (!strcmp(name, "running-threads")) {
+        pthread_create(&thread, NULL, go_on, &long_seconds);
+        usleep(100000);
+    }
+    return 0;
+}

@@ -1,0 +1,69 @@
+//! How a program can end.
+
+use crate::common_bad::{Place, have, run};
+use crate::program::{alone, check, mpi, mpirun, nothing_is_missing, plain};
+
+/// Two ranks, of which one does it in the middle: the other is ended by mpirun, or waits and is ended then.
+#[test]
+fn however_a_rank_ends_its_calls_are_in_the_results() {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    for fault in ["kill", "abort", "segv", "_exit", "exit", "mpi-abort", "bus"] {
+        let place = Place::new();
+        let program = mpi(&place);
+        let words = mpirun(2, &program, &[fault, "4000", "1", "3000"]);
+        let without = plain(&place, &words);
+        let done = run(&mut place.ampere_run("out", &words));
+        done.as_without(&without);
+        done.no_panic();
+        assert_ne!(done.code, 0, "{fault}: {done:#?}");
+        // Open MPI's own handlers print where it crashed, as they do without us.
+        let crashes = |text: &str| text.matches("Process received signal").count();
+        assert_eq!(crashes(&done.stderr), crashes(&without.stderr), "{fault}: {done:#?} {without:#?}");
+        let summary = check(&place, "out", false);
+        nothing_is_missing(&place, &summary, 2);
+        assert_eq!(crate::program::counted(&place, "1"), 3000, "{fault}");
+        place.is_clean();
+    }
+}
+
+#[test]
+fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
+    let place = Place::new();
+    let program = alone(&place);
+    for fault in ["abort", "segv", "_exit", "exit", "bus", "bus-handled", "bus-sent", "no-memory"] {
+        let words = [program.clone().into(), fault.into(), "2000".into()];
+        let without = plain(&place, &words);
+        let done = run(&mut place.ampere_run(fault, &words));
+        done.as_without(&without);
+        done.no_panic();
+        let ended_in_order = ["exit", "no-memory"].contains(&fault);
+        let summary = check(&place, fault, ended_in_order);
+        let did = crate::program::counted(&place, "0");
+        let told: u64 = crate::program::calls(&summary, "step").values().sum();
+        assert!((did..=did + 4).contains(&told), "{fault}: {did} calls, {told} are there");
+        place.is_clean();
+    }
+}
+
+/// The main thread ends, and others go on: the process is no more over than they are.
+#[test]
+fn threads_that_outlive_main_are_measured_to_their_end() {
+    let place = Place::new();
+    let program = alone(&place);
+    for fault in ["outlive", "running-threads"] {
+        let words = [program.clone().into(), fault.into(), "2000".into()];
+        let without = plain(&place, &words);
+        let mut command = place.ampere_run(fault, &words);
+        let done = run(command.env("AMPERE_LOCATIONS", "all"));
+        done.as_without(&without);
+        done.said_nothing();
+        let summary = check(&place, fault, true);
+        let told: u64 = crate::program::calls(&summary, "in_thread").values().sum();
+        // A millisecond and more each, for 0.3 s or 0.1 s.
+        let least = if fault == "outlive" { 150 } else { 30 };
+        assert!(told >= least, "{fault}: {told} calls in the thread");
+        place.is_clean();
+    }
+}

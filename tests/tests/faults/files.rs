@@ -1,0 +1,204 @@
+//! Files that are full, gone, or cut.
+
+use crate::common_bad::{Place, files_below, is_root, run, start, until};
+use crate::program::{alone, calls, check, counted, is_conserved, plain, read_trace, until_counted};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A tmpfs of a few megabytes, unmounted at the end.
+struct Tiny {
+    at: PathBuf,
+}
+
+impl Tiny {
+    fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
+        if !is_root() {
+            println!("skipped: a full file system takes root to make");
+            return None;
+        }
+        std::fs::create_dir(&at).expect("a directory");
+        let options = format!("mode=0755,size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
+        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
+            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
+            return None;
+        }
+        Some(Tiny { at })
+    }
+
+    /// Takes all that is left.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.at.join("filler")).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+/// The trace of a short run takes some megabytes; here there are four.
+#[test]
+fn a_disk_that_gets_full_ends_the_trace_and_not_the_figures() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("disk"), "3m") else { return };
+    let program = alone(&place);
+    let words = [program.into(), "none".into(), "30000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("disk/out", &words));
+    done.as_without(&without);
+    done.no_panic();
+    let summary = place.summary("disk/out");
+    is_conserved(&summary);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 30000);
+    assert_eq!(summary["run"]["complete"], false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("the trace ends early, so that there is room for it"), "{notes}");
+    let traced = read_trace(&place, "disk/out");
+    is_conserved(&traced);
+    let of_trace = calls(&traced, "step").values().sum::<u64>();
+    assert!((1000..30000).contains(&of_trace), "{of_trace} calls");
+    // The program's own output would have found room.
+    assert!(std::fs::write(tiny.at.join("own"), vec![1; 100 << 10]).is_ok());
+    place.is_clean();
+}
+
+/// All at once, by somebody else: nothing could be seen coming. The summary has its room.
+#[test]
+fn a_disk_that_is_full_has_room_for_the_summary() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
+    let program = alone(&place);
+    let words = [program.into(), "none".into(), "20000".into()];
+    let without = plain(&place, &words);
+    let running = start(&mut place.ampere_run("disk/out", &words));
+    until_counted(&place, "0", 2000);
+    tiny.fill();
+    let done = running.wait();
+    done.as_without(&without);
+    done.no_panic();
+    let summary = place.summary("disk/out");
+    is_conserved(&summary);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
+    assert!(summary["run"]["notes"].to_string().contains("ends early"), "{}", summary["run"]);
+    place.is_clean();
+}
+
+#[test]
+fn an_output_directory_that_is_removed_is_made_again() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
+    let without = plain(&place, &words);
+    let running = start(&mut place.ampere_run("out", &words));
+    until_counted(&place, "0", 2000);
+    std::fs::remove_dir_all(place.path("out")).expect("the output directory");
+    let done = running.wait();
+    done.as_without(&without);
+    done.said_nothing();
+    let summary = check(&place, "out", true);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert!(
+        summary["run"]["notes"].to_string().contains("was removed while the job ran"),
+        "{}",
+        summary["run"]
+    );
+    assert!(files_below(&place.path("out")).iter().all(|file| !file.ends_with("reserve")));
+    place.is_clean();
+}
+
+#[test]
+fn a_shared_memory_that_gets_full_costs_the_later_threads_only() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("tiny"), "12m") else { return };
+    let program = alone(&place);
+    let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
+    let without = plain(&place, &words);
+    let mut command = place.ampere_run("out", &words);
+    let running = start(command.env("AMPERE_SHM", &tiny.at));
+    until_counted(&place, "0", 2000);
+    tiny.fill();
+    let done = running.wait();
+    done.as_without(&without);
+    done.said_once(&["no room for", "threads without a ring are not recorded"]);
+    let summary = check(&place, "out", true);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
+}
+
+/// Files of the session by their ending.
+fn of_session(place: &Place, ending: &str) -> Vec<PathBuf> {
+    let ours = |path: &PathBuf| path.to_string_lossy().ends_with(ending);
+    files_below(&place.path("shm")).into_iter().filter(ours).collect()
+}
+
+fn truncate(path: &Path, bytes: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file in shared memory");
+    file.set_len(bytes).expect("it can be truncated");
+}
+
+/// Neither side is ended by it: the program goes on and the collector says what happened.
+#[test]
+fn a_ring_that_somebody_truncates_ends_nobody() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "none".into(), "20000".into()];
+    let without = plain(&place, &words);
+    // To nothing, to its header, and to some of its slots.
+    for (output, bytes) in [("nothing", 0), ("header", 4096), ("slots", 4096 + 65536)] {
+        let _ = std::fs::remove_file(place.path("calls.0"));
+        let mut command = place.ampere_run(output, &words);
+        let running = start(command.env("AMPERE_RING_BYTES", "262144"));
+        until_counted(&place, "0", 8000);
+        let rings = of_session(&place, ".0.ring");
+        let ring = rings.iter().find(|path| !path.ends_with("sampler.0.ring")).expect("a ring");
+        truncate(ring, bytes);
+        let at = counted(&place, "0");
+        let done = running.wait();
+        done.as_without(&without);
+        done.said_once(&["truncated by somebody else", "no longer measured"]);
+        let summary = check(&place, output, false);
+        let notes = summary["run"]["notes"].to_string();
+        assert!(notes.contains(".ring was truncated by somebody else"), "{notes}");
+        let told: u64 = calls(&summary, "step").values().sum();
+        assert!(told + 2500 > at && told <= 20000, "{told} calls of {at} before");
+        place.is_clean();
+    }
+}
+
+#[test]
+fn a_truncated_session_or_sampler_ends_nobody() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
+    let without = plain(&place, &words);
+    for (name, words_of_note) in [
+        ("session", "the session's page was truncated"),
+        ("sampler.0.ring", "no more energy is sampled"),
+        (".defs", ""),
+    ] {
+        let _ = std::fs::remove_file(place.path("calls.0"));
+        let output = format!("out-{name}");
+        let running = start(&mut place.ampere_run(&output, &words));
+        until_counted(&place, "0", 8000);
+        let files = of_session(&place, name);
+        assert!(!files.is_empty());
+        files.iter().for_each(|file| truncate(file, 0));
+        let done = running.wait();
+        done.as_without(&without);
+        done.no_panic();
+        assert!(!done.stderr.contains("the collector failed"), "{done:#?}");
+        let summary = place.summary(&output);
+        is_conserved(&summary);
+        read_trace(&place, &output);
+        let notes = summary["run"]["notes"].to_string();
+        assert!(notes.contains(words_of_note), "{name}: {notes}");
+        assert!(calls(&summary, "step").values().sum::<u64>() >= 5000, "{name}");
+        place.nobody_left();
+    }
+    until("nothing is left", || of_session(&place, "").is_empty());
+}

@@ -1,0 +1,83 @@
+//! Limits of a process: descriptors and memory.
+
+use crate::common_bad::{Place, built, have, run};
+use crate::program::{alone, calls, check, is_conserved, mpi, mpirun, plain};
+
+#[test]
+fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "few-files".into(), "2000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    // The threads' rings cannot be made; the main thread's is there.
+    done.said_once(&["Too many open files", "threads without a ring are not recorded"]);
+    let summary = check(&place, "out", true);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 2003);
+    assert_eq!(calls(&summary, "late_3").values().sum::<u64>(), 1);
+    place.is_clean();
+}
+
+#[test]
+fn a_program_that_may_not_open_anything_runs_unmeasured() {
+    let place = Place::new();
+    let program = alone(&place);
+    let without = plain(&place, &[program.clone().into(), "none".into(), "500".into()]);
+    // From enough for the loader, which closes what it opens, to enough for a session, a log and a ring.
+    for limit in 4..9 {
+        let script = format!("ulimit -n {limit}; exec '{}' none 500", program.display());
+        let alone = run(place.command("bash").args(["-c", &script]));
+        let done = run(&mut place.ampere_run(&format!("out-{limit}"), ["bash", "-c", &script]));
+        assert_eq!((done.code, &done.stdout), (alone.code, &alone.stdout), "{limit}: {done:#?}");
+        assert!(limit < 6 || alone.code == without.code);
+        done.no_panic();
+        place.nobody_left();
+    }
+}
+
+#[test]
+fn a_collector_with_few_descriptors_goes_on_with_those() {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let words = mpirun(2, &mpi(&place), &["threads", "2000", "1"]);
+    let without = plain(&place, &words);
+    let collector = built().join("ampere-collector");
+    let script = format!("#!/bin/bash\nulimit -n 40\nexec '{}' \"$@\"\n", collector.display());
+    let few = place.script("few", &script);
+    let mut command = place.bare("out", std::path::Path::new(&words[0]));
+    let done = run(command.args(&words[1..]).env("AMPERE_COLLECTOR", few));
+    done.as_without(&without);
+    done.no_panic();
+    place.nobody_left();
+    let summary = place.summary("out");
+    is_conserved(&summary);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("Too many open files"), "{notes}");
+    assert_eq!(summary["run"]["complete"], false, "a trace without all that was measured is not complete");
+    let steps = calls(&summary, "step");
+    assert_eq!(steps.values().sum::<u64>(), 4000, "{steps:?}");
+    place.is_clean();
+}
+
+#[test]
+fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
+    let place = Place::new();
+    let program = alone(&place);
+    let without = plain(&place, &[program.clone().into(), "none".into(), "500".into()]);
+    // Kilobytes. From where the program alone starts to where all is well, in steps.
+    for limit in [8_000, 12_000, 16_000, 24_000, 48_000] {
+        let script = format!("ulimit -v {limit}; exec '{}' none 500", program.display());
+        let alone = run(place.command("bash").args(["-c", &script]));
+        if alone.code != without.code {
+            continue; // not even without us
+        }
+        let output = format!("out-{limit}");
+        let done = run(&mut place.ampere_run(&output, ["bash", "-c", &script]));
+        assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{limit} kB: {done:#?}");
+        done.no_panic();
+        place.nobody_left();
+    }
+}

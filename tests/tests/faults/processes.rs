@@ -1,0 +1,109 @@
+//! Processes that make others, become others, or close what is not theirs.
+
+use crate::common_bad::{Place, have, run};
+use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain};
+
+fn total(summary: &serde_json::Value, region: &str) -> u64 {
+    calls(summary, region).values().sum()
+}
+
+#[test]
+fn a_forked_child_writes_nothing_and_says_no_goodbye() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "fork".into(), "2000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    done.said_nothing();
+    let summary = check(&place, "out", true);
+    // The child's 2000 are not among them.
+    assert_eq!(counted(&place, "0"), 2500);
+    assert_eq!(counted(&place, "child"), 2000);
+    assert_eq!(total(&summary, "step"), 2500);
+    assert_eq!(summary["quality"]["damaged_records"], 0, "{}", summary["quality"]);
+    place.is_clean();
+
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let words = mpirun(2, &mpi(&place), &["fork", "2000", "1"]);
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    let summary = check(&place, "out", true);
+    nothing_is_missing(&place, &summary, 2);
+    place.is_clean();
+}
+
+#[test]
+fn children_of_their_own_program_are_processes_of_their_own() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "children".into(), "1000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    done.said_nothing();
+    let summary = check(&place, "out", true);
+    assert_eq!(total(&summary, "step"), 1000 + 2 * 200);
+    place.is_clean();
+}
+
+/// The same process, so the same pid: its rings and its log are not those of the program before.
+#[test]
+fn a_program_that_becomes_another_is_measured_as_both() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.clone().into(), "exec".into(), "2000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    done.said_nothing();
+    // The first one could not say that it was over.
+    let summary = check(&place, "out", false);
+    assert_eq!((counted(&place, "0"), counted(&place, "execed")), (1000, 100));
+    assert_eq!((total(&summary, "step"), total(&summary, "after_exec")), (1200, 100));
+    place.is_clean();
+
+    // Without ampere run the last of the node's processes waits for the results: the first program does not count twice.
+    let done = run(place.bare("bare", &program).args(["exec", "2000"]));
+    done.as_without(&without);
+    assert!(done.stderr.contains("energy summary in"), "{done:#?}");
+    assert_eq!(total(&place.summary("bare"), "after_exec"), 100);
+}
+
+#[test]
+fn a_plugin_that_the_program_closes_stays() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "dlclose".into(), "2000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    done.said_nothing();
+    let summary = check(&place, "out", true);
+    assert_eq!(total(&summary, "step"), 2000);
+    place.is_clean();
+}
+
+/// As daemons do. What opens files under the same numbers afterwards finds nothing of ours in them.
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "close-all".into(), "2000".into()];
+    let without = plain(&place, &words);
+    let done = run(&mut place.ampere_run("out", &words));
+    done.as_without(&without);
+    done.said_nothing();
+    let own = std::fs::read_to_string(place.path("mine")).expect("the program's file");
+    assert_eq!(own, "mine\n".repeat(64));
+    let summary = check(&place, "out", true);
+    for region in ["late_1", "late_2", "late_3"] {
+        assert_eq!(total(&summary, region), 1, "{region} is known by its name");
+    }
+    assert_eq!(total(&summary, "step"), 2003);
+    place.is_clean();
+}
