@@ -11,13 +11,13 @@ use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
+use locations::{Task, Written};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
-    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, RegionRef,
-    SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
+    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, SystemTreeDomain,
+    SystemTreeNode, SystemTreeNodeRef,
 };
-use locations::{Task, Written};
 use scorep_names::{paradigm, role};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

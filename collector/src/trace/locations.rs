@@ -56,7 +56,8 @@ pub fn write(
         let mut results = vec![write_some(archive, take)];
         for helper in helpers {
             let ended = helper.join();
-            results.push(ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread that writes it has failed"))));
+            results
+                .push(ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread that writes it has failed"))));
         }
         for (at, result) in results.into_iter().enumerate() {
             let (written, part_span) = result?;
@@ -83,7 +84,10 @@ impl Part {
         Ok(Part { directory })
     }
 
-    fn write<'t, 'a: 't>(&self, take: impl Fn() -> Option<&'t Task<'a>>) -> anyhow::Result<(Vec<Written>, Span)> {
+    fn write<'t, 'a: 't>(
+        &self,
+        take: impl Fn() -> Option<&'t Task<'a>>,
+    ) -> anyhow::Result<(Vec<Written>, Span)> {
         // Never finished: what is wanted of it are its event files.
         let archive = ArchiveWriter::create(&self.directory)?;
         write_some(&archive, take)

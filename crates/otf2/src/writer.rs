@@ -117,7 +117,11 @@ impl ArchiveWriter {
         }
         let file = Path::new(NAME).join(format!("{}.evt", location.0));
         let moved = fs::rename(from.join(&file), self.directory.join(&file));
-        moved.map_err(|source| Error::Io { doing: "move the events to", path: self.directory.join(&file), source })?;
+        moved.map_err(|source| Error::Io {
+            doing: "move the events to",
+            path: self.directory.join(&file),
+            source,
+        })?;
         self.locations.borrow_mut().insert(location.0, Written::Closed { events });
         Ok(())
     }
