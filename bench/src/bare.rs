@@ -126,6 +126,67 @@ unsafe extern "C" fn on_location(
     sys::OTF2_CALLBACK_SUCCESS
 }
 
+/// `ampere-bench write-with-otf2 LOCATIONS EVENTS DIRECTORY`: writes so many events on each location, and prints how many seconds
+/// that took, with the closing of the files.
+pub const WRITE_COMMAND: &str = "write-with-otf2";
+
+/// The events of the load that the collector gets, from the library's own interface and nothing else.
+pub fn write_main(arguments: &[String]) {
+    let [locations, events, directory] = arguments else {
+        panic!("{WRITE_COMMAND} LOCATIONS EVENTS DIRECTORY")
+    };
+    let (locations, events): (u64, u64) =
+        (locations.parse().expect("a number"), events.parse().expect("a number"));
+    let directory = CString::new(directory.as_str()).expect("a name without NUL");
+    let pattern = crate::load::Pattern::Walk.records();
+    let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(flush), otf2_post_flush: None };
+    let begun = std::time::Instant::now();
+    // SAFETY: all handles are used in the order that the library wants, and the archive is closed once; names and callbacks
+    // outlive it.
+    unsafe {
+        let archive = sys::OTF2_Archive_Open(
+            directory.as_ptr(),
+            c"traces".as_ptr(),
+            sys::OTF2_FILEMODE_WRITE as sys::OTF2_FileMode,
+            1 << 20,
+            4 << 20,
+            sys::OTF2_SUBSTRATE_POSIX as sys::OTF2_FileSubstrate,
+            sys::OTF2_COMPRESSION_NONE as sys::OTF2_Compression,
+        );
+        assert!(!archive.is_null(), "no archive");
+        check(sys::OTF2_Archive_SetFlushCallbacks(archive, &flush, null_mut()));
+        check(sys::OTF2_Archive_SetSerialCollectiveCallbacks(archive));
+        check(sys::OTF2_Archive_OpenEvtFiles(archive));
+        for location in 0..locations {
+            let writer = sys::OTF2_Archive_GetEvtWriter(archive, location);
+            let mut time = 1 << 50;
+            for record in pattern.iter().cycle().take(events as usize) {
+                time += 300;
+                let region = record.argument();
+                check(match record.kind() {
+                    Some(ampere_ring::Kind::Enter) => {
+                        sys::OTF2_EvtWriter_Enter(writer, null_mut(), time, region)
+                    }
+                    _ => sys::OTF2_EvtWriter_Leave(writer, null_mut(), time, region),
+                });
+            }
+            check(sys::OTF2_Archive_CloseEvtWriter(archive, writer));
+        }
+        check(sys::OTF2_Archive_CloseEvtFiles(archive));
+    }
+    println!("{}", begun.elapsed().as_secs_f64());
+}
+
+unsafe extern "C" fn flush(
+    _: *mut c_void,
+    _: sys::OTF2_FileType,
+    _: sys::OTF2_LocationRef,
+    _: *mut c_void,
+    _: bool,
+) -> sys::OTF2_FlushType {
+    sys::OTF2_FLUSH as sys::OTF2_FlushType
+}
+
 unsafe extern "C" fn on_region(
     _: sys::OTF2_LocationRef,
     _: sys::OTF2_TimeStamp,

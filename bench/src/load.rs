@@ -2,9 +2,7 @@
 
 use crate::child;
 use crate::trace::{Event, Walk};
-use ampere_model::{
-    Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
-};
+use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +13,8 @@ pub struct Load {
     pub threads: u32,
     pub pattern: Pattern,
     pub trace: bool,
+    /// Whether all threads' frames are a rank's, not the main one's only.
+    pub all_threads: bool,
 }
 
 /// What each location does again and again.
@@ -77,6 +77,7 @@ impl Feed {
             .arg(output.path().join("out"))
             .args(["--listen", "127.0.0.1:0"])
             .env("AMPERE_COUNTERS", "estimate")
+            .env("AMPERE_LOCATIONS", if load.all_threads { "all" } else { "main" })
             .env("AMPERE_TRACE", if load.trace { "on" } else { "off" })
             .stdin(Stdio::null())
             .spawn()
@@ -102,12 +103,12 @@ impl Feed {
 
     /// A process that does nothing stands for the one that would write.
     fn add_process(&mut self, number: u32, load: &Load) -> Result<(), String> {
-        let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().map_err(|e| e.to_string())?;
+        let host =
+            Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().map_err(|e| e.to_string())?;
         let pid = host.id();
         self.hosts.push(host);
         let directory = self.session.directory().to_owned();
-        let mut log =
-            LogWriter::create(&directory.join(format!("{pid}.defs"))).map_err(|e| e.to_string())?;
+        let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).map_err(|e| e.to_string())?;
         log.append(&Definition::Process(Process {
             pid,
             start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
@@ -178,6 +179,17 @@ impl Feed {
         self.finish(written)
     }
 
+    /// CPU seconds of the whole collector while nothing happens, each second.
+    pub fn idle(self, duration: Duration) -> Result<f64, String> {
+        std::thread::sleep(Duration::from_secs(1)); // until it has settled
+        let (begun, before) = (Instant::now(), process_seconds(self.collector.id()));
+        std::thread::sleep(duration);
+        let used = process_seconds(self.collector.id()) - before;
+        let share = used / begun.elapsed().as_secs_f64();
+        self.finish(0)?;
+        Ok(share)
+    }
+
     /// A chunk on every location; their times lie between the last ones and now.
     fn write_chunks(&mut self) -> Result<u64, String> {
         let begun = Instant::now();
@@ -215,8 +227,6 @@ impl Feed {
         // Slack, and a snapshot.
         std::thread::sleep(Duration::from_millis(250));
         let nanoseconds_of_main_thread = main_thread_nanoseconds(self.collector.id());
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.collector.id())).unwrap_or_default();
-        for l in status.lines().filter(|l| l.starts_with("VmHWM") || l.starts_with("Rss")) { eprintln!("  {l}"); }
         let begun = Instant::now();
         let now = clock::ticks();
         for location in &mut self.locations {
@@ -232,7 +242,8 @@ impl Feed {
             return Err(format!("the collector ended with {status}"));
         }
         let seconds_to_finish = begun.elapsed().as_secs_f64();
-        let summary = std::fs::read(self.output.path().join("out/summary.json")).map_err(|e| e.to_string())?;
+        let summary =
+            std::fs::read(self.output.path().join("out/summary.json")).map_err(|e| e.to_string())?;
         let summary: serde_json::Value = serde_json::from_slice(&summary).map_err(|e| e.to_string())?;
         let seen = summary["quality"]["events"].as_u64().unwrap_or(0);
         if seen < events {
@@ -261,7 +272,7 @@ impl Pattern {
     }
 
     /// Enters and leaves of regions from 1 on, well nested.
-    fn records(self) -> Vec<Record> {
+    pub fn records(self) -> Vec<Record> {
         let mut records = Vec::new();
         match self {
             Pattern::Walk => records.extend(Walk::new(1, 1 << 14).map(|event| match event {
@@ -290,4 +301,14 @@ fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
 fn main_thread_nanoseconds(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// CPU seconds of all its threads.
+fn process_seconds(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanoseconds = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() / 1e9
 }

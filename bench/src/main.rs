@@ -57,6 +57,9 @@ fn main() {
     if wanted.first().is_some_and(|first| first == bare::COMMAND) {
         return bare::main(&wanted[1..]);
     }
+    if wanted.first().is_some_and(|first| first == bare::WRITE_COMMAND) {
+        return bare::write_main(&wanted[1..]);
+    }
     let mut json = Vec::new();
     println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
     for (name, bench) in

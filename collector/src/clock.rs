@@ -201,7 +201,8 @@ mod tests {
         };
         for step in [-HOUR, HOUR] {
             let event = later(&before, 5 * MILLISECOND, 0);
-            let (reading, after) = (later(&before, 2 * MILLISECOND, 0), later(&before, 9 * MILLISECOND, step));
+            let (reading, after) =
+                (later(&before, 2 * MILLISECOND, 0), later(&before, 9 * MILLISECOND, step));
             assert_eq!(recognise(event.tsc, &before, &reading, &after), Some(Timer::Tsc));
             let raw = recognise(event.monotonic_raw_ns, &before, &reading, &after);
             assert_eq!(raw, Some(Timer::MonotonicRaw));
@@ -210,8 +211,10 @@ mod tests {
             let start = best_reading();
             let stepped = Clocks { realtime_ns: start.realtime_ns.saturating_add_signed(step), ..start };
             std::thread::sleep(CALIBRATION);
-            let (plain, other) =
-                (SessionClock::calibrated(Timer::Tsc, &start), SessionClock::calibrated(Timer::Tsc, &stepped));
+            let (plain, other) = (
+                SessionClock::calibrated(Timer::Tsc, &start),
+                SessionClock::calibrated(Timer::Tsc, &stepped),
+            );
             let difference = plain.ticks_per_second.abs_diff(other.ticks_per_second) as f64;
             assert!(difference < 1e-4 * plain.ticks_per_second as f64);
             let (first, last) = (plain.epoch.tsc, plain.epoch.tsc + 10 * plain.ticks_per_second);

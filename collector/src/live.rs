@@ -104,11 +104,11 @@ pub struct LiveRun {
 }
 
 /// What one round of the loop found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Round {
     pub records: usize,
-    /// Some ring was more than a quarter full.
-    pub pressed: bool,
+    /// How full the fullest ring was, between 0 and 1.
+    pub fullest: f64,
 }
 
 impl LiveRun {
@@ -181,14 +181,14 @@ impl LiveRun {
         }
         let Some(clock) = self.clock else {
             self.check_liveness();
-            return Round { records: 0, pressed: false };
+            return Round::default();
         };
         self.find_devices();
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
         let now = clock.now(&self.session);
         self.read_definitions();
         let certain = self.clock_is_certain;
-        let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
+        let round = if certain { self.drain_all() } else { Round::default() };
         self.drain_samples();
         let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
         let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
@@ -457,7 +457,7 @@ impl LiveRun {
     }
 
     fn drain_all(&mut self) -> Round {
-        let mut round = Round { records: 0, pressed: false };
+        let mut round = Round::default();
         self.behind = None;
         let mut batch = std::mem::take(&mut self.batch);
         for at in 0..self.processes.len() {
@@ -468,7 +468,7 @@ impl LiveRun {
                 }
                 let fill = live.ring.fill_ratio();
                 live.fullest = live.fullest.max(fill);
-                round.pressed |= fill > 0.25;
+                round.fullest = round.fullest.max(fill);
                 round.records += self.drain_location(at, location, &mut batch);
             }
         }
@@ -563,7 +563,8 @@ impl LiveRun {
         let position = samples.ring.position();
         let copied = samples.ring.copy_out(&mut self.batch, usize::MAX);
         if samples.ring.is_lost() {
-            let line = format!("{} was truncated by somebody else: no more energy is sampled", sampler::RING_NAME);
+            let line =
+                format!("{} was truncated by somebody else: no more energy is sampled", sampler::RING_NAME);
             return self.note(line);
         }
         let Ok(count) = copied else { return };
@@ -761,7 +762,7 @@ impl LiveRun {
         };
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
-        snapshot.collector_rss_bytes = overhead::resident_bytes().1;
+        snapshot.collector_rss_bytes = overhead::resident_bytes();
         snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
         for (device, figures) in attributor.devices.iter().zip(self.sampled()) {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
@@ -861,7 +862,10 @@ impl LiveRun {
             end: date(last),
             complete: complete
                 && whole
-                && self.processes.iter().all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
+                && self
+                    .processes
+                    .iter()
+                    .all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,
@@ -880,7 +884,7 @@ impl LiveRun {
         }
         summary.overhead = Overhead {
             collector_cpu_seconds: overhead::cpu_seconds(),
-            collector_peak_rss_bytes: overhead::resident_bytes().0,
+            collector_peak_rss_bytes: overhead::peak_resident_bytes(),
             sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
         };
         summary
@@ -923,7 +927,9 @@ impl LiveRun {
         self.room.give_back();
         let _ = std::fs::create_dir_all(&self.options.output);
         if !self.room.is_of(&self.options.output) {
-            self.note("the output directory was removed while the job ran, and has been made again".to_owned());
+            self.note(
+                "the output directory was removed while the job ran, and has been made again".to_owned(),
+            );
         }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         write_results(&self.options.output, &self.summary(false))?;

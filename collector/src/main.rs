@@ -55,6 +55,13 @@ struct Arguments {
 /// The loop sleeps at least and at most so long between two rounds.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
+/// Once nothing has happened for so long, it sleeps longer.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(20);
+/// How full the fullest ring should be when it is looked at again, and from where on there is no time to sleep. At half its
+/// capacity its writer begins to fold.
+const COMFORTABLE: f64 = 0.05;
+const PRESSED: f64 = 0.25;
 /// Who is to be ready, is by then. Shorter than the plugin waits for us, so that it hears of it.
 const READY_LIMIT: Duration = Duration::from_secs(8);
 /// If no process joins for so long, there is nothing to collect.
@@ -223,7 +230,7 @@ fn collect_into(
 
     let begun = Instant::now();
     let mut closed = None;
-    let mut sleep = SHORTEST_SLEEP;
+    let (mut sleep, mut busy) = (SHORTEST_SLEEP, begun);
     let complete = loop {
         let round = run.round();
         while let Ok(request) = asked.try_recv() {
@@ -250,11 +257,17 @@ fn collect_into(
             _ => {}
         }
         // Under load the rings must not fill up; an idle job should not be disturbed.
-        sleep = match round.records {
-            _ if round.pressed => Duration::ZERO,
-            0 => (sleep * 2).clamp(SHORTEST_SLEEP, LONGEST_SLEEP),
-            1..2000 => (sleep * 2).clamp(SHORTEST_SLEEP, Duration::from_millis(2)),
-            _ => SHORTEST_SLEEP,
+        if round.records > 0 {
+            busy = Instant::now();
+        }
+        sleep = if round.fullest > PRESSED {
+            Duration::ZERO
+        } else if busy.elapsed() > IDLE_AFTER {
+            IDLE_SLEEP
+        } else {
+            // As long as leaves the fullest ring as full as it may be, but no more than twice as long as the last time.
+            let longer = (COMFORTABLE / round.fullest.max(1e-6)).min(2.0);
+            sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
         };
         if !sleep.is_zero() {
             std::thread::sleep(sleep);

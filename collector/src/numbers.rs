@@ -74,6 +74,7 @@ impl<V> Default for NumberTable<V> {
 }
 
 /// A process' region handles. Programs call few regions at a time: those are found in a small table in front of the map.
+#[derive(Clone)]
 pub struct Handles {
     all: NumberMap<u32, RegionRef>,
     recent: Box<[(u32, RegionRef); RECENT]>,

@@ -1,21 +1,24 @@
-//! What the collector itself costs. Source: /proc/self/stat and /proc/self/status.
+//! What the collector itself costs. Source: the process' CPU clock, /proc/self/statm and /proc/self/status.
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// CPU seconds, user and system, of the whole process so far.
 pub fn cpu_seconds() -> f64 {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return 0.0 };
-    let after_command = stat.rfind(')').map_or("", |at| &stat[at + 1..]);
-    let mut fields = after_command.split_ascii_whitespace().skip(11);
-    let mut next = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    let ticks = next() + next();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Bytes: (peak, now).
-pub fn resident_bytes() -> (u64, u64) {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return (0, 0) };
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    (field("VmHWM:").unwrap_or(0) * 1024, field("VmRSS:").unwrap_or(0) * 1024)
+/// Memory that is resident now. Asked for with every snapshot, so from the file that the kernel writes fastest.
+pub fn resident_bytes() -> u64 {
+    let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else { return 0 };
+    let pages = statm.split_ascii_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// The most that ever was.
+pub fn peak_resident_bytes() -> u64 {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let field = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    field.unwrap_or(0) * 1024
 }

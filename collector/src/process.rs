@@ -8,6 +8,7 @@ use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
 use ampere_model::{Definition, Location, LocationKind, Region, Timestamp};
+use ampere_ring::process::ProcessHandle;
 use ampere_ring::{LogReader, Record, RingConsumer};
 use std::path::Path;
 
@@ -22,6 +23,8 @@ pub enum State {
 
 pub struct Process {
     log: LogReader,
+    /// Where the kernel gives one.
+    handle: Option<ProcessHandle>,
     /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
     /// when a program becomes another (`exec`).
     pub name: String,
@@ -117,6 +120,7 @@ impl Process {
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let mut process = Process {
             log,
+            handle: None,
             name: name.unwrap_or_default(),
             info: ampere_model::Process::default(),
             rank: None,
@@ -131,6 +135,7 @@ impl Process {
             complaints: Vec::new(),
         };
         process.read_log(spool);
+        process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
         Ok((process.info.pid != 0).then_some(process))
     }
 
@@ -280,7 +285,10 @@ impl Process {
     }
 
     pub fn is_alive(&self) -> bool {
-        ampere_ring::process::is_alive(self.info.pid, self.info.start_time)
+        match &self.handle {
+            Some(handle) => handle.is_alive(),
+            None => ampere_ring::process::is_alive(self.info.pid, self.info.start_time),
+        }
     }
 }
 

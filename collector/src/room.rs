@@ -26,8 +26,9 @@ impl Room {
     /// Keeps room in the spool's directory. Where none can be kept, there is none.
     pub fn keep(directory: &Path) -> Room {
         let reserve = directory.join("reserve");
-        let kept = std::fs::File::create(&reserve)
-            .is_ok_and(|file| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok());
+        let kept = std::fs::File::create(&reserve).is_ok_and(|file| {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
+        });
         if !kept {
             let _ = std::fs::remove_file(&reserve);
         }

@@ -6,7 +6,7 @@ use crate::summary::{Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -161,11 +161,11 @@ pub const OTHER: &str = "other";
 pub struct SeriesLimit {
     most: usize,
     named: HashSet<(String, String, String)>,
-    /// What was decided, by device and location: many thousand decisions are looked up for each snapshot.
+    /// What was decided, by device and label: many thousand decisions are looked up for each snapshot.
     decided: Vec<Vec<Decisions>>,
 }
 
-/// Of one location on one device.
+/// Of one label on one device.
 #[derive(Clone, Debug, Default)]
 struct Decisions {
     /// The label they were made for: it changes when a process gets its rank.
@@ -183,22 +183,17 @@ impl SeriesLimit {
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
-    /// The same, remembered by numbers. `label` is the location's, `name` the region's.
-    fn admits_region(
-        &mut self,
-        device: (usize, &str),
-        location: (usize, &str),
-        region: (usize, &str),
-    ) -> bool {
-        let decisions = at(at(&mut self.decided, device.0), location.0);
-        if decisions.label != location.1 {
-            *decisions = Decisions { label: location.1.to_owned(), by_region: Vec::new() };
+    /// The same, remembered by numbers.
+    fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
+        let decisions = at(at(&mut self.decided, device.0), label.0);
+        if decisions.label != label.1 {
+            *decisions = Decisions { label: label.1.to_owned(), by_region: Vec::new() };
         }
         if let Some(decided) = *at(&mut decisions.by_region, region.0) {
             return decided;
         }
-        let decided = self.admits(location.1, device.1, region.1);
-        self.decided[device.0][location.0].by_region[region.0] = Some(decided);
+        let decided = self.admits(label.1, device.1, region.1);
+        self.decided[device.0][label.0].by_region[region.0] = Some(decided);
         decided
     }
 }
@@ -230,8 +225,7 @@ impl Limits {
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
-    let locations = 0..attributor.locations.len() as u32;
-    let labels: Vec<String> = locations.map(|location| rank_label(attributor, location)).collect();
+    let labels = Labels::of(attributor);
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
@@ -279,22 +273,49 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     snapshot
 }
 
+/// The labels of ranks, each once: a rank may have many threads.
+struct Labels {
+    names: Vec<String>,
+    /// By location, which of them.
+    of_location: Vec<usize>,
+}
+
+impl Labels {
+    fn of(attributor: &Attributor) -> Labels {
+        let mut numbers = HashMap::new();
+        let mut labels = Labels { names: Vec::new(), of_location: Vec::new() };
+        for location in 0..attributor.locations.len() as u32 {
+            let name = rank_label(attributor, location);
+            let number = *numbers.entry(name.clone()).or_insert(labels.names.len());
+            if number == labels.names.len() {
+                labels.names.push(name);
+            }
+            labels.of_location.push(number);
+        }
+        labels
+    }
+
+    /// Sums by label and region, densely: there may be a hundred thousand, and only the named ones need their names.
+    fn sums<T: Clone + Default>(&self) -> Vec<Vec<T>> {
+        vec![Vec::new(); self.names.len()]
+    }
+}
+
 fn region_energy(
     attributor: &Attributor,
     number: usize,
-    labels: &[String],
+    labels: &Labels,
     limits: &mut Limits,
     named: &mut BTreeMap<(String, String, String), f64>,
 ) {
     let device = &attributor.devices[number];
-    // By location and region, densely: there may be a hundred thousand, and only the named ones need their names.
-    let mut sums: Vec<Vec<Option<f64>>> = vec![Vec::new(); labels.len()];
+    let mut sums: Vec<Vec<Option<f64>>> = labels.sums();
     attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
-        *at(&mut sums[location.0 as usize], region.0 as usize).get_or_insert(0.0) += joules;
+        let label = labels.of_location[location.0 as usize];
+        *at(&mut sums[label], region.0 as usize).get_or_insert(0.0) += joules;
     });
     let device = device.info.name.as_str();
-    for (location, sums) in sums.iter().enumerate() {
-        let label = &labels[location];
+    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
         let mut add = |region: &str, joules| {
             *named.entry((label.clone(), device.to_owned(), region.to_owned())).or_insert(0.0) += joules;
         };
@@ -302,7 +323,7 @@ fn region_energy(
         for (region, joules) in sums.iter().enumerate() {
             let Some(joules) = joules else { continue };
             let name = attributor.regions.name(RegionRef(region as u32));
-            if limits.regions.admits_region((number, device), (location, label), (region, name)) {
+            if limits.regions.admits_region((number, device), (at, label), (region, name)) {
                 add(name, joules);
             } else {
                 *other.get_or_insert(0.0) += joules;
@@ -331,26 +352,24 @@ fn kernel_energy(
     }
 }
 
-fn region_time(attributor: &Attributor, labels: &[String], limits: &mut Limits, snapshot: &mut Snapshot) {
-    let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, snapshot: &mut Snapshot) {
+    let mut sums: Vec<Vec<Option<(u64, u64)>>> = labels.sums();
     let of_ranks = attributor.locations.iter().enumerate().filter(|(_, info)| attributor.is_rank(info));
     for (number, _) in of_ranks {
-        let label = labels[number].as_str();
-        let mut other = (0, 0);
-        let mut add = |region, calls, ticks| {
-            let sum = named.entry((label, region)).or_insert((0, 0));
-            *sum = (sum.0 + calls, sum.1 + ticks);
-        };
+        let sums = &mut sums[labels.of_location[number]];
         attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
-            let name = attributor.regions.name(region);
-            if limits.times.admits_region((0, ""), (number, label), (region.0 as usize, name)) {
-                add(name, calls, ticks);
-            } else {
-                other = (other.0 + calls, other.1 + ticks);
-            }
+            let sum = at(sums, region.0 as usize).get_or_insert((0, 0));
+            *sum = (sum.0 + calls, sum.1 + ticks);
         });
-        if other != (0, 0) {
-            add(OTHER, other.0, other.1);
+    }
+    let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
+        for (region, sum) in sums.iter().enumerate() {
+            let Some((calls, ticks)) = sum else { continue };
+            let name = attributor.regions.name(RegionRef(region as u32));
+            let admitted = limits.times.admits_region((0, ""), (at, label), (region, name));
+            let sum = named.entry((label, if admitted { name } else { OTHER })).or_insert((0, 0));
+            *sum = (sum.0 + calls, sum.1 + ticks);
         }
     }
     snapshot.region_time.extend(named.into_iter().map(|((rank, region), (calls, ticks))| RegionTime {

@@ -7,7 +7,7 @@
 
 use ampere_ring::Record;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,6 @@ impl Place {
 pub struct Spool {
     file: File,
     path: PathBuf,
-    bytes: Vec<u8>,
     /// Records that are here: what is appended goes behind them (synthetic ends of locations).
     end: u64,
     /// No more is written.
@@ -51,7 +50,7 @@ impl Spool {
         let mut options = std::fs::OpenOptions::new();
         let file = options.create(true).read(true).write(true).truncate(false).mode(0o600).open(path)?;
         let end = file.metadata()?.len() / 16;
-        Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end, cut: false })
+        Ok(Spool { file, path: path.to_owned(), end, cut: false })
     }
 
     pub fn path(&self) -> &Path {
@@ -76,9 +75,7 @@ impl Spool {
         if self.cut {
             return Ok(());
         }
-        self.bytes.clear();
-        records.iter().for_each(|record| self.bytes.extend_from_slice(&record.to_bytes()));
-        if let Err(error) = self.file.write_all_at(&self.bytes, position * 16) {
+        if let Err(error) = self.file.write_all_at(Record::bytes_of(records), position * 16) {
             self.cut = true;
             return Err(error);
         }
@@ -91,27 +88,42 @@ impl Spool {
         self.write(self.end, &[record])
     }
 
-    /// Hands over every record, in order.
-    pub fn read(&self, each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    /// Hands over all records, in order, many at a time.
+    pub fn read(&self, each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
         (&self.file).seek(SeekFrom::Start(0))?;
         read_from((&self.file).take(self.bytes()), each)
     }
 }
 
 /// Hands over every record of a spool file, in order. A last one that was written in part is left out.
-pub fn read(path: &Path, each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    read_from(File::open(path)?, each)
+pub fn read(path: &Path, mut each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    read_from(File::open(path)?, |records| records.iter().try_for_each(|record| each(*record)))
 }
 
-fn read_from(from: impl Read, mut each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let mut from = BufReader::with_capacity(1 << 20, from);
-    let mut bytes = [0; 16];
+/// Bytes that are read at a time.
+const PIECE: usize = 256 << 10;
+
+fn read_from(
+    mut from: impl Read,
+    mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (mut bytes, mut filled) = (vec![0; PIECE], 0);
+    let mut records = Vec::with_capacity(PIECE / 16);
     loop {
-        match from.read_exact(&mut bytes) {
-            Ok(()) => each(Record::from_bytes(&bytes))?,
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+        let count = match from.read(&mut bytes[filled..]) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e.into()),
-        }
+        };
+        filled += count;
+        let (whole, rest) = bytes[..filled].as_chunks::<16>();
+        records.clear();
+        records.extend(whole.iter().map(Record::from_bytes));
+        let (start, left) = (whole.len() * 16, rest.len());
+        each(&records)?;
+        bytes.copy_within(start..start + left, 0);
+        filled = left;
     }
 }
 

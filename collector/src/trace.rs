@@ -5,13 +5,13 @@ use crate::attributor::Attributor;
 use crate::clock::SessionClock;
 use crate::evidence;
 use crate::nature::Nature;
-use crate::process::{LiveLocation, Process};
+use crate::process::Process;
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
-use anyhow::Context;
+use locations::{Task, Written};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
@@ -22,6 +22,7 @@ use scorep_names::{paradigm, role};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+mod locations;
 pub mod scorep_names;
 
 /// One counter's samples, as the trace's definitions say it.
@@ -94,6 +95,13 @@ struct Span {
 }
 
 impl Span {
+    const NOTHING: Span = Span { first: Timestamp::MAX, last: 0 };
+
+    fn join(&mut self, other: Span) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+
     fn cover(&mut self, time: Timestamp) {
         self.first = self.first.min(time);
         self.last = self.last.max(time);
@@ -111,7 +119,7 @@ pub fn write(
     attributor: &Attributor,
 ) -> Result<(), String> {
     let written = ArchiveWriter::create(output).map_err(anyhow::Error::from).and_then(|archive| {
-        fill(archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
+        fill(output, archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
             // Half of an archive can be read by nobody, and takes the room that the summary may need.
             let _ = std::fs::remove_dir_all(output.join("traces"));
             let _ = std::fs::remove_file(output.join("traces.def"));
@@ -127,6 +135,7 @@ pub fn write(
 }
 
 fn fill(
+    output: &Path,
     archive_writer: ArchiveWriter,
     clock: SessionClock,
     processes: &[Process],
@@ -137,7 +146,7 @@ fn fill(
     let archive = &archive_writer;
     archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
     let mut definitions = Definitions::default();
-    let mut span = Span { first: Timestamp::MAX, last: 0 };
+    let mut span = Span::NOTHING;
     for region in attributor.regions.all() {
         definitions.regions.push(otf2::Region {
             name: region.name.clone(),
@@ -154,7 +163,7 @@ fn fill(
     definitions.attributes.insert(CALLS, attribute_of_folded());
     let mut tree = Tree::new(&mut definitions);
     let numbers = process_numbers(processes);
-    let mut mains = Vec::new();
+    let (mut mains, mut tasks) = (Vec::new(), Vec::new());
     let mut order: Vec<usize> = (0..processes.len()).collect();
     order.sort_by_key(|at| numbers[*at]);
     for at in &order {
@@ -177,8 +186,12 @@ fn fill(
             if location.definition.id.0 == 0 && location.definition.kind == LocationKind::CpuThread {
                 mains.push(reference);
             }
-            let events = write_location(archive, process, location, reference, &mut span)
-                .with_context(|| format!("location {} of {}", location.definition.name, process.group()))?;
+            tasks.push(Task {
+                reference,
+                name: format!("location {} of {}", location.definition.name, process.group()),
+                regions: &process.regions,
+                spool: location.spool.as_ref(),
+            });
             definitions.locations.insert(
                 reference,
                 otf2::Location {
@@ -188,7 +201,7 @@ fn fill(
                         LocationKind::Gpu => LocationType::AcceleratorStream,
                         LocationKind::Metric => LocationType::Metric,
                     },
-                    events,
+                    events: 0, // until they are written
                     group: Some(group),
                     properties: Vec::new(),
                 },
@@ -220,6 +233,11 @@ fn fill(
     if processes.iter().any(in_mpi) {
         definitions.add_mpi_world(&mains);
     }
+    for Written { reference, events } in locations::write(output, archive, &tasks, &mut span)? {
+        if let Some(location) = definitions.locations.get_mut(reference) {
+            location.events = events;
+        }
+    }
     let first = span.first.min(span.last);
     definitions.clock = ClockProperties {
         timer_resolution: clock.ticks_per_second,
@@ -239,48 +257,6 @@ fn process_numbers(processes: &[Process]) -> Vec<u32> {
         return ranks.into_iter().flatten().collect();
     }
     (0..processes.len() as u32).collect()
-}
-
-fn write_location(
-    archive: &ArchiveWriter,
-    process: &Process,
-    location: &LiveLocation,
-    reference: LocationRef,
-    span: &mut Span,
-) -> anyhow::Result<u64> {
-    let mut writer = archive.event_writer(reference)?;
-    let mut stream = Stream::default();
-    let Some(spool) = &location.spool else {
-        // It could not be made, which was noted then: the other locations' events are still worth having.
-        return Ok(writer.close()?);
-    };
-    let failure = std::cell::RefCell::new(None);
-    let mut emit = |event| {
-        let region = |handle: u32| process.regions.find(handle).map(|region| RegionRef(region.0));
-        let written = match event {
-            Event::Enter(time, handle) => region(handle).map(|r| (time, writer.enter(time, r))),
-            Event::EnterFolded(time, handle, calls) => {
-                region(handle).map(|r| (time, writer.enter_with(time, r, CALLS, calls.into())))
-            }
-            Event::Leave(time, handle) => region(handle).map(|r| (time, writer.leave(time, r))),
-            Event::Sample(..) | Event::ProgramEnd(_) => None,
-        };
-        if let Some((time, written)) = written {
-            span.cover(time);
-            if let Err(error) = written {
-                failure.borrow_mut().get_or_insert(error);
-            }
-        }
-    };
-    let check = || failure.borrow_mut().take().map_or(Ok(()), Err);
-    spool.read(|record| {
-        stream.take(record, &mut emit);
-        Ok(check()?)
-    })?;
-    // Where the records end too early, so do the frames.
-    stream.close(stream.last_time(), &mut emit);
-    check()?;
-    Ok(writer.close()?)
 }
 
 /// The process that is said to have recorded a metric: its node's first, or else the first.
@@ -325,9 +301,9 @@ fn write_samples(
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
     let Some(spool) = spool else { return Ok(()) };
-    spool.read(|record| {
+    spool.read(|records| {
         let mut result = Ok(());
-        stream.take(record, &mut |event| {
+        let mut take = |event| {
             let Event::Sample(time, number, bits) = event else { return };
             let number = number as usize;
             if let Some(class) = classes.get(number).copied().flatten() {
@@ -337,7 +313,8 @@ fn write_samples(
                     result = written;
                 }
             }
-        });
+        };
+        records.iter().for_each(|record| stream.take(*record, &mut take));
         Ok(result?)
     })?;
     let events = writer.close()?;

@@ -44,14 +44,16 @@ struct Rank {
 }
 
 pub fn row(settings: &Settings) -> Result<Row, String> {
-    let directory = tempfile::Builder::new().prefix("ampere-soak-day-").tempdir().map_err(|e| e.to_string())?;
+    let directory =
+        tempfile::Builder::new().prefix("ampere-soak-day-").tempdir().map_err(|e| e.to_string())?;
     let seconds = settings.day_seconds.max(10);
     let (session, output) = (directory.path().join("session"), directory.path().join("out"));
     let spool = output.join("spool");
     std::fs::create_dir_all(&spool).map_err(|e| e.to_string())?;
     std::fs::create_dir(&session).map_err(|e| e.to_string())?;
     let session = make_session(&session)?;
-    let mut ranks = (0..RANKS).map(|rank| make_rank(&session, rank, settings.seed)).collect::<Result<Vec<_>, _>>()?;
+    let mut ranks =
+        (0..RANKS).map(|rank| make_rank(&session, rank, settings.seed)).collect::<Result<Vec<_>, _>>()?;
     let ring = RingProducer::create(&session.directory().join(sampler::RING_NAME), RING_RECORDS, 0);
     let mut samples = EventWriter::new(ring.map_err(|e| e.to_string())?);
     let options = Options {
@@ -131,7 +133,10 @@ fn check(
     let view = &device["views"][0];
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or(f64::NAN);
     let total = number(&device["total_joules"]);
-    let sum = ["attributed_joules", "idle_joules", "lost_joules"].iter().map(|part| number(&view[part])).sum::<f64>();
+    let sum = ["attributed_joules", "idle_joules", "lost_joules"]
+        .iter()
+        .map(|part| number(&view[part]))
+        .sum::<f64>();
     let mains: Vec<f64> = view["callpaths"]
         .as_array()
         .into_iter()
@@ -195,7 +200,8 @@ fn make_session(directory: &Path) -> Result<Session, String> {
 fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
     // All of them are this process, which is alive.
     let pid = std::process::id();
-    let mut log = LogWriter::create(&session.directory().join(format!("{rank}.defs"))).map_err(|e| e.to_string())?;
+    let mut log =
+        LogWriter::create(&session.directory().join(format!("{rank}.defs"))).map_err(|e| e.to_string())?;
     log.append(&Definition::Process(Process {
         pid,
         start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
@@ -204,7 +210,8 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
         ..Process::default()
     }));
     log.append(&Definition::Rank { rank, size: RANKS });
-    let names = ["main".to_owned(), "solve".to_owned()].into_iter().chain((0..CHILDREN).map(|n| format!("part_{n}")));
+    let names =
+        ["main".to_owned(), "solve".to_owned()].into_iter().chain((0..CHILDREN).map(|n| format!("part_{n}")));
     for (handle, name) in (MAIN..).zip(names) {
         log.append(&Definition::Region(Region {
             handle: RegionHandle(handle),
@@ -218,7 +225,8 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
         }));
     }
     let ring = format!("{rank}.0.ring");
-    let producer = RingProducer::create(&session.directory().join(&ring), RING_RECORDS, 0).map_err(|e| e.to_string())?;
+    let producer =
+        RingProducer::create(&session.directory().join(&ring), RING_RECORDS, 0).map_err(|e| e.to_string())?;
     log.append(&Definition::Location(Location {
         id: LocalLocation(0),
         kind: LocationKind::CpuThread,

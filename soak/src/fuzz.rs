@@ -14,7 +14,12 @@ pub fn rows(settings: &Settings) -> Vec<Row> {
     let targets = found.as_ref().and_then(|found| found["targets"].as_array()).filter(|all| !all.is_empty());
     let Some(targets) = targets else {
         let why = format!("skipped: no {}; run make fuzz", path.display());
-        return vec![Row { what, found: why, good: true, details: json!({ "skipped": "make fuzz was not run" }) }];
+        return vec![Row {
+            what,
+            found: why,
+            good: true,
+            details: json!({ "skipped": "make fuzz was not run" }),
+        }];
     };
     let hours = |target: &Value| target["hours"].as_f64().unwrap_or(0.0);
     let failures: u64 = targets.iter().map(|target| target["failures"].as_u64().unwrap_or(1)).sum();

@@ -31,7 +31,8 @@ pub fn rounds(settings: &Settings, tally: &mut Tally) -> Result<Row, String> {
         }
     });
     Ok(Row {
-        what: "SIGKILL of a random rank or all at a random moment: readable trace and conserved summary".to_owned(),
+        what: "SIGKILL of a random rank or all at a random moment: readable trace and conserved summary"
+            .to_owned(),
         found: format!("{good} of {}", settings.rounds),
         good: good == settings.rounds,
         details: json!({"rounds": settings.rounds, "good": good, "too_late_and_repeated": too_late, "launcher_hung": hung,

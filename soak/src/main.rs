@@ -130,7 +130,12 @@ fn skipped(name: &str, why: &str) -> Row {
 }
 
 fn failed(name: &str, why: &str) -> Row {
-    Row { what: name.to_owned(), found: format!("failed: {why}"), good: false, details: json!({ "failed": why }) }
+    Row {
+        what: name.to_owned(),
+        found: format!("failed: {why}"),
+        good: false,
+        details: json!({ "failed": why }),
+    }
 }
 
 fn print(rows: &[Row]) {

@@ -42,7 +42,8 @@ impl Tools {
         let either = |names: [&str; 2]| names.iter().find_map(|name| on_path(name));
         let mpirun = either(["mpirun.openmpi", "mpirun"]).ok_or("no mpirun here")?;
         let mpicc = either(["mpicc.openmpi", "mpicc"]).ok_or("no mpicc here")?;
-        let directory = tempfile::Builder::new().prefix("ampere-soak-").tempdir().map_err(|e| e.to_string())?;
+        let directory =
+            tempfile::Builder::new().prefix("ampere-soak-").tempdir().map_err(|e| e.to_string())?;
         let (source, program) = (directory.path().join("faults.c"), directory.path().join("soaked"));
         std::fs::write(&source, SOURCE).map_err(|e| e.to_string())?;
         let compiled = Command::new(mpicc)
@@ -53,7 +54,10 @@ impl Tools {
             .output()
             .map_err(|e| e.to_string())?;
         if !compiled.status.success() {
-            return Err(format!("the program does not compile: {}", String::from_utf8_lossy(&compiled.stderr)));
+            return Err(format!(
+                "the program does not compile: {}",
+                String::from_utf8_lossy(&compiled.stderr)
+            ));
         }
         Ok(Tools { built, mpirun, program, _directory: directory })
     }
@@ -168,7 +172,9 @@ impl Run {
 
     fn launcher(&self) -> Option<i32> {
         let all = self.processes().into_iter();
-        all.filter(|(_, c)| c.split('\0').next().is_some_and(|name| name.contains("mpirun"))).map(|(pid, _)| pid).next()
+        all.filter(|(_, c)| c.split('\0').next().is_some_and(|name| name.contains("mpirun")))
+            .map(|(pid, _)| pid)
+            .next()
     }
 
     pub fn collectors(&self) -> Vec<i32> {
@@ -250,7 +256,8 @@ impl Run {
         };
         let took = self.begun.elapsed();
         let code = status.code().or_else(|| status.signal().map(|n| 128 + n)).unwrap_or(-1);
-        let [stdout, stderr] = self.texts.take().ok_or("waited for twice")?.map(|t| t.join().unwrap_or_default());
+        let [stdout, stderr] =
+            self.texts.take().ok_or("waited for twice")?.map(|t| t.join().unwrap_or_default());
         Ok(Ended { code, stdout, stderr, took, launcher_hung })
     }
 

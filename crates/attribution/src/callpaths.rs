@@ -67,7 +67,11 @@ impl CallPaths {
     pub fn child(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
         // A node without children has the root as its guess, whose region is nobody's.
         let last = self.nodes[parent.0 as usize].last_child;
-        if self.nodes[last.0 as usize].region == region { last } else { self.other_child(parent, last, region) }
+        if self.nodes[last.0 as usize].region == region {
+            last
+        } else {
+            self.other_child(parent, last, region)
+        }
     }
 
     fn other_child(&mut self, parent: NodeIndex, last: NodeIndex, region: RegionRef) -> NodeIndex {

@@ -37,8 +37,8 @@ const _: () = assert!(OTF2_FILE_BUFFER.is_multiple_of(CHUNK_EVENTS) && CHUNK_DEF
 /// another 4 MiB for those that have written more than that. An archive that is not finished is not closed either, and the
 /// memory that OTF2 has for it, some kilobytes, is lost.
 ///
-/// For one thread: to write from several, use one archive for each. Event files know nothing of their archive: those of
-/// another one, `traces/N.evt`, can be moved here before `finish`, whose definitions then name their locations.
+/// For one thread: to write from several, use one archive for each, of which one [adopts](ArchiveWriter::adopt) what the others
+/// have: event files know nothing of their archive.
 pub struct ArchiveWriter {
     archive: Archive,
     directory: PathBuf,
@@ -105,6 +105,25 @@ impl ArchiveWriter {
             .doing(|| format!("write location {location} in {}", self.directory.display()))?;
         self.locations.borrow_mut().insert(location.0, Written::Open);
         Ok(EventWriter { writer, location, archive: self })
+    }
+
+    /// Takes over a location that was written into another archive, in that directory: its event file moves here.
+    ///
+    /// # Errors
+    /// [`Error::LocationTaken`] for a location that had a writer; whatever keeps the file from being moved.
+    pub fn adopt(&self, location: LocationRef, events: u64, from: &Path) -> Result<(), Error> {
+        if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
+            return Err(Error::LocationTaken(location));
+        }
+        let file = Path::new(NAME).join(format!("{}.evt", location.0));
+        let moved = fs::rename(from.join(&file), self.directory.join(&file));
+        moved.map_err(|source| Error::Io {
+            doing: "move the events to",
+            path: self.directory.join(&file),
+            source,
+        })?;
+        self.locations.borrow_mut().insert(location.0, Written::Closed { events });
+        Ok(())
     }
 
     /// Writes the definitions and then the anchor file, which makes the archive readable.

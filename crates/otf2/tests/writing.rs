@@ -316,7 +316,7 @@ fn the_disk_is_full() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 
-/// Another process wrote a location, into an archive of its own: its files can be moved here before the finish.
+/// Somebody else wrote a location, into an archive of its own.
 #[test]
 fn event_files_of_several_archives() {
     let main = tempfile::tempdir().unwrap();
@@ -330,7 +330,9 @@ fn event_files_of_several_archives() {
     writer.enter(2, RegionRef(1)).unwrap();
     let events = writer.close().unwrap();
     drop(second);
-    fs::rename(side.path().join("traces/1.evt"), main.path().join("traces/1.evt")).unwrap();
+    first.adopt(LocationRef(1), events, side.path()).unwrap();
+    assert!(matches!(first.adopt(LocationRef(1), events, side.path()), Err(otf2::Error::LocationTaken(_))));
+    assert!(matches!(first.adopt(LocationRef(2), 0, side.path()), Err(otf2::Error::Io { .. })));
     let mut definitions = definitions();
     definitions.locations.get_mut(LocationRef(1)).unwrap().events = events;
     first.finish(&definitions).unwrap();

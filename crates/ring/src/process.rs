@@ -1,5 +1,7 @@
 //! Who a process is: a pid can be used again, a pid with its start time cannot.
 
+use std::os::fd::OwnedFd;
+
 /// Start time of a process in clock ticks since boot, or `None` if there is no such process.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
@@ -66,9 +68,44 @@ pub fn is_alive(pid: u32, started: u64) -> bool {
     }
 }
 
+/// A process that is looked at often: a system call each time, instead of a file of /proc.
+pub struct ProcessHandle(OwnedFd);
+
+impl ProcessHandle {
+    /// `None` if it is gone, or the kernel has no such handles (Linux 5.3).
+    pub fn open(pid: u32, started: u64) -> Option<ProcessHandle> {
+        let number = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let handle = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;
+        // It is the one that has the number now: so it must be the one that is meant.
+        is_alive(pid, started).then_some(ProcessHandle(handle))
+    }
+
+    pub fn is_alive(&self) -> bool {
+        // It becomes readable when the process ends.
+        let mut asked = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(rustix::event::poll(&mut asked, Some(&now)), Ok(ended) if ended > 0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handle_tells_when_its_process_ends() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started = start_time(child.id()).unwrap();
+        assert!(ProcessHandle::open(child.id(), started + 1).is_none());
+        let handle = ProcessHandle::open(child.id(), started).unwrap();
+        assert!(handle.is_alive());
+        child.kill().unwrap();
+        let begun = std::time::Instant::now();
+        while handle.is_alive() {
+            assert!(begun.elapsed().as_secs() < 10, "a zombie runs no more");
+        }
+        child.wait().unwrap();
+    }
 
     #[test]
     fn we_are_alive_and_others_are_not() {

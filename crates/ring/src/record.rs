@@ -131,6 +131,13 @@ impl Record {
         self.word1 as u32
     }
 
+    /// Records as they are in a file.
+    #[cfg(target_endian = "little")]
+    pub fn bytes_of(records: &[Record]) -> &[u8] {
+        // SAFETY: two words without padding, as the format has them; any byte may be read.
+        unsafe { std::slice::from_raw_parts(records.as_ptr().cast(), size_of_val(records)) }
+    }
+
     #[inline]
     pub const fn words(&self) -> [u64; 2] {
         [self.word0, self.word1]

@@ -84,7 +84,8 @@ fn a_log_whose_descriptor_is_somebody_elses_now_writes_to_its_own_file() {
     let (path, own) = (place.path().join("1.defs"), place.path().join("own"));
     let mut log = LogWriter::create(&path).expect("a log");
     assert!(log.append(&region(1)));
-    let is_log = |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path);
+    let is_log =
+        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path);
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
     let ours = descriptors.filter(is_log).filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let ours: Vec<i32> = ours.collect();

@@ -1,9 +1,7 @@
 //! Files that are full, gone, or cut.
 
 use crate::common_bad::{Place, files_below, is_root, run, start, until};
-use crate::program::{
-    alone, calls, check, counted, is_conserved, plain, read_trace, until_counted,
-};
+use crate::program::{alone, calls, check, counted, is_conserved, plain, read_trace, until_counted};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -104,7 +102,11 @@ fn an_output_directory_that_is_removed_is_made_again() {
     done.said_nothing();
     let summary = check(&place, "out", true);
     assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
-    assert!(summary["run"]["notes"].to_string().contains("was removed while the job ran"), "{}", summary["run"]);
+    assert!(
+        summary["run"]["notes"].to_string().contains("was removed while the job ran"),
+        "{}",
+        summary["run"]
+    );
     assert!(files_below(&place.path("out")).iter().all(|file| !file.ends_with("reserve")));
     place.is_clean();
 }

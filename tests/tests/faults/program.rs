@@ -15,7 +15,12 @@ pub fn alone(place: &Place) -> PathBuf {
 }
 
 pub fn mpi(place: &Place) -> PathBuf {
-    place.compile("mpicc.openmpi", "ranks", SOURCE, &["-DWITH_MPI", "-finstrument-functions", "-pthread", "-ldl"])
+    place.compile(
+        "mpicc.openmpi",
+        "ranks",
+        SOURCE,
+        &["-DWITH_MPI", "-finstrument-functions", "-pthread", "-ldl"],
+    )
 }
 
 /// `mpirun -n RANKS PROGRAM ARGUMENTS`.
@@ -120,6 +125,9 @@ pub fn nothing_is_missing(place: &Place, summary: &Value, ranks: u32) {
     for rank in 0..ranks {
         let name = format!("MPI Rank {rank}");
         let (told, did) = (calls.get(&name).copied().unwrap_or(0), counted(place, &rank.to_string()));
-        assert!(did > 0 && (did..=did + 1).contains(&told), "{name} made {did} calls, {told} are there: {calls:?}");
+        assert!(
+            did > 0 && (did..=did + 1).contains(&told),
+            "{name} made {did} calls, {told} are there: {calls:?}"
+        );
     }
 }

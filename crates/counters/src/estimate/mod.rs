@@ -6,6 +6,7 @@
 //! between reads loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`].
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 use crate::{DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE};
 use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source};
@@ -101,6 +102,11 @@ impl Source for Estimate {
         self.busy_ns = self.busy_ns.max(self.cpu_time.busy_ns(now_ns)?);
         let nanojoules = self.model.nanojoules(now_ns, self.busy_ns);
         Ok(Reading { nanojoules, raw: nanojoules, counter_timestamp_ns: Some(now_ns) })
+    }
+
+    /// The CPU time behind it moves in steps of up to that size.
+    fn shortest_period(&self, _device: usize) -> Duration {
+        Duration::from_millis(10)
     }
 }
 
