@@ -17,13 +17,13 @@ const SLOW: Duration = Duration::from_secs(20);
 
 pub fn rounds(settings: &Settings, tally: &mut Tally) -> Result<Row, String> {
     let tools = Tools::find()?;
-    let mut too_late = 0;
+    let (mut too_late, mut hung) = (0, 0);
     let (good, failures) = all_rounds("kills", settings.rounds, settings.seed, |_, seed| {
         let mut random = Random::new(seed);
         // Some moments come when the run is over: then another is tried.
         loop {
             let mut run = tools.start("none", STEPS, |_, _| {});
-            match round(&mut run, &mut random, tally) {
+            match round(&mut run, &mut random, tally, &mut hung) {
                 Ok(true) => return Ok(()),
                 Ok(false) => too_late += 1,
                 Err(why) => return Err(format!("{why}; kept in {}", run.keep().display())),
@@ -35,12 +35,13 @@ pub fn rounds(settings: &Settings, tally: &mut Tally) -> Result<Row, String> {
             .to_owned(),
         found: format!("{good} of {}", settings.rounds),
         good: good == settings.rounds,
-        details: json!({"rounds": settings.rounds, "good": good, "too_late_and_repeated": too_late, "failures": failures}),
+        details: json!({"rounds": settings.rounds, "good": good, "too_late_and_repeated": too_late, "launcher_hung": hung,
+                         "failures": failures}),
     })
 }
 
 /// Whether somebody was killed.
-fn round(run: &mut Run, random: &mut Random, tally: &mut Tally) -> Result<bool, String> {
+fn round(run: &mut Run, random: &mut Random, tally: &mut Tally, hung: &mut u64) -> Result<bool, String> {
     if !run.wait_for_ranks() {
         return Err(format!("no ranks: {:?}", run.wait()));
     }
@@ -56,7 +57,7 @@ fn round(run: &mut Run, random: &mut Random, tally: &mut Tally) -> Result<bool, 
     victims.iter().for_each(|victim| signal(*victim, Signal::KILL));
     let at = Instant::now();
     let ended = run.wait().inspect_err(|_| tally.disturbed += 1)?;
-    if at.elapsed() > SLOW {
+    if at.elapsed() > SLOW && !ended.launcher_hung {
         tally.disturbed += 1;
         return Err(format!("{:?} from the kill to the end", at.elapsed()));
     }
@@ -73,5 +74,6 @@ fn round(run: &mut Run, random: &mut Random, tally: &mut Tally) -> Result<bool, 
     if ended.code == 0 && !whole {
         return Err(format!("nobody was killed, and it is not complete: {}", summary["run"]));
     }
+    *hung += u64::from(ended.launcher_hung);
     Ok(killed > 0 && ended.code != 0)
 }

@@ -126,9 +126,15 @@ pub struct Run {
     ampere: PathBuf,
 }
 
+/// How long mpirun may go on when none of its ranks does. Open MPI 4.1's hangs now and then when one is killed in MPI_Init, with
+/// ampere or without: it waits for a lock.
+const LAUNCHER_LIMIT: Duration = Duration::from_secs(8);
+
 /// How a run ended.
 #[derive(Debug)]
 pub struct Ended {
+    /// Its launcher hung, without any rank, and was killed.
+    pub launcher_hung: bool,
     /// As a shell says it.
     pub code: i32,
     pub stdout: String,
@@ -162,6 +168,13 @@ impl Run {
             self.processes().into_iter().filter(|(_, c)| c.starts_with(&name)).map(|(pid, _)| pid).collect();
         ranks.sort_unstable();
         ranks
+    }
+
+    fn launcher(&self) -> Option<i32> {
+        let all = self.processes().into_iter();
+        all.filter(|(_, c)| c.split('\0').next().is_some_and(|name| name.contains("mpirun")))
+            .map(|(pid, _)| pid)
+            .next()
     }
 
     pub fn collectors(&self) -> Vec<i32> {
@@ -217,7 +230,19 @@ impl Run {
 
     /// Its end. An error if it hangs; it is killed then.
     pub fn wait(&mut self) -> Result<Ended, String> {
+        let (mut alone_since, mut looked, mut launcher_hung) = (None, Instant::now(), false);
         let status = loop {
+            if !launcher_hung && looked.elapsed() > Duration::from_millis(500) {
+                looked = Instant::now();
+                let launcher = self.launcher().filter(|_| self.ranks().is_empty());
+                alone_since = launcher.and(alone_since.or(Some(looked)));
+                if let (Some(pid), Some(since)) = (launcher, alone_since)
+                    && since.elapsed() > LAUNCHER_LIMIT
+                {
+                    launcher_hung = true;
+                    signal(pid, rustix::process::Signal::KILL);
+                }
+            }
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if self.begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(2)),
@@ -233,7 +258,7 @@ impl Run {
         let code = status.code().or_else(|| status.signal().map(|n| 128 + n)).unwrap_or(-1);
         let [stdout, stderr] =
             self.texts.take().ok_or("waited for twice")?.map(|t| t.join().unwrap_or_default());
-        Ok(Ended { code, stdout, stderr, took })
+        Ok(Ended { code, stdout, stderr, took, launcher_hung })
     }
 
     fn kill_all(&self) {

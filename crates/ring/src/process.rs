@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 /// Start time of a process in clock ticks since boot, or `None` if there is no such process.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_time_of(stat: &str) -> Option<u64> {
     let after_command = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_command.split_ascii_whitespace();
     let state = fields.next()?;
@@ -32,16 +35,24 @@ pub(crate) fn seems_alive(pid: u32) -> bool {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) => return false,
         // No descriptor is left, say.
-        Err(_) => {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-            return pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok());
-        }
+        Err(_) => return has_pid(pid),
     };
     let mut stat = [0; 128];
     let Ok(count) = rustix::io::read(&file, &mut stat) else { return false };
     // The command in parentheses has 15 bytes at most, and the state is behind it.
     let after = stat[..count].iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
     !matches!(after, None | Some(b'Z' | b'X'))
+}
+
+/// No descriptor is left to look with, say: nothing follows about who was looked for.
+fn is_unknown(error: &std::io::Error) -> bool {
+    let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
+    !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn has_pid(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
 /// Name of the node that this process runs on.
@@ -51,7 +62,10 @@ pub fn node_name() -> String {
 
 /// Whether the process that had this pid and start time still runs.
 pub fn is_alive(pid: u32, started: u64) -> bool {
-    start_time(pid) == Some(started)
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => start_time_of(&stat) == Some(started),
+        Err(error) => is_unknown(&error) && has_pid(pid),
+    }
 }
 
 /// A process that is looked at often: a system call each time, instead of a file of /proc.

@@ -85,6 +85,7 @@ fn a_plugin_that_the_program_closes_stays() {
     done.said_nothing();
     let summary = check(&place, "out", true);
     assert_eq!(total(&summary, "step"), 2000);
+    assert!(place.path("closed").exists(), "the program has found the plugin");
     place.is_clean();
 }
 
