@@ -7,6 +7,7 @@ mod child;
 mod collector;
 mod engine;
 mod events;
+mod hosts;
 mod latency;
 mod load;
 mod long;
@@ -42,9 +43,11 @@ fn main() {
         Some(latency::CHILD) => return latency::child(),
         _ => {}
     }
-    let benches: [(&str, Bench); 9] = [
+    let benches: [(&str, Bench); 11] = [
         ("ring", ring::figures),
         ("event path", events::figures),
+        ("Score-P", hosts::score_p),
+        ("HPL", hosts::hpl_embedded),
         ("engine", engine::figures),
         ("offline", offline::figures),
         ("collector", collector::figures),
