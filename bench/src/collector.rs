@@ -1,25 +1,30 @@
 //! The collector as a process, fed through rings as many processes would: what an event costs it, with and without a trace, how
-//! much memory it takes, and whether the number of locations matters.
+//! much memory it takes, whether the number of locations matters, and what it costs when nothing happens.
 
 use crate::load::{Feed, Load, Pattern};
 use crate::{Figure, median};
+use std::time::Duration;
 
-const EVENTS: u64 = 60_000_000;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 pub fn figures() -> Result<Vec<Figure>, String> {
-    let mut figures = vec![];
-    figures.push(traced()?);
+    let mut figures = vec![throughput()?];
+    figures.extend(traced()?);
+    figures.extend(memory()?);
+    figures.extend([many_locations()?, idle()?]);
     Ok(figures)
 }
 
+/// As a program's ranks do: some hundred call paths each, up to 20 frames deep.
+const RANKS: Load =
+    Load { processes: 8, threads: 1, pattern: Pattern::Walk, trace: false, all_threads: false };
+
 fn throughput() -> Result<Figure, String> {
-    let load = Load { processes: 8, threads: 1, pattern: Pattern::Walk, trace: false, all_threads: true };
-    let runs: Result<Vec<f64>, String> = (0..ROUNDS)
-        .map(|_| Ok(Feed::start(&load)?.run_for_events(EVENTS)?.nanoseconds_of_main_thread / EVENTS as f64))
-        .collect();
+    const EVENTS: u64 = 60_000_000;
+    let run = || Ok(Feed::start(&RANKS)?.run_for_events(EVENTS)?.main_thread_per_event());
+    let runs: Result<Vec<f64>, String> = (0..ROUNDS).map(|_| run()).collect();
     Ok(Figure {
-        what: "collector: decode, order and attribute an event, 8 ranks",
+        what: "collector: decode, order and attribute an event, one core",
         value: median(runs?),
         unit: "ns",
         yardstick: "to reach: 50 million a second",
@@ -27,71 +32,35 @@ fn throughput() -> Result<Figure, String> {
     })
 }
 
-/// Of 64 locations with 100,000 call paths, after a short and after a long run.
-fn memory() -> Result<Vec<Figure>, String> {
-    let load = Load {
-        processes: 64,
-        threads: 1,
-        pattern: Pattern::Tree { deep: 4, wide: 6 },
-        trace: false,
-        all_threads: true,
-    };
-    for events in [10_000_000u64, 60_000_000] {
-        let run = Feed::start(&load)?.run_at_rate(4e6, std::time::Duration::from_secs(events / 4_000_000))?;
-        eprintln!(
-            "{} {} {}",
-            run.events,
-            run.nanoseconds_of_main_thread / run.events as f64,
-            run.peak_bytes / 1e6
-        );
-    }
-    Ok(vec![])
-}
-
-fn many_locations() -> Result<Vec<Figure>, String> {
-    let load = Load { processes: 16, threads: 1, pattern: Pattern::Walk, trace: false, all_threads: true };
-    eprintln!("idle {}", Feed::start(&load)?.idle(std::time::Duration::from_secs(5))?);
-    for (processes, threads) in [(16, 1), (64, 16)] {
-        let load = Load {
-            processes,
-            threads,
-            pattern: Pattern::Tree { deep: 3, wide: 4 },
-            trace: false,
-            all_threads: true,
-        };
-        let run = Feed::start(&load)?.run_at_rate(4e6, std::time::Duration::from_secs(5))?;
-        eprintln!(
-            "{} {} {}",
-            run.events,
-            run.nanoseconds_of_main_thread / run.events as f64,
-            run.peak_bytes / 1e6
-        );
-    }
-    Ok(vec![])
-}
-
-const TRACED_EVENTS: u64 = 32_000_000;
-
-fn traced() -> Result<Figure, String> {
-    let load = Load { processes: 8, threads: 1, pattern: Pattern::Walk, trace: true, all_threads: false };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+/// The records are kept while the program runs and become OTF2 when it is over: both, and what a user waits for.
+fn traced() -> Result<[Figure; 2], String> {
+    const EVENTS: u64 = 32_000_000;
+    let load = Load { trace: true, ..RANKS };
+    let (mut all, mut waited, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let run = Feed::start(&load)?.run_for_events(TRACED_EVENTS)?;
-        eprintln!(
-            "{} {}",
-            run.nanoseconds_of_main_thread / run.events as f64,
-            run.seconds_to_finish * 1e9 / run.events as f64
-        );
-        ours.push((run.nanoseconds_of_main_thread + run.seconds_to_finish * 1e9) / run.events as f64);
-        theirs.push(written_bare(u64::from(load.processes), TRACED_EVENTS)?);
+        let run = Feed::start(&load)?.run_for_events(EVENTS)?;
+        let finish = run.seconds_to_finish * 1e9 / run.events as f64;
+        all.push(run.main_thread_per_event() + finish);
+        waited.push(finish);
+        theirs.push(written_bare(u64::from(load.processes), EVENTS)?);
     }
-    Ok(Figure {
-        what: "collector: the same with the OTF2 trace written",
-        value: median(ours),
-        unit: "ns",
-        yardstick: "OTF2's C library writes the same alone; to reach: 1.5 x",
-        yardstick_value: median(theirs),
-    })
+    let (all, waited, theirs) = (median(all), median(waited), median(theirs));
+    Ok([
+        Figure {
+            what: "collector: the same with the OTF2 trace written",
+            value: all,
+            unit: "ns",
+            yardstick: "OTF2's C library writes the same alone; to reach: 1.5 x",
+            yardstick_value: theirs,
+        },
+        Figure {
+            what: "collector: of that, after the program's end",
+            value: waited,
+            unit: "ns",
+            yardstick: "OTF2's C library writes the same alone",
+            yardstick_value: theirs,
+        },
+    ])
 }
 
 /// Nanoseconds an event.
@@ -102,4 +71,60 @@ fn written_bare(locations: u64, events: u64) -> Result<f64, String> {
     let ran = crate::child::run(command.arg(directory.path()));
     let seconds: f64 = String::from_utf8_lossy(&ran.output).trim().parse().map_err(|e| format!("{e}"))?;
     Ok(seconds * 1e9 / events as f64)
+}
+
+/// Events of all locations together, each second.
+const RATE: f64 = 4e6;
+
+/// An hour of a program with 20,000 events a second, in 18 seconds; and a tenth of it.
+fn memory() -> Result<[Figure; 2], String> {
+    let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
+    let peak = |seconds| -> Result<f64, String> {
+        let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(seconds))?;
+        let callpaths = run.summary["devices"][0]["views"][0]["callpaths"].as_array().map_or(0, Vec::len);
+        if callpaths < 99_000 {
+            return Err(format!("{callpaths} call paths"));
+        }
+        Ok(run.peak_bytes / 1e6)
+    };
+    let figure =
+        |what, value| Figure { what, value, unit: "MB", yardstick: "at most", yardstick_value: 64.0 };
+    Ok([
+        figure("collector: most memory, 64 locations, 100,000 call paths", peak(1_800)?),
+        figure("collector: the same, ten times the events (an hour's worth)", peak(18_000)?),
+    ])
+}
+
+/// The same events a second from 1,024 threads of 64 processes and from 16 of 16.
+fn many_locations() -> Result<Figure, String> {
+    let load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
+    let cost = |processes, threads| -> Result<f64, String> {
+        let load = Load { processes, threads, ..load };
+        Ok(Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(4))?.main_thread_per_event())
+    };
+    let (mut many, mut few) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        few.push(cost(16, 1)?);
+        many.push(cost(64, 16)?);
+    }
+    Ok(Figure {
+        what: "collector: an event at 4 million a second, 1,024 locations",
+        value: median(many),
+        unit: "ns",
+        yardstick: "16 locations; to reach: 1.2 x",
+        yardstick_value: median(few),
+    })
+}
+
+fn idle() -> Result<Figure, String> {
+    let load = Load { processes: 16, ..RANKS };
+    let shares: Result<Vec<f64>, String> =
+        (0..3).map(|_| Feed::start(&load)?.idle(Duration::from_secs(5))).collect();
+    Ok(Figure {
+        what: "collector: CPU while the job does nothing",
+        value: 100.0 * median(shares?),
+        unit: "% of core",
+        yardstick: "at most",
+        yardstick_value: 0.5,
+    })
 }

@@ -4,9 +4,12 @@ use crate::child;
 use crate::trace::{Event, Walk};
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[derive(Clone, Copy)]
 pub struct Load {
     pub processes: u32,
     /// Of each process: the first is its main one.
@@ -42,11 +45,14 @@ pub struct Feed {
     locations: Vec<Fed>,
     pattern: Vec<Record>,
     last: u64,
+    longest_wait: Duration,
 }
 
 struct Fed {
     ring: RingProducer,
     gauge: RingGauge,
+    /// Positions that have been written, with when, and not been seen read.
+    written: VecDeque<(u64, Instant)>,
     /// Place in the pattern.
     at: usize,
 }
@@ -57,12 +63,24 @@ pub struct Outcome {
     pub nanoseconds_of_main_thread: f64,
     /// From the last process' goodbye until the collector's end.
     pub seconds_to_finish: f64,
-    /// CPU of the whole process in that time.
     pub peak_bytes: f64,
+    /// From a record's being written to its having been read, as seen twice a millisecond. Of a run at a rate.
+    pub longest_wait_seconds: f64,
     pub summary: serde_json::Value,
 }
 
+impl Outcome {
+    pub fn main_thread_per_event(&self) -> f64 {
+        self.nanoseconds_of_main_thread / self.events as f64
+    }
+}
+
 impl Feed {
+    /// The output directory.
+    pub fn output(&self) -> PathBuf {
+        self.output.path().join("out")
+    }
+
     pub fn start(load: &Load) -> Result<Feed, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let shm = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
@@ -92,6 +110,7 @@ impl Feed {
             locations: Vec::new(),
             pattern: load.pattern.records(),
             last: clock::ticks(),
+            longest_wait: Duration::ZERO,
         };
         for process in 0..load.processes {
             feed.add_process(process, load)?;
@@ -142,7 +161,7 @@ impl Feed {
                 ring: name,
             }));
             let gauge = RingGauge::open(&path).map_err(|e| e.to_string())?;
-            self.locations.push(Fed { ring, gauge, at: 0 });
+            self.locations.push(Fed { ring, gauge, written: VecDeque::new(), at: 0 });
         }
         self.logs.push(log);
         self.session.join();
@@ -174,6 +193,7 @@ impl Feed {
             while (written as f64) < begun.elapsed().as_secs_f64() * rate {
                 written += self.write_chunks()?;
             }
+            self.look_at_waiting();
             std::thread::sleep(Duration::from_micros(500));
         }
         self.finish(written)
@@ -211,9 +231,20 @@ impl Feed {
                 location.at = (location.at + 1) % self.pattern.len();
             }
             location.ring.publish(chunk as u64);
+            location.written.push_back((location.ring.position(), begun));
         }
         self.last = now;
         Ok((chunk * self.locations.len()) as u64)
+    }
+
+    fn look_at_waiting(&mut self) {
+        for location in &mut self.locations {
+            let waiting = location.gauge.capacity_records() - location.gauge.free();
+            let read = location.ring.position() - waiting;
+            while let Some((_, since)) = location.written.pop_front_if(|(position, _)| *position <= read) {
+                self.longest_wait = self.longest_wait.max(since.elapsed());
+            }
+        }
     }
 
     fn finish(mut self, events: u64) -> Result<Outcome, String> {
@@ -250,7 +281,15 @@ impl Feed {
             return Err(format!("{seen} events of {events} in the summary"));
         }
         let peak_bytes = summary["overhead"]["collector_peak_rss_bytes"].as_f64().unwrap_or(f64::NAN);
-        Ok(Outcome { events, nanoseconds_of_main_thread, seconds_to_finish, peak_bytes, summary })
+        let longest_wait_seconds = self.longest_wait.as_secs_f64();
+        Ok(Outcome {
+            events,
+            nanoseconds_of_main_thread,
+            seconds_to_finish,
+            peak_bytes,
+            longest_wait_seconds,
+            summary,
+        })
     }
 }
 

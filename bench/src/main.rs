@@ -11,6 +11,7 @@ mod hosts;
 mod latency;
 mod load;
 mod long;
+mod metrics;
 mod offline;
 mod oracle;
 mod ring;
@@ -43,7 +44,7 @@ fn main() {
         Some(latency::CHILD) => return latency::child(),
         _ => {}
     }
-    let benches: [(&str, Bench); 11] = [
+    let benches: [(&str, Bench); 12] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("Score-P", hosts::score_p),
@@ -51,6 +52,7 @@ fn main() {
         ("engine", engine::figures),
         ("offline", offline::figures),
         ("collector", collector::figures),
+        ("metrics", metrics::figures),
         ("sampler", sampler::figures),
         ("latency", latency::figures),
         ("long trace", long::figures),
