@@ -32,6 +32,10 @@ use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
 const BATCH: usize = 1 << 14;
+/// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
+/// threads with few events each, looking at a handful at a time would cost more than the events.
+const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
+const HARDLY_FILLED: f64 = 1.0 / 64.0;
 /// How often a snapshot is made for /metrics.
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
 /// How often it is checked who still lives.
@@ -91,6 +95,7 @@ pub struct LiveRun {
     limits: Limits,
     power: VecDeque<(Timestamp, Vec<f64>)>,
     pub latest: Latest,
+    next_thorough: Instant,
     next_snapshot: Instant,
     next_liveness: Instant,
     batch: Vec<Record>,
@@ -133,6 +138,7 @@ impl LiveRun {
             generation: u64::MAX,
             power: VecDeque::new(),
             latest,
+            next_thorough: Instant::now(),
             next_snapshot: Instant::now(),
             next_liveness: Instant::now(),
             batch: Vec::with_capacity(BATCH),
@@ -187,18 +193,27 @@ impl LiveRun {
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
         let now = clock.now(&self.session);
         self.read_definitions();
-        let certain = self.clock_is_certain;
-        let round = if certain { self.drain_all() } else { Round::default() };
-        self.drain_samples();
-        let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
-        let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
-        self.watermark = self.watermark.max(certain);
-        self.advance(self.watermark);
+        let thorough = clock.is_told() || self.next_thorough <= Instant::now();
+        let round = if self.clock_is_certain { self.drain_all(thorough) } else { Round::default() };
+        if thorough {
+            self.next_thorough = Instant::now() + THOROUGH_PERIOD;
+            self.attribute_until(now);
+        }
         self.check_liveness();
         if Instant::now() >= self.next_snapshot {
             self.publish();
         }
         round
+    }
+
+    /// Everything that has a timestamp before `now` has been drained, but for what is late.
+    fn attribute_until(&mut self, now: Timestamp) {
+        let Some(clock) = self.clock else { return };
+        self.drain_samples();
+        let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
+        let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
+        self.watermark = self.watermark.max(certain);
+        self.advance(self.watermark);
     }
 
     /// Reads logs if anybody says that there is something new.
@@ -456,7 +471,8 @@ impl LiveRun {
         }
     }
 
-    fn drain_all(&mut self) -> Round {
+    /// All rings, or only those that would not have room for long.
+    fn drain_all(&mut self, thorough: bool) -> Round {
         let mut round = Round::default();
         self.behind = None;
         let mut batch = std::mem::take(&mut self.batch);
@@ -469,6 +485,9 @@ impl LiveRun {
                 let fill = live.ring.fill_ratio();
                 live.fullest = live.fullest.max(fill);
                 round.fullest = round.fullest.max(fill);
+                if !thorough && fill < HARDLY_FILLED {
+                    continue;
+                }
                 round.records += self.drain_location(at, location, &mut batch);
             }
         }
