@@ -401,6 +401,10 @@ impl View {
         if let [(consumer, node)] = self.listed[..] {
             self.resolve(consumer, node, joules, ticks);
         }
+        if self.policy == Policy::BusyOnly {
+            // Sums must not depend on the order in which the locations told of it.
+            self.listed.sort_unstable();
+        }
         match (self.policy, self.sharing) {
             (Policy::TimeSliced, _) => {
                 let idle = joules * (self.idle_ticks / ticks as f64);
@@ -410,8 +414,6 @@ impl View {
                 self.pay_listed(|_| price);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
-                // The sum must not depend on the order in which the locations told of it.
-                self.listed.sort_unstable();
                 let all: f64 = self.listed.iter().map(|(consumer, node)| self.due(*consumer, *node)).sum();
                 let price = joules / all;
                 self.pay_listed(|_| price);

@@ -1,7 +1,7 @@
 //! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
 
 use ampere_attribution::{
-    Counter, CounterKind, Engine, Increase, Limits, LocationIndex, Policy, Sharing, ViewIndex,
+    Counter, CounterKind, Engine, Increase, Limits, LocationIndex, Policy, Sharing, Step, ViewIndex,
 };
 use ampere_model::RegionRef;
 use proptest::prelude::*;
@@ -76,6 +76,58 @@ fn run_grouped(
         }
     }
     (engine, view)
+}
+
+/// The same, but what lies between two breaks is told location by location, from the last to the first, all at once. Twice:
+/// two views must not get in each other's way.
+fn run_by_location(
+    events: &[Event],
+    groups: &[Option<u64>],
+    policy: Policy,
+    sharing: Sharing,
+) -> (Engine, [ViewIndex; 2]) {
+    let mut engine = Engine::new();
+    let views = [(); 2].map(|()| engine.add_view(policy, sharing));
+    let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
+    for view in views {
+        for (location, group) in all.iter().zip(groups) {
+            match group {
+                Some(group) => engine.bind_member(view, *location, *group),
+                None => engine.bind(view, *location),
+            }
+        }
+    }
+    let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
+    let mut counter = Counter::new(kind, Limits::none(1.0));
+    let (mut waiting, mut depth) = (vec![Vec::new(); all.len()], vec![0; all.len()]);
+    for event in events {
+        let (at, step, is_break) = match *event {
+            Event::Enter(time, at, region) => {
+                depth[at] += 1;
+                (at, Step::enter(time, RegionRef(region), 1), depth[at] == 1)
+            }
+            Event::Leave(time, at) => {
+                depth[at] -= 1;
+                (at, Step::leave(time), depth[at] == 0)
+            }
+            Event::Sample(time, _) => (0, Step::leave(time), true),
+        };
+        if !is_break {
+            waiting[at].push(step);
+            continue;
+        }
+        for (steps, location) in waiting.iter_mut().zip(&all).rev() {
+            engine.steps(*location, &std::mem::take(steps));
+        }
+        match *event {
+            Event::Sample(time, value) => {
+                let increase = counter.read_u64(time, value);
+                views.iter().for_each(|view| engine.sample(*view, time, increase));
+            }
+            _ => engine.steps(all[at], &[step]),
+        }
+    }
+    (engine, views)
 }
 
 fn table(engine: &Engine, view: ViewIndex) -> String {
@@ -380,6 +432,42 @@ fn a_consumer_that_is_none_any_more_is_paid_up_to_then() {
     }
 }
 
+/// One that has been a consumer, then none, and is one again is not somebody else when it is told to be none once more.
+#[test]
+fn a_consumer_may_come_and_go() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+    let location = engine.add_location();
+    engine.bind(view, location);
+    engine.sample(view, 0, Increase::First);
+    engine.unbind(view, location);
+    engine.bind(view, location);
+    // It has been paid nothing yet, and has a row all the same: it may run.
+    engine.enter(location, 10, RegionRef(0));
+    assert_eq!(engine.report(view).callpaths.len(), 1);
+    engine.unbind(view, location);
+    assert_eq!(engine.report(view).callpaths.len(), 0);
+}
+
+/// A group that is made while others have run for a while in the interval begins with nothing.
+#[test]
+fn a_group_that_comes_later_has_no_part_in_what_was() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+    let [first, late] = [(); 2].map(|()| engine.add_location());
+    engine.bind(view, first);
+    engine.sample(view, 0, Increase::First);
+    engine.enter(first, 0, RegionRef(0));
+    engine.enter(first, 60, RegionRef(1));
+    engine.enter(late, 60, RegionRef(2));
+    engine.bind_member(view, late, 7);
+    engine.sample(view, 100, Increase::Joules(100.0));
+    let mut joules: Vec<(u32, f64)> =
+        engine.report(view).regions.iter().map(|row| (row.region.0, row.exclusive_joules)).collect();
+    joules.sort_by_key(|(region, _)| *region);
+    assert_eq!(joules, [(0, 60.0), (1, 20.0), (2, 20.0)]);
+}
+
 #[test]
 fn the_clock_is_as_exact_at_the_end_of_time_as_at_its_beginning() {
     let year = 365 * 86_400 * 1_000_000_000u64;
@@ -557,6 +645,25 @@ proptest! {
             let sum = totals.attributed_joules + totals.idle_joules + totals.lost_joules;
             prop_assert!(close_to(sum, totals.total_joules));
         }
+    }
+
+    /// To the last bit.
+    #[test]
+    fn order_matters_at_breaks_only(events in any_timeline(), groups in any_groups(), busy: bool, independent: bool) {
+        let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
+        let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
+        let (one_by_one, view) = run_grouped(&events, &groups, policy, sharing);
+        let (by_location, views) = run_by_location(&events, &groups, policy, sharing);
+        let rows = |engine: &Engine, view| {
+            let mut rows = engine.report(view).callpaths;
+            rows.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
+            rows
+        };
+        for other in views {
+            prop_assert_eq!(rows(&one_by_one, view), rows(&by_location, other));
+            prop_assert_eq!(one_by_one.totals(view).idle_joules, by_location.totals(other).idle_joules);
+        }
+        prop_assert_eq!(by_location.oddities(), one_by_one.oddities());
     }
 
     #[test]
