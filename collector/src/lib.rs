@@ -1,7 +1,7 @@
 //! The collector: drains the rings, attributes energy, serves metrics, writes the trace and the summary.
 //!
 //! ```text
-//! live.rs        one node's run: processes, rings, lanes, the loop's body and the end
+//! live.rs        one node's run: processes, rings, lanes, the loop's body; live/ending.rs: the end
 //! process.rs     one process: its definitions log and its locations' rings
 //! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
 //! attributor.rs  devices, locations, the engine       snapshot.rs   a consistent picture for metrics.rs and http.rs
