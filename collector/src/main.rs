@@ -201,7 +201,7 @@ fn collect_into(
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
-        session.set_waited_for();
+        session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
     let url = format!("http://{}", server.address);

@@ -36,6 +36,14 @@ pub(crate) fn open(path: &Path, least: u64) -> Result<MmapRaw, Error> {
     map(fd, path, bytes)
 }
 
+/// Memory of this process alone; the path is for messages.
+pub(crate) fn nowhere(path: &Path, bytes: u64) -> Result<MmapRaw, Error> {
+    let length =
+        usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
+    let map = MmapOptions::new().len(length).map_anon().map_err(|e| Error::io("map", path, e))?;
+    Ok(MmapRaw::from(map))
+}
+
 pub(crate) fn open_read_write(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))
