@@ -10,6 +10,7 @@
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
+//! facts.rs       what a run is finished with      gaps.rs        what was not sampled
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
@@ -22,8 +23,11 @@ pub mod config;
 pub mod conflicts;
 pub mod counters_only;
 pub mod evidence;
+pub mod facts;
+mod gaps;
 pub mod gauges;
 pub mod http;
+pub mod leftover;
 pub mod linking;
 pub mod live;
 pub mod metrics;
@@ -41,7 +45,10 @@ pub mod sampler;
 pub mod snapshot;
 pub mod spool;
 pub mod stream;
+pub mod recover;
+pub mod stale;
 pub mod summary;
+pub mod supervise;
 pub mod text;
 pub mod time_device;
 pub mod topology;

@@ -1,6 +1,7 @@
 //! One node's run, live: the loop's body, and the end.
 
 mod ending;
+mod takeover;
 
 pub use ending::write_results;
 
@@ -8,13 +9,15 @@ use crate::attributor::{Attributor, FoundDevice, LocationInfo};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::evidence::place_of;
+use crate::facts::Facts;
+use crate::gaps::Gaps;
 use crate::gauges::Seen;
 use crate::metrics::Latest;
 use crate::nature::Nature;
 use crate::order::{Lane, QueueIndex, What};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
-use crate::sampler::{self, DeviceFigures, Sampler};
+use crate::sampler::{self, DeviceFigures, GoOn, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
@@ -22,7 +25,7 @@ use crate::summary::{Readings, SamplerOverhead};
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
 use crate::{gauges, overhead};
-use ampere_model::{Clocks, LocationKind, Timestamp};
+use ampere_model::{Clocks, Device, LocationKind, Timestamp};
 use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
@@ -39,6 +42,8 @@ const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 
+/// The samples' file in the spool.
+pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
 /// The lane of the ranks views.
 const RANKS: usize = 0;
 
@@ -51,6 +56,20 @@ pub struct Options {
     pub run_id: String,
     /// The run is a trace's that is played: it says what there is and what time it is.
     pub replay: Option<Replay>,
+    /// What an earlier collector has found out, if there was one.
+    pub facts: Facts,
+    pub mode: Mode,
+}
+
+/// Who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The run's collector, the first or another one in a dead one's place.
+    Collector,
+    /// The run is over and its collector is dead: what is left is finished.
+    Recovery,
+    /// The same, without the rings.
+    RecoveryFromDisk,
 }
 
 /// The sampler's ring, as one more stream.
@@ -67,6 +86,11 @@ struct Samples {
     devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
     span: Option<(Timestamp, Timestamp)>,
+    /// As of a location: how far what an earlier collector has read is decoded again.
+    catching_up: Option<u64>,
+    gaps: Gaps,
+    /// The numbers of the devices that the sampler reads now.
+    numbers: Vec<usize>,
 }
 
 pub struct LiveRun {
@@ -98,6 +122,14 @@ pub struct LiveRun {
     behind: Option<Timestamp>,
     done_until: Timestamp,
     quiet_since: Option<Instant>,
+    /// The devices that an earlier collector has sampled, in its ring.
+    sampled_before: Vec<Device>,
+    /// The last sample of the collector before.
+    predecessors_last: Timestamp,
+    /// Processes that had ended before this collector came have been looked at.
+    has_taken_over: bool,
+    /// Something of the run is lost for good.
+    is_incomplete: bool,
 }
 
 /// What one round of the loop found.
@@ -110,14 +142,20 @@ pub struct Round {
 
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
-        let spool = Place { directory: options.spool.clone(), wanted: options.config.trace };
+        let spool = Place {
+            directory: options.spool.clone(),
+            wanted: options.config.trace,
+            rings_are_lost: options.mode == Mode::RecoveryFromDisk,
+        };
+        let started = options.facts.started();
+        let begins = options.mode == Mode::Collector && options.facts.clock().is_none();
         let mut run = LiveRun {
             session,
             limits: Limits::new(options.config.most_series),
             options,
             spool,
-            started: best_reading(),
-            begun: Instant::now(),
+            started,
+            begun: began(&started),
             clock: None,
             clock_is_certain: false,
             sampler: None,
@@ -137,8 +175,13 @@ impl LiveRun {
             behind: None,
             done_until: 0,
             quiet_since: None,
+            sampled_before: Vec::new(),
+            predecessors_last: 0,
+            has_taken_over: begins,
+            is_incomplete: false,
         };
         run.begin_replay()?;
+        run.go_on();
         Ok(run)
     }
 
@@ -166,7 +209,7 @@ impl LiveRun {
     pub fn round(&mut self) -> Round {
         self.session.beat();
         if self.sampler.is_none() && self.attributor.is_none() {
-            self.start_sampler(Timer::usual());
+            self.start_sampler(Timer::usual(), None);
         }
         if self.clock.is_none() && self.begun.elapsed() >= CALIBRATION {
             self.set_clock(Timer::usual());
@@ -183,11 +226,16 @@ impl LiveRun {
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
         let now = clock.now(&self.session);
         self.read_definitions();
+        self.take_over_dead();
         let certain = self.clock_is_certain;
         let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
         self.drain_samples();
         let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
         let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
+        if self.is_catching_up() {
+            self.catch_up(certain);
+            return Round { records: round.records, pressed: true };
+        }
         self.watermark = self.watermark.max(certain);
         self.advance(self.watermark);
         self.check_liveness();
@@ -209,6 +257,7 @@ impl LiveRun {
             process.read_log(&self.spool);
         }
         self.tell_attributor();
+        self.look_for_lost_beginnings();
     }
 
     fn find_processes(&mut self) {
@@ -316,6 +365,7 @@ impl LiveRun {
             self.set_clock(timer);
         }
         self.clock_is_certain = true;
+        self.remember_clock();
         self.tell_attributor();
     }
 
@@ -331,17 +381,21 @@ impl LiveRun {
             if let Some(mut sampler) = self.sampler.take() {
                 sampler.stop();
             }
-            self.start_sampler(timer);
+            self.options.facts.breaks.clear();
+            self.sampled_before.clear();
+            self.start_sampler(timer, None);
         }
+        self.remember_clock();
     }
 
-    fn start_sampler(&mut self, timer: Timer) {
+    /// `go_on`: with the ring of a sampler that is dead, and by which clock.
+    fn start_sampler(&mut self, timer: Timer, go_on: Option<GoOn>) {
         let period = self.options.config.sample_period;
         let mut notes = Vec::new();
         let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
         let wanted = self.options.config.gauges;
-        match Sampler::start(self.session.directory(), timer, period, wanted, settings) {
+        match Sampler::start(self.session.directory(), timer, (period, wanted), settings, go_on) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => self.note(format!("no energy is sampled: {why}")),
         }
@@ -353,6 +407,9 @@ impl LiveRun {
             self.note(line);
         }
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
+        if let (Some(_), Ok(found)) = (&self.samples, &found) {
+            return self.go_on_with_devices(found);
+        }
         let opened = found.and_then(|found| {
             let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
             Ok((found, ring.map_err(|e| e.to_string())?))
@@ -362,8 +419,27 @@ impl LiveRun {
             Err(why) => return self.note(format!("no energy is sampled: {why}")),
         };
         found.notes.into_iter().for_each(|line| self.note(line));
-        let node = node_name();
-        let devices = found.devices.iter().map(|device| {
+        let _ = std::fs::copy(
+            self.session.directory().join(sampler::LOG_NAME),
+            self.spool.directory.join(sampler::LOG_NAME),
+        );
+        self.add_found(&found.devices, ring);
+        if let Some(samples) = &mut self.samples {
+            samples.numbers = (0..found.devices.len()).collect();
+        }
+    }
+
+    fn add_found(&mut self, found: &[Device], ring: RingConsumer) {
+        let (metrics, devices, natures) = self.describe(found);
+        self.add_devices(metrics, devices, natures, ring);
+    }
+
+    fn describe(
+        &self,
+        found: &[Device],
+    ) -> (Vec<SampledMetric>, Vec<(FoundDevice, DevicePlace)>, Vec<Nature>) {
+        let node = self.options.facts.node.clone();
+        let devices = found.iter().map(|device| {
             let found = FoundDevice {
                 node: node.clone(),
                 metric: device.metric.clone(),
@@ -374,10 +450,8 @@ impl LiveRun {
             (found, place_of(device))
         });
         let devices = devices.collect();
-        let metrics =
-            found.devices.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
-        let natures = found.devices.iter().map(Nature::of_device).collect();
-        self.add_devices(metrics, devices, natures, ring);
+        let metrics = found.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
+        (metrics, devices, found.iter().map(Nature::of_device).collect())
     }
 
     /// Counters become devices, and those that GPU streams may spend from get a lane.
@@ -388,38 +462,57 @@ impl LiveRun {
         natures: Vec<Nature>,
         ring: RingConsumer,
     ) {
-        let Some(attributor) = &mut self.attributor else { return };
-        let add = |(device, place)| attributor.add_device_at(device, place);
-        let devices: Vec<_> = devices.into_iter().map(add).collect();
-        for (device, nature) in devices.iter().zip(natures) {
-            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        if self.attributor.is_none() {
+            return;
         }
-        let spool = self.spool.create("sampler.0.records");
+        let position = ring.position();
+        let spool = self.spool.open(SAMPLES_SPOOL, position);
         if let Err(error) = &spool {
             self.notes.push(format!(
                 "cannot write {}: {error}; the trace has no samples",
                 self.spool.directory.display()
             ));
         }
-        let mut kernel_queues = vec![None; attributor.devices.len()];
-        for (device, queue) in kernel_queues.iter_mut().enumerate() {
-            if attributor.counter(device).is_gpu() {
-                self.lanes.push(Lane::default());
-                let lane = self.lanes.len() - 1;
-                *queue = Some((lane, self.lanes[lane].add_queue()));
-            }
-        }
-        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_queue()).collect();
+        let spool = spool.ok().flatten();
         self.samples = Some(Samples {
-            metrics,
+            metrics: Vec::new(),
             ring,
             stream: Stream::default(),
-            spool: spool.ok().flatten(),
-            rank_queues,
-            kernel_queues,
-            devices,
+            catching_up: spool.as_ref().filter(|_| position > 0).map(|_| 0),
+            spool,
+            rank_queues: Vec::new(),
+            kernel_queues: Vec::new(),
+            devices: Vec::new(),
             span: None,
+            gaps: Gaps::new(self.options.facts.breaks.clone()),
+            numbers: Vec::new(),
         });
+        self.add_more_devices(metrics, devices, natures);
+    }
+
+    fn add_more_devices(
+        &mut self,
+        metrics: Vec<SampledMetric>,
+        devices: Vec<(FoundDevice, DevicePlace)>,
+        natures: Vec<Nature>,
+    ) {
+        let (Some(attributor), Some(samples)) = (&mut self.attributor, &mut self.samples) else { return };
+        let add = |(device, place)| attributor.add_device_at(device, place);
+        let devices: Vec<_> = devices.into_iter().map(add).collect();
+        for (device, nature) in devices.iter().zip(natures) {
+            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        }
+        for device in samples.kernel_queues.len()..attributor.devices.len() {
+            let is_gpu = attributor.counter(device).is_gpu();
+            samples.kernel_queues.push(is_gpu.then(|| {
+                self.lanes.push(Lane::default());
+                let lane = self.lanes.len() - 1;
+                (lane, self.lanes[lane].add_queue())
+            }));
+            samples.rank_queues.push(self.lanes[RANKS].add_queue());
+        }
+        samples.metrics.extend(metrics);
+        samples.devices.extend(devices);
         self.join_kernel_lanes();
     }
 
@@ -535,21 +628,36 @@ impl LiveRun {
     }
 
     fn drain_samples(&mut self) {
-        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
-        self.batch.clear();
+        let Some(samples) = &mut self.samples else { return };
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
         let position = samples.ring.position();
-        let Ok(count) = samples.ring.copy_out(&mut self.batch, usize::MAX) else { return };
-        let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &self.batch));
-        samples.ring.release(count);
-        if let Some(Err(error)) = spooled {
-            samples.spool = None;
-            self.notes.push(format!(
-                "cannot write {}: {error}; the trace has no more samples",
-                self.spool.directory.display()
-            ));
+        if let Ok(count) = samples.ring.copy_out(&mut batch, usize::MAX) {
+            let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &batch));
+            if samples.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
+                self.batch = batch;
+                return; // they stay in the ring until their turn has come
+            }
+            samples.ring.release(count);
+            if let Some(Err(error)) = spooled {
+                samples.spool = None;
+                self.notes.push(format!(
+                    "cannot write {}: {error}; the trace has no more samples",
+                    self.spool.directory.display()
+                ));
+            }
+            if samples.catching_up.is_none() {
+                self.take_samples(position, &batch);
+            }
         }
+        self.batch = batch;
+    }
+
+    /// Records of the sampler's, the first of which has this position.
+    fn take_samples(&mut self, position: u64, records: &[Record]) {
+        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
         let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
-        for record in &self.batch {
+        for (position, record) in (position..).zip(records) {
             samples.stream.take(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
@@ -559,6 +667,7 @@ impl LiveRun {
                     MetricValue::I64(value) => devices[device].read_i64(time, value),
                     MetricValue::F64(value) => devices[device].read_f64(time, value),
                 };
+                samples.gaps.sample(position, device, time, increase);
                 let of_ranks = samples.rank_queues[device];
                 lanes[RANKS].push(of_ranks, time, What::Sample(devices[device].ranks, increase));
                 // Where there can be no stream there is nobody to wait for.
@@ -677,8 +786,8 @@ impl LiveRun {
         let devices = self.attributor.as_ref().map_or(0, |attributor| attributor.devices.len());
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
-        for (figures, device) in sampler.figures.devices().iter().zip(&samples.devices) {
-            if let Some(device) = *device {
+        for (figures, number) in sampler.figures.devices().iter().zip(&samples.numbers) {
+            if let Some(device) = samples.devices.get(*number).copied().flatten() {
                 all[device] = Some(figures);
             }
         }
@@ -714,6 +823,13 @@ fn push(
     if let (Some((lane, queue)), Some(what)) = (queue, what) {
         lanes[lane].push(queue, time, what);
     }
+}
+
+/// The moment at which the clocks said this, as far as that is known of this boot.
+fn began(started: &Clocks) -> Instant {
+    let now = best_reading();
+    let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(started.monotonic_ns));
+    Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
 }
 
 /// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.

@@ -7,6 +7,7 @@ use crate::evidence;
 use crate::nature::Nature;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
+use crate::live::SAMPLES_SPOOL;
 use crate::spool;
 use crate::stream::{Event, Stream};
 use crate::topology::{Accelerator, Evidence, Place};
@@ -313,7 +314,7 @@ fn write_samples(
         .collect();
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
-    spool::read(&spool.join("sampler.0.records"), |record| {
+    spool::read(&spool.join(SAMPLES_SPOOL), |record| {
         let mut result = Ok(());
         stream.take(record, &mut |event| {
             let Event::Sample(time, number, bits) = event else { return };

@@ -1,21 +1,75 @@
 //! How a run ends: processes that are over, the last events, the trace and the summary.
 
-use super::{LIVENESS_PERIOD, LiveRun, write_whole};
-use crate::attributor::Attributor;
+use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole};
+use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
 use crate::gauges::Seen;
 use crate::process::{LiveLocation, State};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
-use crate::{clock_text, conflicts, overhead, trace};
+use crate::summary::{CommandEnd, Ending, Gap};
+use crate::{clock_text, conflicts, overhead, spool, trace};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
+/// A run that is recovered ends with its last sample, or so long after it.
+const UNSAMPLED_SECONDS: f64 = 0.1;
 const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
 
 impl LiveRun {
+    /// Who did not end in order.
+    fn endings(&self) -> Vec<Ending> {
+        let date = |time: Option<Timestamp>| {
+            let time = self.clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));
+            time.map_or_else(String::new, clock_text::rfc3339)
+        };
+        let command = CommandEnd::load(self.session.directory());
+        let died = self.processes.iter().filter(|process| process.state == State::Died);
+        died.map(|process| {
+            let pid = process.info.pid;
+            let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
+            let what = match signal {
+                Some(signal) => format!("killed by {signal}"),
+                None => "ended without finishing its measurement".to_owned(),
+            };
+            let rank = process.rank_number();
+            Ending { rank, pid, what, time: date(process.died_at), signal: signal.map(|s| s.0) }
+        })
+        .collect()
+    }
+
+    /// Times without sampling.
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        let (Some(samples), Some(clock), Some(attributor)) = (&self.samples, self.clock, &self.attributor) else {
+            return Vec::new();
+        };
+        let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
+        let on_top = |device: usize| {
+            attributor.devices[device].info.unit == Unit::Joules && attributor.whole(device).is_none()
+        };
+        let mut gaps: Vec<Gap> = samples
+            .gaps
+            .closed()
+            .map(|gap| Gap {
+                start: date(gap.begin),
+                seconds: clock.seconds(gap.end.saturating_sub(gap.begin)),
+                joules: Some(gap.joules.iter().filter(|(at, _)| on_top(*at)).map(|(_, joules)| joules).sum()),
+            })
+            .collect();
+        // Nobody has sampled since the collector was killed, and the program went on.
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        let last_event = locations.map(|location| location.stream.last_time()).max();
+        if let (Some((_, last)), Some(event)) = (samples.span, last_event)
+            && self.options.mode != Mode::Collector
+            && clock.seconds(event.saturating_sub(last)) > UNSAMPLED_SECONDS
+        {
+            gaps.push(Gap { start: date(last), seconds: clock.seconds(event - last), joules: None });
+        }
+        gaps
+    }
+
     pub(super) fn check_liveness(&mut self) {
         if Instant::now() < self.next_liveness {
             return;
@@ -28,17 +82,35 @@ impl LiveRun {
                 self.processes[at].read_log(&self.spool);
                 self.tell_attributor();
                 if self.processes[at].state == State::Running {
-                    self.processes[at].state = State::Died;
-                    let process = &self.processes[at];
-                    let who = format!("{} (process {})", process.group(), process.info.pid);
-                    self.note(format!(
-                        "{who} ended without finishing its measurement: its open frames end here"
-                    ));
+                    self.has_died(at);
                 }
                 self.close_locations(at);
             } else if process.state == State::Finished {
                 self.close_locations(at);
+            } else {
+                self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
             }
+        }
+    }
+
+    pub(super) fn has_died(&mut self, process: usize) {
+        let process = &mut self.processes[process];
+        process.state = State::Died;
+        let who = format!("{} (process {})", process.group(), process.info.pid);
+        self.note(format!("{who} ended without finishing its measurement: its open frames end here"));
+    }
+
+    /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
+    /// been handed to the engine.
+    fn end_of(&self, process: usize, now: Timestamp) -> Timestamp {
+        let process = &self.processes[process];
+        let last_event = process.locations.iter().map(|location| location.stream.last_time()).max();
+        match (process.program_end, process.state) {
+            (Some(end), _) => end,
+            (None, State::Died) => {
+                process.seen_alive.unwrap_or(0).max(last_event.unwrap_or(0)).max(self.watermark)
+            }
+            (None, _) => now,
         }
     }
 
@@ -64,20 +136,30 @@ impl LiveRun {
             }
         }
         self.batch = batch;
-        let end = self.processes[process].program_end.unwrap_or_else(|| clock.now(&self.session));
+        let end = self.end_of(process, clock.now(&self.session));
         for location in 0..self.processes[process].locations.len() {
-            let live = &mut self.processes[process].locations[location];
-            if live.closed {
-                continue;
+            self.close_location(process, location, end);
+        }
+    }
+
+    /// Ends what is still open on a location, of which everything has been read.
+    pub(super) fn close_location(&mut self, process: usize, location: usize, end: Timestamp) {
+        let of = &mut self.processes[process];
+        let live = &mut of.locations[location];
+        if live.closed {
+            return;
+        }
+        live.closed = true;
+        let end = end.max(live.stream.last_time());
+        if of.state == State::Died {
+            of.died_at = of.died_at.max(Some(end));
+        }
+        if live.stream.is_open() {
+            let record = Record::new(Kind::LocationEnd, end, 0);
+            if let Some(spool) = &mut live.spool {
+                let _ = spool.append(record);
             }
-            live.closed = true;
-            if live.stream.is_open() {
-                let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
-                if let Some(spool) = &mut live.spool {
-                    let _ = spool.append(record);
-                }
-                self.decode(process, location, &[record]);
-            }
+            self.decode(process, location, &[record]);
         }
     }
 
@@ -125,7 +207,10 @@ impl LiveRun {
             left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
             ..QualityFigures::default()
         };
+        let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.notes.clone();
+        notes.extend(gaps.iter().map(Gap::note));
+        notes.extend(endings.iter().filter_map(Ending::note));
         if quality.suppressed_calls > 0 {
             notes.push(format!(
                 "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
@@ -147,6 +232,7 @@ impl LiveRun {
             end: date(last),
             complete: complete
                 && whole
+                && !self.is_incomplete
                 && self.processes.iter().all(|process| process.state == State::Finished),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
@@ -157,6 +243,9 @@ impl LiveRun {
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
             notes,
+            command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
+            endings,
+            gaps,
         };
         let mut summary = Summary::new(attributor, None, run, quality);
         for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
@@ -176,6 +265,7 @@ impl LiveRun {
     pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
         self.read_definitions();
         self.find_devices();
+        self.catch_up_to_the_end();
         for at in 0..self.processes.len() {
             self.close_locations(at);
         }
@@ -235,7 +325,7 @@ impl LiveRun {
         write_results(&self.options.output, &summary)?;
         // Records that did not make it into a trace stay.
         if traced || self.attributor.is_none() {
-            let _ = std::fs::remove_dir_all(&self.spool.directory);
+            spool::remove(&self.spool.directory);
         }
         Ok((summary, self.session))
     }

@@ -123,6 +123,12 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
+    /// Opens the session in this directory, which is there, making it if it is none yet: for a run that is finished from
+    /// what is on disk.
+    pub fn open_or_create_in(directory: &Path) -> Result<Session, Error> {
+        Self::open_page(directory, true)
+    }
+
     /// Opens an existing session.
     pub fn open(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, false)
