@@ -84,9 +84,14 @@ impl Keeper {
     pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory())?;
         let begun = Instant::now();
-        while session.collector_state() != CollectorState::Running {
-            let ended = matches!(child.try_wait(), Ok(Some(_)));
-            if ended || begun.elapsed() > START_LIMIT {
+        let mut restarts = Restarts::default();
+        while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {
+            let ended = child.try_wait().ok().flatten();
+            if ended.is_some_and(|status| restarts.is_another_due(status, session)) {
+                child = start.spawn(session.directory())?;
+                continue;
+            }
+            if ended.is_some() || begun.elapsed() > START_LIMIT {
                 let why = std::fs::read_to_string(session.directory().join("failure"));
                 let _ = child.kill();
                 let _ = child.wait();
@@ -99,7 +104,6 @@ impl Keeper {
             std::thread::sleep(Duration::from_millis(1));
         }
         let session = Session::open(session.directory())?;
-        let restarts = Restarts::default();
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
         let (kept, stop) = (Arc::new(Mutex::new(kept)), Arc::new(AtomicBool::new(false)));
         let (tended, stopped) = (kept.clone(), stop.clone());

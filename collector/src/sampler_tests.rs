@@ -40,7 +40,7 @@ impl Sampled {
             ..Settings::default()
         };
         let period = Duration::from_millis(1);
-        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, period, gauges, settings).unwrap();
+        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None).unwrap();
         while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
