@@ -146,9 +146,10 @@ impl LiveRun {
 
     /// All of a location has been read again: it may be that no more will come.
     fn end_if_over(&mut self, process: usize, location: usize) {
-        let of = &self.processes[process];
-        let live = &of.locations[location];
-        if live.catching_up.is_some() {
+        let of = &mut self.processes[process];
+        let live = &mut of.locations[location];
+        // One that has just said goodbye may have written more than has been brought to disk.
+        if live.catching_up.is_some() || live.waiting() > 0 {
             return;
         }
         if let Some(end) = live.ended_at {
