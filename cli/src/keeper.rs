@@ -126,7 +126,12 @@ impl Keeper {
             let mut kept = lock(&self.kept);
             kept.tend();
             if kept.ended.is_some() {
-                return kept.session.collector_state() == CollectorState::Finished;
+                // Killed when all was done but saying so.
+                let is_done = kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
+                if is_done {
+                    kept.session.remove();
+                }
+                return is_done || kept.session.collector_state() == CollectorState::Finished;
             }
             drop(kept);
             if begun.elapsed() > FINISH_LIMIT {

@@ -37,12 +37,12 @@ impl Leftover {
         let claimed = session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
         let (output, facts) = claimed.unzip();
         let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
-        let in_use = match session.lock_collector() {
-            Ok(None) => Some(format!("its collector, process {}, runs", session.collector_pid())),
+        let in_use = match session.is_locked() {
+            (true, _) => Some(format!("its collector, process {}, runs", session.collector_pid())),
             _ if session.is_of_this_boot() && session.is_waited_for() => {
                 Some("the ampere run that it belongs to runs".to_owned())
             }
-            _ if session.lock_start(Duration::ZERO).is_err() => Some("its collector is being started".to_owned()),
+            (_, true) => Some("its collector is being started".to_owned()),
             _ => alive.map(|pid| format!("process {pid} of it runs")),
         };
         Some(Leftover {

@@ -226,7 +226,8 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
             return take_over(&output, facts, session, arguments);
         }
         if output::holds_results(&output) {
-            // The one before was killed when all was done.
+            // The one before was killed when all was done but removing what is not needed any more.
+            output::remove_rest(&output, &node_name());
             end(session, &output);
             return Ok(());
         }

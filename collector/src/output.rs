@@ -53,6 +53,23 @@ pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Outpu
     Some((Output { directory: directory.to_owned(), spool }, facts))
 }
 
+/// Takes away what is left of the spool of a run that is finished.
+pub fn remove_rest(directory: &Path, node: &str) {
+    spool::remove(&directory.join(format!("{CLAIM}{}", file_name(node))));
+}
+
+/// Claims that were killed in the making.
+fn remove_half_claims(directory: &Path, node: &str) {
+    let prefix = format!(".{CLAIM}{node}.");
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(&prefix).and_then(|pid| pid.parse().ok());
+        if pid.is_some_and(|pid| ampere_ring::process::start_time(pid).is_none()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Takes away what a collector had begun to write of a run that is not finished.
 pub fn remove_half_results(directory: &Path) {
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
@@ -76,7 +93,7 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
     // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
     // something in it.
     let making = directory.join(format!(".{CLAIM}{node}.{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&making);
+    remove_half_claims(&directory, node);
     let claimed = std::fs::create_dir(&making)
         .and_then(|()| std::fs::write(making.join(facts::FILE_NAME), facts))
         .and_then(|()| std::fs::rename(&making, &spool));

@@ -18,7 +18,7 @@ impl Restarts {
     pub fn is_another_due(&mut self, status: ExitStatus, session: &Session) -> bool {
         let killed = status.signal().is_some();
         let over = matches!(session.collector_state(), CollectorState::Finished | CollectorState::Failed);
-        let due = killed && !over && session.directory().exists() && self.0 < MOST_RESTARTS;
+        let due = killed && !over && !session.is_removed() && self.0 < MOST_RESTARTS;
         self.0 += u32::from(due);
         due
     }

@@ -364,6 +364,11 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             }
             // It may have finished between the two looks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
+                if session.is_removed() {
+                    session.remove(); // it was killed when all was done but saying so
+                    session.set_collector(0, CollectorState::Finished);
+                    continue;
+                }
                 let since: Instant = *dead_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REPLACED_WITHIN && replaced < MOST_REPLACED {
                     (replaced, dead_since) = (replaced + 1, None);

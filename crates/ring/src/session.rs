@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 const MAGIC: u64 = u64::from_le_bytes(*b"AMPSESS1");
 const ABI_VERSION: u32 = 1;
 const PAGE_BYTES: u64 = 8192;
+const PAGE_NAME: &str = "session";
 const LONGEST_PATH_BYTES: usize = 4000;
 
 #[repr(C)]
@@ -135,7 +136,7 @@ impl Session {
     }
 
     fn open_page(directory: &Path, may_create: bool) -> Result<Session, Error> {
-        let path = directory.join("session");
+        let path = directory.join(PAGE_NAME);
         if may_create {
             // Made under another name and renamed without replacing, so that whoever finds it finds it whole.
             let making = directory.join(format!("session.{}", std::process::id()));
@@ -216,6 +217,18 @@ impl Session {
                 Err(e) => return Err(Error::io("lock", &path, e)),
             }
         }
+    }
+
+    /// Whether a process collects, or one is being started, by their locks. Leaves no trace, as a look at other people's
+    /// things should.
+    pub fn is_locked(&self) -> (bool, bool) {
+        let locked = |name: &str| {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = rustix::fs::open(self.directory.join(name), flags, Mode::empty());
+            let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
+        };
+        (locked("collector.lock"), locked("start.lock"))
     }
 
     /// Whether it was made since the node was started. If not, no process of it lives, whatever has its pid.
@@ -345,9 +358,21 @@ impl Session {
         self.page().told_time.load(Ordering::Acquire)
     }
 
-    /// Removes the session's files. Whoever has its page open still sees what is said there.
+    /// Removes the session's files. Whoever has its page open still sees what is said there. The page goes last: as long as
+    /// it is there, somebody else can go on with removing.
     pub fn remove(&self) {
+        for file in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if file.file_name() != PAGE_NAME {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+        let _ = std::fs::remove_file(self.directory.join(PAGE_NAME));
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+
+    /// Whether it has been removed, or as good as.
+    pub fn is_removed(&self) -> bool {
+        !self.directory.join(PAGE_NAME).exists()
     }
 }
 
