@@ -10,7 +10,9 @@
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
-//! facts.rs       what a run is finished with      gaps.rs        what was not sampled
+//! live/takeover.rs  a dead collector's place     gaps.rs        what was not sampled meanwhile
+//! facts.rs       what a run is finished with      leftover.rs, recover.rs, stale.rs  runs that nobody collects
+//! supervise.rs   who restarts a collector
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
