@@ -127,7 +127,8 @@ impl Keeper {
             kept.tend();
             if kept.ended.is_some() {
                 // Killed when all was done but saying so.
-                let is_done = kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
+                let is_done =
+                    kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
                 if is_done {
                     kept.session.remove();
                 }

@@ -59,9 +59,12 @@ fn list() -> anyhow::Result<ExitCode> {
 fn line(left: &Leftover) -> String {
     let facts = left.facts.as_ref();
     let session = left.session.as_deref().or(facts.map(|facts| facts.session.as_path()));
-    let session = session.and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let session = session
+        .and_then(Path::file_name)
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let begun = facts.map(|facts| facts.started().realtime_ns);
-    let changed = left.changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|time| time.as_nanos() as u64);
+    let changed =
+        left.changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|time| time.as_nanos() as u64);
     let command = facts.map_or_else(String::new, |facts| facts.command.join(" "));
     let directory = left.output.as_ref().map(|output| &output.directory).or(left.session.as_ref());
     [

@@ -60,9 +60,8 @@ fn clocks_of([tsc, monotonic_ns, monotonic_raw_ns, realtime_ns]: [u64; 4]) -> Cl
 impl Facts {
     /// Of a run that begins. `config`: the settings' file.
     pub fn new(session: &Path, run_id: &str, command: &[String], config: Option<&Path>) -> Facts {
-        let settings = config.and_then(|path| {
-            Some((std::fs::read_to_string(path).ok()?, path.display().to_string()))
-        });
+        let settings =
+            config.and_then(|path| Some((std::fs::read_to_string(path).ok()?, path.display().to_string())));
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| name.starts_with("AMPERE_"));

@@ -34,7 +34,8 @@ impl Leftover {
     /// `None` for what is no session of this user's ampere.
     pub fn of_session(directory: &Path) -> Option<Leftover> {
         let session = Session::open(directory).ok()?;
-        let claimed = session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
+        let claimed =
+            session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
         let (output, facts) = claimed.unzip();
         let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
         let in_use = match session.is_locked() {
@@ -160,11 +161,13 @@ fn is_of_sampler(path: &Path) -> bool {
 }
 
 fn records_in_rings(directory: &Path) -> u64 {
-    let rings = files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
+    let rings =
+        files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
     rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok()).map(|ring| ring.positions().0).sum()
 }
 
 fn records_in_spool(spool: &Path) -> u64 {
-    let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
+    let records =
+        files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
     records.filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len() / 16).sum()
 }

@@ -3,6 +3,8 @@
 mod ending;
 mod takeover;
 
+pub use takeover::devices_in;
+
 pub use ending::write_results;
 
 use crate::attributor::{Attributor, FoundDevice, LocationInfo};

@@ -2,14 +2,14 @@
 
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
-use ampere_collector::http;
 use ampere_collector::facts::Facts;
+use ampere_collector::http;
 use ampere_collector::live::{LiveRun, Mode, Options, write_whole};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
-use ampere_collector::supervise::Restarts;
 use ampere_collector::stale;
+use ampere_collector::supervise::Restarts;
 use ampere_ring::process::node_name;
 use ampere_ring::{CollectorLock, CollectorState, Session};
 use clap::Parser;
@@ -173,10 +173,8 @@ fn supervise(session: &Session) -> ExitCode {
 /// The job must get no child that it did not make: this process is that child, and the collector is nobody's.
 fn detach(arguments: &Arguments) -> ExitCode {
     let Ok(session) = Session::open(&arguments.session) else { return ExitCode::FAILURE };
-    let log = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(arguments.session.join("collector.log"));
+    let log =
+        std::fs::OpenOptions::new().create(true).append(true).open(arguments.session.join("collector.log"));
     let started = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .args((!arguments.counters_only).then_some("--supervise"))
@@ -270,12 +268,7 @@ fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String>
 }
 
 /// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
-fn take_over(
-    output: &Output,
-    facts: Facts,
-    session: Session,
-    arguments: Arguments,
-) -> Result<(), String> {
+fn take_over(output: &Output, facts: Facts, session: Session, arguments: Arguments) -> Result<(), String> {
     output::remove_half_results(&output.directory);
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok)?;
     let facts = facts.by_this_process();
@@ -315,12 +308,7 @@ fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
     })
 }
 
-fn collect_into(
-    output: &Output,
-    session: Session,
-    arguments: Arguments,
-    begin: Begin,
-) -> Result<(), String> {
+fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
     let Begin { config, address, facts, notes } = begin;
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);

@@ -151,11 +151,12 @@ impl Output {
     /// Gives the directory back if nothing came of it. Records that there are stay, and nothing goes that is not ours.
     pub fn give_up(&self) {
         self.end_announcement();
-        let files = std::fs::read_dir(&self.spool).into_iter().flatten().flatten();
+        let mut files = std::fs::read_dir(&self.spool).into_iter().flatten().flatten();
         let has_records = |file: std::fs::DirEntry| {
-            file.path().extension().is_some_and(|e| e == "records") && file.metadata().is_ok_and(|m| m.len() > 0)
+            file.path().extension().is_some_and(|e| e == "records")
+                && file.metadata().is_ok_and(|m| m.len() > 0)
         };
-        if files.map(has_records).any(|has| has) {
+        if files.any(has_records) {
             return;
         }
         spool::remove(&self.spool);

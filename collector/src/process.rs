@@ -180,7 +180,8 @@ impl Process {
             }
         };
         let catching_up = spool.as_ref().filter(|_| position > 0).map(|_| 0);
-        let end = spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
+        let end =
+            spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
         self.locations.push(LiveLocation {
             definition,
             ring,

@@ -56,7 +56,9 @@ fn of_spool(spool: &Path) -> Result<Leftover, String> {
 pub fn recover(left: Leftover) -> Result<Recovered, String> {
     let place = || {
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
-        of_session.or(left.output.as_ref().map(|output| output.directory.display().to_string())).unwrap_or_default()
+        of_session
+            .or(left.output.as_ref().map(|output| output.directory.display().to_string()))
+            .unwrap_or_default()
     };
     if let Some(why) = &left.in_use {
         return Err(format!("{} is in use: {why}; it is finished when that ends", place()));

@@ -64,10 +64,13 @@ impl Spool {
     pub fn open(path: &Path, position: u64) -> io::Result<Spool> {
         let mut options = std::fs::OpenOptions::new();
         // At the beginning of a ring, what may be in the file is of another one.
-        let file = options.create(true).read(true).write(true).truncate(position == 0).mode(0o600).open(path)?;
+        let file =
+            options.create(true).read(true).write(true).truncate(position == 0).mode(0o600).open(path)?;
         let records = file.metadata()?.len() / RECORD_BYTES;
         if records < position {
-            return Err(io::Error::other(format!("{records} records are there of {position} that were read")));
+            return Err(io::Error::other(format!(
+                "{records} records are there of {position} that were read"
+            )));
         }
         Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end: position })
     }
@@ -98,7 +101,13 @@ impl Spool {
     }
 
     /// Copies records from a position to `into`: up to `most`, and none from `end` on. Returns how many.
-    pub fn read_back(&mut self, position: u64, end: u64, most: usize, into: &mut Vec<Record>) -> io::Result<usize> {
+    pub fn read_back(
+        &mut self,
+        position: u64,
+        end: u64,
+        most: usize,
+        into: &mut Vec<Record>,
+    ) -> io::Result<usize> {
         let count = end.saturating_sub(position).min(most as u64) as usize;
         self.bytes.resize(count * RECORD_BYTES as usize, 0);
         self.file.read_exact_at(&mut self.bytes, position * RECORD_BYTES)?;

@@ -4,10 +4,10 @@
 use crate::attributor::Attributor;
 use crate::clock::SessionClock;
 use crate::evidence;
+use crate::live::SAMPLES_SPOOL;
 use crate::nature::Nature;
 use crate::process::{LiveLocation, Process};
 use crate::replay::{ReplayedMetric, ValueType};
-use crate::live::SAMPLES_SPOOL;
 use crate::spool;
 use crate::stream::{Event, Stream};
 use crate::topology::{Accelerator, Evidence, Place};

@@ -324,7 +324,8 @@ pub fn end() {
     if is_inert() || state.session.is_waited_for() {
         return; // `ampere run` also replaces a collector that is killed
     }
-    let running = matches!(state.session.collector_state(), CollectorState::Starting | CollectorState::Running);
+    let running =
+        matches!(state.session.collector_state(), CollectorState::Starting | CollectorState::Running);
     let is_killed = running && !state.session.collector_is_alive();
     // Processes that were killed have not said goodbye: if nobody but this one is left to start another collector, it does.
     if others > 0 && !(is_killed && is_last(&state.session)) {

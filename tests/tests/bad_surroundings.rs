@@ -2,7 +2,7 @@
 
 mod common_bad;
 
-use common_bad::{Place, files_below, have, host, is_root, plugin, run, start, until};
+use common_bad::{Place, files_below, have, host, is_root, plugin, run};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,8 +5,8 @@ use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
 use crate::gauges::Seen;
 use crate::process::{LiveLocation, State};
-use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::summary::{CommandEnd, Ending, Gap};
+use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::{clock_text, conflicts, overhead, spool, trace};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
@@ -42,7 +42,8 @@ impl LiveRun {
 
     /// Times without sampling.
     pub(super) fn gaps(&self) -> Vec<Gap> {
-        let (Some(samples), Some(clock), Some(attributor)) = (&self.samples, self.clock, &self.attributor) else {
+        let (Some(samples), Some(clock), Some(attributor)) = (&self.samples, self.clock, &self.attributor)
+        else {
             return Vec::new();
         };
         let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);

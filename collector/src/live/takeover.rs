@@ -11,8 +11,8 @@ use super::{BATCH, LiveRun, Mode};
 use crate::clock::Timer;
 use crate::process::{LiveLocation, State};
 use crate::sampler::{self, GoOn};
-use ampere_model::{Definition, Device, Timestamp};
 use crate::summary::Summary;
+use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer, Session};
 
 /// Batches that are decoded between two looks at the rings: some 50 ms.
@@ -117,7 +117,8 @@ impl LiveRun {
     /// Of processes that ended while nobody collected, everything is brought to disk: it is read in the order of time with
     /// the rest. What is open in those that did not end in order ends when they were last known to run.
     pub(super) fn take_over_dead(&mut self) {
-        if self.clock.is_none() || !self.clock_is_certain || std::mem::replace(&mut self.has_taken_over, true) {
+        if self.clock.is_none() || !self.clock_is_certain || std::mem::replace(&mut self.has_taken_over, true)
+        {
             return;
         }
         for at in 0..self.processes.len() {
@@ -241,7 +242,9 @@ impl LiveRun {
     fn lose(&mut self, process: usize, location: usize) {
         let name = self.processes[process].locations[location].definition.name.clone();
         let group = self.processes[process].group();
-        self.note(format!("records of {group}, {name}, on disk cannot be read again: its figures are incomplete"));
+        self.note(format!(
+            "records of {group}, {name}, on disk cannot be read again: its figures are incomplete"
+        ));
         self.is_incomplete = true;
     }
 

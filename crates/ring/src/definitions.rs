@@ -63,8 +63,7 @@ impl LogWriter {
             return Err(Error::malformed(path, "it has no beginning"));
         }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
         rustix::fs::ftruncate(&file, whole).map_err(|e| Error::io("cut", path, e))?;
         Ok(LogWriter { file, buffer: Vec::with_capacity(512), left_out: 0 })
     }

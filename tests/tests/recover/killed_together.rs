@@ -61,8 +61,13 @@ fn trace_and_summary_have_every_event_that_was_published() {
         let summary = place.summary("out");
         // Of each enter and leave one event; what was open at the kill has its leave from us.
         let events = summary["quality"]["events"].as_u64().expect("a number");
-        assert!((published..=published + 2).contains(&events), "{published} published, {events} in the summary");
-        for key in ["suppressed_calls", "dropped_records", "late_events", "repaired_events", "damaged_records"] {
+        assert!(
+            (published..=published + 2).contains(&events),
+            "{published} published, {events} in the summary"
+        );
+        for key in
+            ["suppressed_calls", "dropped_records", "late_events", "repaired_events", "damaged_records"]
+        {
             assert_eq!(summary["quality"][key], 0, "{key}");
         }
         assert_eq!(summary["run"]["complete"], false);
@@ -129,7 +134,10 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     let endings = list(&summary["run"], "endings");
     assert_eq!((endings.len(), &endings[0]["pid"], &endings[0]["signal"]), (1, &pid.into(), &9.into()));
     assert_eq!(endings[0]["what"], "killed by signal 9 (SIGKILL)");
-    assert_eq!((&summary["run"]["command_status"], &summary["run"]["complete"]), (&137.into(), &false.into()));
+    assert_eq!(
+        (&summary["run"]["command_status"], &summary["run"]["complete"]),
+        (&137.into(), &false.into())
+    );
     let (time, end) = (endings[0]["time"].as_str(), summary["run"]["end"].as_str());
     assert!(time.is_some() && time <= end, "{}", summary["run"]);
     let shown = std::fs::read_to_string(place.path("out/summary.txt")).expect("summary.txt");

@@ -112,19 +112,26 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
         if with_gpus {
             // To a tick, and to the time that a reading may take between the counter and its timestamp.
             let expected = WATTS[at] * number(device, "sampled_seconds");
-            assert!((total - expected).abs() < 0.01 * WATTS[at], "{total} J, {expected} J expected: {device:#}");
+            assert!(
+                (total - expected).abs() < 0.01 * WATTS[at],
+                "{total} J, {expected} J expected: {device:#}"
+            );
         }
     }
     assert_eq!(summary["quality"]["counter_resets"], 0);
     let gaps: f64 = summary["run"]["gaps"].as_array().map_or(0.0, |gaps| {
         gaps.iter().filter(|gap| !gap["joules"].is_null()).map(|gap| number(gap, "seconds")).sum()
     });
-    let joules: f64 = summary["run"]["gaps"].as_array().map_or(0.0, |gaps| {
-        gaps.iter().filter_map(|gap| gap["joules"].as_f64()).sum()
-    });
+    let joules: f64 = summary["run"]["gaps"]
+        .as_array()
+        .map_or(0.0, |gaps| gaps.iter().filter_map(|gap| gap["joules"].as_f64()).sum());
     if with_gpus {
         let expected = gaps * WATTS.iter().sum::<f64>();
-        assert!((joules - expected).abs() < 0.05 * expected + 2.0, "{joules} J in {gaps} s: {}", summary["run"]);
+        assert!(
+            (joules - expected).abs() < 0.05 * expected + 2.0,
+            "{joules} J in {gaps} s: {}",
+            summary["run"]
+        );
     }
 }
 
@@ -141,7 +148,11 @@ fn check_trace(place: &Place, output: &str) {
             let same = same.unwrap_or_else(|| panic!("no {} in the trace", row["region"]));
             for key in ["exclusive_joules", "inclusive_joules", "exclusive_seconds"] {
                 let (a, b) = (number(&row, key), number(&same, key));
-                assert!(relative(a, b) < 1e-6 || (a - b).abs() < 1e-6, "{key} of {}: {a} and {b}", row["region"]);
+                assert!(
+                    relative(a, b) < 1e-6 || (a - b).abs() < 1e-6,
+                    "{key} of {}: {a} and {b}",
+                    row["region"]
+                );
             }
         }
     }

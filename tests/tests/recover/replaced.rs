@@ -100,13 +100,17 @@ fn under_mpi_with_no_word_to_the_ranks() {
     assert_eq!((done.code, done.stdout.as_str()), (0, "sum 1\n"), "{done:#?}");
     let said = done.said();
     assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL): another one goes on")), "{said:?}");
+    assert!(
+        said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL): another one goes on")),
+        "{said:?}"
+    );
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     let paths = list(&summary["devices"][0]["views"][0], "callpaths");
     for (rank, expected) in [(0, 1000), (1, 1001)] {
         let of_rank = paths.iter().filter(|row| row["location_group"] == format!("MPI Rank {rank}"));
-        let size = of_rank.filter(|row| row["path"].as_array().and_then(|p| p.last()) == Some(&"MPI_Comm_size".into()));
+        let size = of_rank
+            .filter(|row| row["path"].as_array().and_then(|p| p.last()) == Some(&"MPI_Comm_size".into()));
         assert_eq!(size.map(|row| number(row, "calls") as u64).sum::<u64>(), expected, "rank {rank}");
     }
     assert_eq!(list(&summary["run"], "gaps").len(), 2);
@@ -260,11 +264,16 @@ fn and_no_counter_of_metrics_goes_back() {
     for _ in 0..2 {
         let pid = collector(&place, "out", &killed);
         sleep_ms(600);
-        before = energy().map(|(joules, events, url)| {
-            assert!(joules >= before.0 && events >= before.1, "{joules} J, {events} events after {before:?}");
-            urls.insert(url);
-            (joules, events)
-        }).expect("it serves");
+        before = energy()
+            .map(|(joules, events, url)| {
+                assert!(
+                    joules >= before.0 && events >= before.1,
+                    "{joules} J, {events} events after {before:?}"
+                );
+                urls.insert(url);
+                (joules, events)
+            })
+            .expect("it serves");
         assert!(before.0 > 0.0 && before.1 > 0.0);
         kill(pid);
         killed.push(pid);
