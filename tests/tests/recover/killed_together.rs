@@ -146,3 +146,57 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     check_trace(&place, "out");
     place.is_clean();
 }
+
+/// One rank is killed; the launcher ends the others.
+#[test]
+fn a_rank_that_is_killed_is_told_with_those_that_follow() {
+    if !common_bad::have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            int rank;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            if (rank == 1) { FILE *file = fopen("victim", "w"); fprintf(file, "%d", (int) getpid()); fclose(file); }
+            for (;;) { int size; MPI_Comm_size(MPI_COMM_WORLD, &size); usleep(700); }
+        }
+    "#;
+    let program = place.compile("mpicc.openmpi", "ranks", source, &[]);
+    let mut command = place.ampere_run("out", place.mpi(&program));
+    let running = start(with_gpus(&mut command));
+    let mut victim = 0;
+    until("rank 1 runs", || {
+        let text = std::fs::read_to_string(place.path("victim")).unwrap_or_default();
+        victim = text.parse().unwrap_or(0);
+        victim != 0
+    });
+    sleep_ms(500);
+    kill(victim);
+    let done = running.wait();
+    assert_ne!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], false);
+    assert_eq!(summary["run"]["command_status"], done.code);
+    let endings = list(&summary["run"], "endings");
+    let mut ranks: Vec<_> = endings.iter().map(|ending| ending["rank"].as_u64()).collect();
+    ranks.sort();
+    assert_eq!(ranks, [Some(0), Some(1)], "{endings:?}");
+    assert!(endings.iter().any(|ending| ending["pid"] == victim), "{endings:?}");
+    let (start, end) = (summary["run"]["start"].as_str(), summary["run"]["end"].as_str());
+    assert!(
+        endings.iter().all(|ending| (start..=end).contains(&ending["time"].as_str())),
+        "{}",
+        summary["run"]
+    );
+    let size = calls(&summary)["MPI_Comm_size"];
+    assert!(size > 500, "{size}");
+    assert_eq!(summary["quality"]["late_events"], 0);
+    check_conserved(&summary, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}

@@ -295,3 +295,51 @@ fn and_no_counter_of_metrics_goes_back() {
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
 }
+
+/// `ampere run` is dead as well: the program's last process sees to it.
+#[test]
+fn with_ampere_run() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_gpus(&mut command));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(300);
+    running.signal(Signal::KILL);
+    kill(first);
+    until("nobody collects", || place.collectors().is_empty());
+    sleep_ms(200);
+    place.write("go", "");
+    let done = running.wait();
+    assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "hello\n"), "{done:#?}");
+    until("the results are there", || place.path("out/summary.json").exists());
+    place.nobody_left();
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    assert_eq!(summary["run"]["command"][0], program.display().to_string());
+    assert!(calls(&summary)["step"] > 300);
+    check_conserved(&summary, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}
+
+/// A trace that is played waits for room, too.
+#[test]
+fn in_a_replay() {
+    let place = Place::new();
+    let program = program(&place, STEPS);
+    let mut command = place.ampere_run("recorded", [&program]);
+    let done = common_bad::run(with_gpus(&mut command).args(["1500", "20"]));
+    check_steps(&place, "recorded", &done, 1500, 20);
+    let mut command = place.ampere(["replay", "recorded/traces.otf2", "-o", "out"]);
+    let running = start(command.current_dir(place.path("")));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(500);
+    kill(first);
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("another one goes on"), "{done:#?}");
+    let (recorded, played) = (place.summary("recorded"), place.summary("out"));
+    ampere_tests::runs::assert_same_figures(&recorded, &played);
+    place.is_clean();
+}
