@@ -44,7 +44,10 @@ fn at_any_moment() {
         // Every event is to be in the trace, however small the ring and however long nobody reads it.
         let ring = [1 << 16, 1 << 20, 1 << 23][random.below(3) as usize];
         with_gpus(&mut command).env("AMPERE_EVENTS", "all").env("AMPERE_RING_BYTES", ring.to_string());
-        let moments: Vec<u64> = (0..1 + random.below(4)).map(|_| random.below(500)).collect();
+        // Some of them right after another: while it begins, or takes over.
+        let moments: Vec<u64> = (0..1 + random.below(4))
+            .map(|_| if random.below(3) == 0 { random.below(20) } else { random.below(500) })
+            .collect();
         println!("round {round}: bare {bare}, {per_step} calls a step, ring of {ring}, after {moments:?} ms");
         let running = start(command.args(["800", &per_step.to_string()]));
         until("a collector runs", || !place.collectors().is_empty());
