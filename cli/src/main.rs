@@ -8,6 +8,8 @@ mod attribute;
 mod calibrate;
 mod doctor;
 mod find;
+mod keeper;
+mod recover;
 mod replay;
 mod run;
 mod screen;
@@ -34,6 +36,8 @@ enum Command {
     Calibrate(calibrate::CalibrateArguments),
     /// Play an existing OTF2 trace as if it ran now, with live metrics and all
     Replay(replay::ReplayArguments),
+    /// Finish a run that was killed together with its collector
+    Recover(recover::RecoverArguments),
     /// Say what was found on this node, and what to do about what was not
     Doctor(doctor::DoctorArguments),
     /// Counters, or a library, in a process that may crash: a part of the doctor
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Attribute(arguments) => attribute::attribute(arguments),
         Command::Calibrate(arguments) => calibrate::calibrate(arguments),
         Command::Replay(arguments) => replay::replay(arguments),
+        Command::Recover(arguments) => recover::recover(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
         Command::ReplayRank(arguments) => replay::rank(arguments),

@@ -114,7 +114,7 @@ fn play(
         command: &command,
         replay: Some(&description),
     };
-    let mut collector = run::start_collector(parts, session, &wanted)?;
+    let collector = run::start_collector(parts, session, &wanted)?;
     let output = session.output().unwrap_or_default();
     let program = std::env::current_exe()?;
     let started = conductor.start_hosts(|number| {
@@ -142,8 +142,7 @@ fn play(
         hold(arguments.hold, stop, session);
     }
     watch.stop();
-    drop(collector.stdin.take()); // there is no more
-    let finished = run::wait_for_results(session, &mut collector);
+    let finished = collector.finish(); // there is no more
     run::report(session, &output, finished);
     complaints.iter().for_each(|line| say!("ampere: {line}"));
     let interrupted = stop.load(Ordering::Relaxed);

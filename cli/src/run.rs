@@ -1,18 +1,20 @@
 //! `ampere run`: a collector, the command, and what came of it.
 
 use crate::find::{self, Parts};
+use crate::keeper::{Keeper, Start};
 use crate::watch::Watch;
 use crate::words::{given, one_line, path_parser};
 use ampere_collector::config::Config;
-use ampere_ring::{CollectorState, Session};
+use ampere_collector::stale;
+use ampere_collector::summary::{CommandEnd, Summary};
+use ampere_ring::Session;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitCode};
 
 #[derive(Args)]
 pub struct RunArguments {
@@ -49,10 +51,6 @@ pub fn address(text: &str) -> Result<Address, std::net::AddrParseError> {
     if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
 }
 
-/// How long the collector may take to be ready, and to write the results.
-const START_LIMIT: Duration = Duration::from_secs(20);
-const FINISH_LIMIT: Duration = Duration::from_secs(600);
-
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     ampere_ring::lost::survive(None);
     let parts = find::parts()?;
@@ -60,6 +58,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     // A mistake in the settings is told before the job starts.
     Config::load(given(&arguments.config))?;
     check_counters()?;
+    tell_of_leftovers();
     let name = run_name();
     let wanted = Wanted {
         output: given(&arguments.output),
@@ -70,12 +69,12 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let collector =
         Session::open_or_create(&format!("s-{name}")).map_err(anyhow::Error::from).and_then(|session| {
-            let child = start_collector(&parts, &session, &wanted)?;
-            Ok((session, child))
+            let collector = start_collector(&parts, &session, &wanted)?;
+            Ok((session, collector))
         });
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    let (session, mut collector) = match collector {
+    let (session, collector) = match collector {
         Ok(started) => started,
         Err(why) => {
             say!("ampere: {}; the command runs without being measured", one_line(&why));
@@ -93,18 +92,18 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            drop(collector.stdin.take());
-            let _ = collector.wait();
+            collector.give_up();
             remove_results(&output);
             session.remove();
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
     };
     let watch = Watch::start(&output);
+    let pid = child.id();
     let status = wait_for(child)?;
     watch.stop();
-    drop(collector.stdin.take()); // the command is over
-    let finished = wait_for_results(&session, &mut collector);
+    CommandEnd { pid, status: shell_status(status), signal: status.signal() }.save(session.directory());
+    let finished = collector.finish();
     report(&session, &output, finished);
     Ok(code_of(status))
 }
@@ -152,48 +151,23 @@ pub fn run_name() -> String {
     format!("run-{pid}-{:x}", nanoseconds & 0xffff_ffff_ffff)
 }
 
-/// A collector that goes on until its standard input is closed. If it cannot start, the session is removed.
-pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Child> {
-    let log = std::fs::File::create(session.directory().join("collector.log"));
-    let mut command = Command::new(&parts.collector);
-    command.arg("--until-input-closes").arg("--session").arg(session.directory());
+/// A collector that is ready, and is replaced when it is killed. If it cannot start, the session is removed.
+pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+    let mut arguments: Vec<OsString> =
+        vec!["--until-input-closes".into(), "--session".into(), session.directory().into()];
     for (option, value) in
         [("--output", wanted.output), ("--config", wanted.config), ("--replay", wanted.replay)]
     {
         if let Some(path) = value {
-            command.arg(option).arg(path);
+            arguments.extend([option.into(), path.into()]);
         }
     }
     if let Some(address) = wanted.listen {
-        command.arg("--listen").arg(address.to_string());
+        arguments.extend(["--listen".into(), address.to_string().into()]);
     }
-    let mut child = command
-        .arg("--")
-        .args(wanted.command)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
-        .spawn()
-        .with_context(|| format!("cannot start {}", parts.collector.display()))?;
-    let begun = Instant::now();
-    loop {
-        let state = session.collector_state();
-        if state == CollectorState::Running {
-            return Ok(child);
-        }
-        let ended = matches!(child.try_wait(), Ok(Some(_)));
-        if ended || begun.elapsed() > START_LIMIT {
-            let why = std::fs::read_to_string(session.directory().join("failure"));
-            let _ = child.kill();
-            let _ = child.wait();
-            let directory = session.directory().to_owned();
-            let log = std::fs::read_to_string(directory.join("collector.log")).unwrap_or_default();
-            session.remove();
-            let last = log.lines().last().unwrap_or("it gave no reason").to_owned();
-            anyhow::bail!("{}", why.unwrap_or_else(|_| format!("the collector did not start: {last}")));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    arguments.push("--".into());
+    arguments.extend(wanted.command.iter().cloned());
+    Keeper::start(session, Start { program: parts.collector.clone(), arguments })
 }
 
 /// The environment that lets the command's processes find the session and the plugin.
@@ -257,50 +231,33 @@ fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
     status.context("cannot wait for the command")
 }
 
-pub fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
-    let begun = Instant::now();
-    let mut told = false;
-    loop {
-        match collector.try_wait() {
-            Ok(None) => {}
-            // Its word counts as well: the page that says it may have been truncated.
-            Ok(Some(status)) if status.success() => return true,
-            Ok(Some(_)) | Err(_) => return session.collector_state() == CollectorState::Finished,
-        }
-        if begun.elapsed() > FINISH_LIMIT {
-            return false;
-        }
-        if !told && begun.elapsed() > Duration::from_secs(2) {
-            told = true;
-            say!("ampere: writing the trace and the summary ...");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// What came of it, on standard error: standard output is the command's own.
 pub fn report(session: &Session, output: &Path, finished: bool) {
-    use std::io::IsTerminal;
     if !finished {
         let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
         say!(
-            "ampere: the collector failed: {}; what is left is in {} and {}",
+            "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },
-            output.display(),
-            session.directory().display()
+            output.display()
         );
         return;
     }
     let summary =
         std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(summary): Option<ampere_collector::summary::Summary> = summary else { return };
+    let Some(summary): Option<Summary> = summary else { return };
+    show(&summary, output);
+}
+
+/// A run's results.
+pub fn show(summary: &Summary, output: &Path) {
+    use std::io::IsTerminal;
     if summary.quality.events == 0 {
         say!(
             "ampere: nothing was measured: no process of the command called MPI, or a function compiled with \
              -finstrument-functions or by Score-P"
         );
     }
-    say!("\n{}", ampere_collector::text::render(&summary, std::io::stderr().is_terminal()).trim_end());
+    say!("\n{}", ampere_collector::text::render(summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");
     if trace.exists() {
         say!("\ntrace:   {}", trace.display());
@@ -310,6 +267,17 @@ pub fn report(session: &Session, output: &Path, finished: bool) {
 
 /// The command's own; 128 + n for signal n, as shells say it.
 fn code_of(status: std::process::ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    ExitCode::from(code as u8)
+    ExitCode::from(shell_status(status) as u8)
+}
+
+fn shell_status(status: std::process::ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+/// One line about runs whose collectors were killed. What was left without anything in it goes.
+fn tell_of_leftovers() {
+    let recoverable = Session::base_directory().map_or(0, |base| stale::remove_stale_sessions(&base));
+    if recoverable > 0 {
+        say!("ampere: {}", stale::told(recoverable));
+    }
 }

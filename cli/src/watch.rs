@@ -28,7 +28,7 @@ impl Watch {
     /// `output` has the collector's address in `collector.json`.
     pub fn start(output: &Path) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let (stopped, directory) = (stop.clone(), output.to_owned());
         let address = address(output);
         if let Some(address) = address {
             say!("ampere: live metrics at http://{address}/metrics, results in {}", output.display());
@@ -36,7 +36,7 @@ impl Watch {
         let thread = address.and_then(|address| {
             std::thread::Builder::new()
                 .name("ampere-watch".to_owned())
-                .spawn(move || watch(address, &stopped))
+                .spawn(move || watch(&directory, address, &stopped))
                 .ok()
         });
         Watch { stop, thread }
@@ -57,7 +57,7 @@ fn address(output: &Path) -> Option<SocketAddr> {
     json.get("url")?.as_str()?.strip_prefix("http://")?.parse().ok()
 }
 
-fn watch(address: SocketAddr, stop: &AtomicBool) {
+fn watch(output: &Path, mut address: SocketAddr, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
     let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
@@ -70,7 +70,11 @@ fn watch(address: SocketAddr, stop: &AtomicBool) {
             return;
         }
         next += period;
-        let Some(snapshot) = fetch(address) else { continue };
+        let Some(snapshot) = fetch(address) else {
+            // Another collector may be in its place.
+            address = crate::watch::address(output).unwrap_or(address);
+            continue;
+        };
         if snapshot.devices.is_empty() {
             continue;
         }

@@ -40,6 +40,12 @@ impl Timer {
         }
     }
 
+    pub fn from_name(name: &str) -> Option<Timer> {
+        use Timer::{GetTimeOfDay, Monotonic, MonotonicRaw, Realtime, Told, Tsc};
+        let all = [Tsc, GetTimeOfDay, MonotonicRaw, Monotonic, Realtime, Told];
+        all.into_iter().find(|timer| timer.as_str() == name)
+    }
+
     /// What the timer would say at the moment of a reading.
     fn of(self, clocks: &Clocks) -> Timestamp {
         match self {
@@ -105,6 +111,15 @@ impl SessionClock {
             epoch: Clocks { tsc: first, realtime_ns: realtime_ns.unwrap_or(0), ..Clocks::default() },
             dated: realtime_ns.is_some(),
         }
+    }
+
+    /// As it was calibrated once.
+    pub fn remembered(timer: Timer, ticks_per_second: u64, epoch: Clocks, dated: bool) -> SessionClock {
+        SessionClock { timer, ticks_per_second, epoch, dated }
+    }
+
+    pub fn is_dated(&self) -> bool {
+        self.dated
     }
 
     #[inline]

@@ -30,7 +30,7 @@ pub fn serve(
     let _ = std::fs::write(session.directory().join("settings.notes"), notes.join("\n"));
     // Nobody would see what else the devices say.
     let mut sampler =
-        Sampler::start(session.directory(), Timer::usual(), config.sample_period, None, settings)?;
+        Sampler::start(session.directory(), Timer::usual(), (config.sample_period, None), settings, None)?;
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();
@@ -58,7 +58,7 @@ pub fn serve(
 
 /// Looks for processes that are new, and at what the others say.
 fn find(session: &Session, processes: &mut HashMap<PathBuf, Process>) {
-    let nowhere = Place { directory: session.directory().to_owned(), wanted: false };
+    let nowhere = Place::nowhere(session.directory());
     let entries = std::fs::read_dir(session.directory()).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let is_log = path.extension().is_some_and(|e| e == "defs") && !path.ends_with("sampler.defs");

@@ -1,7 +1,7 @@
 //! The collector: drains the rings, attributes energy, serves metrics, writes the trace and the summary.
 //!
 //! ```text
-//! live.rs        one node's run: processes, rings, lanes, the loop's body and the end
+//! live.rs        one node's run: processes, rings, lanes, the loop's body; live/ending.rs: the end
 //! process.rs     one process: its definitions log and its locations' rings
 //! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
 //! attributor.rs  devices, locations, the engine       snapshot.rs   a consistent picture for metrics.rs and http.rs
@@ -11,6 +11,9 @@
 //! room.rs        when the disk is nearly full
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
+//! live/takeover.rs  a dead collector's place     gaps.rs        what was not sampled meanwhile
+//! facts.rs       what a run is finished with      leftover.rs, recover.rs, stale.rs  runs that nobody collects
+//! supervise.rs   who restarts a collector
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
@@ -24,8 +27,11 @@ pub mod conflicts;
 pub mod counters_only;
 pub mod cpus;
 pub mod evidence;
+pub mod facts;
+mod gaps;
 pub mod gauges;
 pub mod http;
+pub mod leftover;
 pub mod linking;
 pub mod live;
 pub mod metrics;
@@ -37,14 +43,17 @@ pub mod output;
 mod overhead;
 pub mod pace;
 mod process;
+pub mod recover;
 pub mod regions;
 pub mod replay;
 mod room;
 pub mod sampler;
 pub mod snapshot;
 pub mod spool;
+pub mod stale;
 pub mod stream;
 pub mod summary;
+pub mod supervise;
 pub mod text;
 pub mod time_device;
 pub mod topology;

@@ -1,9 +1,18 @@
 //! One node's run, live: the loop's body, and the end.
 
+mod ending;
+mod takeover;
+
+pub use takeover::devices_in;
+
+pub use ending::write_results;
+
 use crate::attributor::{Attributor, FoundDevice, LocationInfo};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::evidence::place_of;
+use crate::facts::Facts;
+use crate::gaps::Gaps;
 use crate::gauges::Seen;
 use crate::metrics::Latest;
 use crate::nature::Nature;
@@ -12,15 +21,15 @@ use crate::order::{Lane, Queue, QueueIndex};
 use crate::process::{LiveLocation, Process, State};
 use crate::replay::Replay;
 use crate::room::Room;
-use crate::sampler::{self, DeviceFigures, Sampler};
+use crate::sampler::{self, DeviceFigures, GoOn, Sampler};
 use crate::snapshot::{self, Limits, RankFigures, Snapshot};
 use crate::spool::{Place, Spool};
 use crate::stream::{Event, Stream};
-use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
+use crate::summary::{Readings, SamplerOverhead};
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
-use crate::{clock_text, conflicts, gauges, overhead, trace};
-use ampere_model::{Clocks, LocationKind, RegionRef, Timestamp};
+use crate::{gauges, overhead};
+use ampere_model::{Clocks, Device, LocationKind, RegionRef, Timestamp};
 use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
@@ -43,8 +52,8 @@ const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 
-const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
-
+/// The samples' file in the spool.
+pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
 /// The lane of the ranks views.
 const RANKS: usize = 0;
 
@@ -57,6 +66,20 @@ pub struct Options {
     pub run_id: String,
     /// The run is a trace's that is played: it says what there is and what time it is.
     pub replay: Option<Replay>,
+    /// What an earlier collector has found out, if there was one.
+    pub facts: Facts,
+    pub mode: Mode,
+}
+
+/// Who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The run's collector, the first or another one in a dead one's place.
+    Collector,
+    /// The run is over and its collector is dead: what is left is finished.
+    Recovery,
+    /// The same, without the rings.
+    RecoveryFromDisk,
 }
 
 /// The sampler's ring, as one more stream.
@@ -73,6 +96,11 @@ struct Samples {
     devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
     span: Option<(Timestamp, Timestamp)>,
+    /// As of a location: how far what an earlier collector has read is decoded again.
+    catching_up: Option<u64>,
+    gaps: Gaps,
+    /// The numbers of the devices that the sampler reads now.
+    numbers: Vec<usize>,
 }
 
 pub struct LiveRun {
@@ -106,6 +134,14 @@ pub struct LiveRun {
     behind: Option<Timestamp>,
     done_until: Timestamp,
     quiet_since: Option<Instant>,
+    /// The devices that an earlier collector has sampled, in its ring.
+    sampled_before: Vec<Device>,
+    /// The last sample of the collector before.
+    predecessors_last: Timestamp,
+    /// Processes that had ended before this collector came have been looked at.
+    has_taken_over: bool,
+    /// Something of the run is lost for good.
+    is_incomplete: bool,
 }
 
 /// What one round of the loop found.
@@ -118,15 +154,21 @@ pub struct Round {
 
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
-        let spool = Place { directory: options.spool.clone(), wanted: options.config.trace };
+        let spool = Place {
+            directory: options.spool.clone(),
+            wanted: options.config.trace,
+            rings_are_lost: options.mode == Mode::RecoveryFromDisk,
+        };
+        let started = options.facts.started();
+        let begins = options.mode == Mode::Collector && options.facts.clock().is_none();
         let mut run = LiveRun {
             session,
             room: Room::keep(&options.spool),
             limits: Limits::new(options.config.most_series),
             options,
             spool,
-            started: best_reading(),
-            begun: Instant::now(),
+            started,
+            begun: began(&started),
             clock: None,
             clock_is_certain: false,
             sampler: None,
@@ -147,8 +189,13 @@ impl LiveRun {
             behind: None,
             done_until: 0,
             quiet_since: None,
+            sampled_before: Vec::new(),
+            predecessors_last: 0,
+            has_taken_over: begins,
+            is_incomplete: false,
         };
         run.begin_replay()?;
+        run.go_on();
         Ok(run)
     }
 
@@ -176,7 +223,7 @@ impl LiveRun {
     pub fn round(&mut self) -> Round {
         self.session.beat();
         if self.sampler.is_none() && self.attributor.is_none() {
-            self.start_sampler(Timer::usual());
+            self.start_sampler(Timer::usual(), None);
         }
         if self.clock.is_none() && self.begun.elapsed() >= CALIBRATION {
             self.set_clock(Timer::usual());
@@ -193,27 +240,26 @@ impl LiveRun {
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
         let now = clock.now(&self.session);
         self.read_definitions();
-        let thorough = clock.is_told() || self.next_thorough <= Instant::now();
+        self.take_over_dead();
+        let thorough = clock.is_told() || self.is_catching_up() || self.next_thorough <= Instant::now();
         let round = if self.clock_is_certain { self.drain_all(thorough) } else { Round::default() };
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
-            self.attribute_until(now);
+            self.drain_samples();
+            let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
+            let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
+            if self.is_catching_up() {
+                self.catch_up(certain);
+                return Round { records: round.records, fullest: 1.0 };
+            }
+            self.watermark = self.watermark.max(certain);
+            self.advance(self.watermark);
         }
         self.check_liveness();
         if Instant::now() >= self.next_snapshot {
             self.publish();
         }
         round
-    }
-
-    /// Everything that has a timestamp before `now` has been drained, but for what is late.
-    fn attribute_until(&mut self, now: Timestamp) {
-        let Some(clock) = self.clock else { return };
-        self.drain_samples();
-        let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
-        let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
-        self.watermark = self.watermark.max(certain);
-        self.advance(self.watermark);
     }
 
     /// Reads logs if anybody says that there is something new.
@@ -228,6 +274,7 @@ impl LiveRun {
             process.read_log(&self.spool);
         }
         self.tell_attributor();
+        self.look_for_lost_beginnings();
     }
 
     fn find_processes(&mut self) {
@@ -335,6 +382,7 @@ impl LiveRun {
             self.set_clock(timer);
         }
         self.clock_is_certain = true;
+        self.remember_clock();
         self.tell_attributor();
     }
 
@@ -350,17 +398,21 @@ impl LiveRun {
             if let Some(mut sampler) = self.sampler.take() {
                 sampler.stop();
             }
-            self.start_sampler(timer);
+            self.options.facts.breaks.clear();
+            self.sampled_before.clear();
+            self.start_sampler(timer, None);
         }
+        self.remember_clock();
     }
 
-    fn start_sampler(&mut self, timer: Timer) {
+    /// `go_on`: with the ring of a sampler that is dead, and by which clock.
+    fn start_sampler(&mut self, timer: Timer, go_on: Option<GoOn>) {
         let period = self.options.config.sample_period;
         let mut notes = Vec::new();
         let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
         let wanted = self.options.config.gauges;
-        match Sampler::start(self.session.directory(), timer, period, wanted, settings) {
+        match Sampler::start(self.session.directory(), timer, (period, wanted), settings, go_on) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => self.note(format!("no energy is sampled: {why}")),
         }
@@ -372,6 +424,9 @@ impl LiveRun {
             self.note(line);
         }
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
+        if let (Some(_), Ok(found)) = (&self.samples, &found) {
+            return self.go_on_with_devices(found);
+        }
         let opened = found.and_then(|found| {
             let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
             Ok((found, ring.map_err(|e| e.to_string())?))
@@ -381,8 +436,27 @@ impl LiveRun {
             Err(why) => return self.note(format!("no energy is sampled: {why}")),
         };
         found.notes.into_iter().for_each(|line| self.note(line));
-        let node = node_name();
-        let devices = found.devices.iter().map(|device| {
+        let _ = std::fs::copy(
+            self.session.directory().join(sampler::LOG_NAME),
+            self.spool.directory.join(sampler::LOG_NAME),
+        );
+        self.add_found(&found.devices, ring);
+        if let Some(samples) = &mut self.samples {
+            samples.numbers = (0..found.devices.len()).collect();
+        }
+    }
+
+    fn add_found(&mut self, found: &[Device], ring: RingConsumer) {
+        let (metrics, devices, natures) = self.describe(found);
+        self.add_devices(metrics, devices, natures, ring);
+    }
+
+    fn describe(
+        &self,
+        found: &[Device],
+    ) -> (Vec<SampledMetric>, Vec<(FoundDevice, DevicePlace)>, Vec<Nature>) {
+        let node = self.options.facts.node.clone();
+        let devices = found.iter().map(|device| {
             let found = FoundDevice {
                 node: node.clone(),
                 metric: device.metric.clone(),
@@ -393,10 +467,8 @@ impl LiveRun {
             (found, place_of(device))
         });
         let devices = devices.collect();
-        let metrics =
-            found.devices.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
-        let natures = found.devices.iter().map(Nature::of_device).collect();
-        self.add_devices(metrics, devices, natures, ring);
+        let metrics = found.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
+        (metrics, devices, found.iter().map(Nature::of_device).collect())
     }
 
     /// Counters become devices, and those that GPU streams may spend from get a lane.
@@ -407,38 +479,57 @@ impl LiveRun {
         natures: Vec<Nature>,
         ring: RingConsumer,
     ) {
-        let Some(attributor) = &mut self.attributor else { return };
-        let add = |(device, place)| attributor.add_device_at(device, place);
-        let devices: Vec<_> = devices.into_iter().map(add).collect();
-        for (device, nature) in devices.iter().zip(natures) {
-            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        if self.attributor.is_none() {
+            return;
         }
-        let spool = self.spool.create("sampler.0.records");
+        let position = ring.position();
+        let spool = self.spool.open(SAMPLES_SPOOL, position);
         if let Err(error) = &spool {
             self.notes.push(format!(
                 "cannot write {}: {error}; the trace has no samples",
                 self.spool.directory.display()
             ));
         }
-        let mut kernel_queues = vec![None; attributor.devices.len()];
-        for (device, queue) in kernel_queues.iter_mut().enumerate() {
-            if attributor.counter(device).is_gpu() {
-                self.lanes.push(Lane::default());
-                let lane = self.lanes.len() - 1;
-                *queue = Some((lane, self.lanes[lane].add_counter()));
-            }
-        }
-        let rank_queues = attributor.devices.iter().map(|_| self.lanes[RANKS].add_counter()).collect();
+        let spool = spool.ok().flatten();
         self.samples = Some(Samples {
-            metrics,
+            metrics: Vec::new(),
             ring,
             stream: Stream::default(),
-            spool: spool.ok().flatten(),
-            rank_queues,
-            kernel_queues,
-            devices,
+            catching_up: spool.as_ref().filter(|_| position > 0).map(|_| 0),
+            spool,
+            rank_queues: Vec::new(),
+            kernel_queues: Vec::new(),
+            devices: Vec::new(),
             span: None,
+            gaps: Gaps::new(self.options.facts.breaks.clone()),
+            numbers: Vec::new(),
         });
+        self.add_more_devices(metrics, devices, natures);
+    }
+
+    fn add_more_devices(
+        &mut self,
+        metrics: Vec<SampledMetric>,
+        devices: Vec<(FoundDevice, DevicePlace)>,
+        natures: Vec<Nature>,
+    ) {
+        let (Some(attributor), Some(samples)) = (&mut self.attributor, &mut self.samples) else { return };
+        let add = |(device, place)| attributor.add_device_at(device, place);
+        let devices: Vec<_> = devices.into_iter().map(add).collect();
+        for (device, nature) in devices.iter().zip(natures) {
+            device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
+        }
+        for device in samples.kernel_queues.len()..attributor.devices.len() {
+            let is_gpu = attributor.counter(device).is_gpu();
+            samples.kernel_queues.push(is_gpu.then(|| {
+                self.lanes.push(Lane::default());
+                let lane = self.lanes.len() - 1;
+                (lane, self.lanes[lane].add_counter())
+            }));
+            samples.rank_queues.push(self.lanes[RANKS].add_counter());
+        }
+        samples.metrics.extend(metrics);
+        samples.devices.extend(devices);
         self.join_kernel_lanes();
     }
 
@@ -530,18 +621,6 @@ impl LiveRun {
         }
     }
 
-    /// Ends what is open on a location.
-    fn end_frames(&mut self, process: usize, location: usize, end: Timestamp) {
-        let live = &mut self.processes[process].locations[location];
-        if live.stream.is_open() {
-            let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
-            if let Some(spool) = &mut live.spool {
-                let _ = spool.append(record);
-            }
-            self.decode(process, location, &[record]);
-        }
-    }
-
     /// What is left in a ring is not late: the others wait for it.
     fn stays_behind(&mut self, process: usize, location: usize) {
         let live = &mut self.processes[process].locations[location];
@@ -577,26 +656,43 @@ impl LiveRun {
     }
 
     fn drain_samples(&mut self) {
-        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
-        self.batch.clear();
+        let Some(samples) = &mut self.samples else { return };
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
         let position = samples.ring.position();
-        let copied = samples.ring.copy_out(&mut self.batch, usize::MAX);
+        let copied = samples.ring.copy_out(&mut batch, usize::MAX);
         if samples.ring.is_lost() {
-            let line =
-                format!("{} was truncated by somebody else: no more energy is sampled", sampler::RING_NAME);
-            return self.note(line);
-        }
-        let Ok(count) = copied else { return };
-        let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &self.batch));
-        samples.ring.release(count);
-        if let Some(Err(error)) = spooled {
-            self.notes.push(format!(
-                "cannot write {}: {error}; the trace has no more samples",
-                self.spool.directory.display()
+            self.batch = batch;
+            return self.note(format!(
+                "{} was truncated by somebody else: no more energy is sampled",
+                sampler::RING_NAME
             ));
         }
+        if let Ok(count) = copied {
+            let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &batch));
+            if samples.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
+                self.batch = batch;
+                return; // they stay in the ring until their turn has come
+            }
+            samples.ring.release(count);
+            if let Some(Err(error)) = spooled {
+                self.notes.push(format!(
+                    "cannot write {}: {error}; the trace has no more samples",
+                    self.spool.directory.display()
+                ));
+            }
+            if samples.catching_up.is_none() {
+                self.take_samples(position, &batch);
+            }
+        }
+        self.batch = batch;
+    }
+
+    /// Records of the sampler's, the first of which has this position.
+    fn take_samples(&mut self, position: u64, records: &[Record]) {
+        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
         let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
-        for record in &self.batch {
+        for (position, record) in (position..).zip(records) {
             samples.stream.take(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
@@ -606,6 +702,7 @@ impl LiveRun {
                     MetricValue::I64(value) => devices[device].read_i64(time, value),
                     MetricValue::F64(value) => devices[device].read_f64(time, value),
                 };
+                samples.gaps.sample(position, device, time, increase);
                 let of_ranks = samples.rank_queues[device];
                 lanes[RANKS].queue(of_ranks).sample(time, devices[device].ranks, increase);
                 // Where there can be no stream there is nobody to wait for.
@@ -640,112 +737,6 @@ impl LiveRun {
             let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
             self.lanes[lane].advance(until, attributor);
         }
-    }
-
-    fn check_liveness(&mut self) {
-        if Instant::now() < self.next_liveness {
-            return;
-        }
-        self.next_liveness = Instant::now() + LIVENESS_PERIOD;
-        self.look_at_room();
-        if self.session.is_lost() {
-            self.note(
-                "the session's page was truncated by somebody else: processes that needed it are no longer measured"
-                    .to_owned(),
-            );
-            self.generation = u64::MAX; // nobody can say that there is something new
-        }
-        for at in 0..self.processes.len() {
-            let process = &self.processes[at];
-            let is_over = || !process.is_alive() || self.processes.iter().any(|p| process.is_before(p));
-            if process.state == State::Running && is_over() {
-                // What it wrote before it ended is in its log and its rings.
-                self.processes[at].read_log(&self.spool);
-                self.tell_attributor();
-                if self.processes[at].state == State::Running {
-                    self.processes[at].state = State::Died;
-                    let process = &self.processes[at];
-                    let who = format!("{} (process {})", process.group(), process.info.pid);
-                    self.note(format!(
-                        "{who} ended without finishing its measurement: its open frames end here"
-                    ));
-                }
-                self.close_locations(at);
-            } else if process.state == State::Finished {
-                self.close_locations(at);
-            }
-        }
-    }
-
-    /// Ends what is still open on the locations of a process that is over, or is taken to be.
-    fn close_locations(&mut self, process: usize) {
-        let Some(clock) = self.clock.filter(|_| self.clock_is_certain) else { return };
-        let mut batch = std::mem::take(&mut self.batch);
-        for location in 0..self.processes[process].locations.len() {
-            let live = &mut self.processes[process].locations[location];
-            if live.closed {
-                continue;
-            }
-            // What is there now, and no more: a process that is still running would never let us end.
-            let mut left = live.waiting();
-            while left > 0 {
-                let count = self.drain_location(process, location, &mut batch);
-                if count == 0 {
-                    break;
-                }
-                left = left.saturating_sub(count);
-                // Lanes grow with what is drained: let them go on, but no further than the others have been read.
-                self.advance(self.watermark);
-            }
-        }
-        self.batch = batch;
-        let end = self.processes[process].program_end.unwrap_or_else(|| clock.now(&self.session));
-        for location in 0..self.processes[process].locations.len() {
-            let live = &mut self.processes[process].locations[location];
-            if live.closed {
-                continue;
-            }
-            live.closed = true;
-            live.ring.rest();
-            self.end_frames(process, location, end);
-        }
-    }
-
-    /// Once the disk has no more room than the trace will need, it ends here: for all at the same time.
-    fn look_at_room(&mut self) {
-        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
-        let spools = locations.filter_map(|location| location.spool.as_mut());
-        let samples = self.samples.as_mut().and_then(|samples| samples.spool.as_mut());
-        let mut spools: Vec<&mut Spool> = spools.chain(samples).filter(|spool| !spool.is_cut()).collect();
-        let recorded = spools.iter().map(|spool| spool.bytes()).sum();
-        if spools.is_empty() {
-            return;
-        }
-        let Some(left) = self.room.shortage(recorded) else { return };
-        spools.iter_mut().for_each(|spool| spool.cut());
-        self.note(format!(
-            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
-            self.options.output.display(),
-            left / 1_000_000
-        ));
-    }
-
-    /// Whether something that was measured is not in the trace.
-    fn trace_is_cut(&self) -> bool {
-        let locations = self.processes.iter().flat_map(|process| &process.locations);
-        let spools = locations.map(|location| location.spool.as_ref());
-        let samples = self.samples.iter().map(|samples| samples.spool.as_ref());
-        self.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
-    }
-
-    /// Whether processes have come and all of them are over.
-    pub fn all_over(&mut self) -> bool {
-        let over = !self.processes.is_empty() && self.processes.iter().all(|p| p.state != State::Running);
-        if !over {
-            self.quiet_since = None;
-        }
-        // A moment for one that is just joining.
-        over && self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD
     }
 
     pub fn processes_seen(&self) -> usize {
@@ -825,233 +816,17 @@ impl LiveRun {
         snapshot
     }
 
-    pub fn summary(&self, complete: bool) -> Summary {
-        let empty = Attributor::new(self.options.config.clone(), 1);
-        let attributor = self.attributor.as_ref().unwrap_or(&empty);
-        let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
-        // The time that the joules are about: first to last sample.
-        let span = self.samples.as_ref().and_then(|samples| samples.span).zip(self.clock);
-        let (first, last, seconds) = match span {
-            Some(((first, last), clock)) => {
-                (clock.realtime_ns(first), clock.realtime_ns(last), clock.seconds(last - first))
-            }
-            None => (
-                Some(self.started.realtime_ns),
-                Some(best_reading().realtime_ns),
-                self.begun.elapsed().as_secs_f64(),
-            ),
-        };
-        let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-        let locations = || self.processes.iter().flat_map(|process| &process.locations);
-        let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
-        let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
-        let quality = QualityFigures {
-            events: sum(|l| l.events),
-            coalesced_calls: sum(|l| l.stream.coalesced_calls),
-            suppressed_calls: sum(|l| l.ring.suppressed_calls()),
-            dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
-            late_events: self.lanes.iter().map(|lane| lane.late()).sum(),
-            repaired_events: sum(|l| {
-                let r = l.stream.repairs;
-                r.unmatched_leaves + r.missing_leaves + r.backward
-            }),
-            damaged_records: sum(|l| l.stream.repairs.damaged),
-            left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
-            ..QualityFigures::default()
-        };
-        let mut notes = self.notes.clone();
-        if quality.suppressed_calls > 0 {
-            notes.push(format!(
-                "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
-                 their time and joules are in the functions that made them",
-                quality.suppressed_calls
-            ));
-        }
-        if let Some(sampler) = &self.sampler {
-            let failed = sampler.figures.failed_readings();
-            if failed > 0 {
-                notes.push(format!("{failed} readings of a counter failed"));
-            }
-        }
-        let whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
-        let run = Run {
-            id: self.options.run_id.clone(),
-            command: self.options.command.clone(),
-            start: date(first),
-            end: date(last),
-            complete: complete
-                && whole
-                && self
-                    .processes
-                    .iter()
-                    .all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
-            host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
-            nodes,
-            ranks,
-            energy: String::new(),
-            total_joules: 0.0,
-            seconds,
-            timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
-            ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
-            notes,
-        };
-        let mut summary = Summary::new(attributor, None, run, quality);
-        for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
-            device.readings = figures.map(Readings::of);
-            let gauges = figures.iter().flat_map(|figures| &figures.gauges);
-            device.gauges = gauges.filter_map(Seen::over_the_run).collect();
-        }
-        summary.overhead = Overhead {
-            collector_cpu_seconds: overhead::cpu_seconds(),
-            collector_peak_rss_bytes: overhead::peak_resident_bytes(),
-            sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
-        };
-        summary
-    }
-
     /// By the attributor's devices, what the sampler says of them.
     fn sampled(&self) -> Vec<Option<&DeviceFigures>> {
         let devices = self.attributor.as_ref().map_or(0, |attributor| attributor.devices.len());
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
-        for (figures, device) in sampler.figures.devices().iter().zip(&samples.devices) {
-            if let Some(device) = *device {
+        for (figures, number) in sampler.figures.devices().iter().zip(&samples.numbers) {
+            if let Some(device) = samples.devices.get(*number).copied().flatten() {
                 all[device] = Some(figures);
             }
         }
         all
-    }
-
-    /// The end: everything that is left is attributed, and the trace and the summary are written.
-    pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
-        self.read_definitions();
-        self.find_devices();
-        for at in 0..self.processes.len() {
-            self.close_locations(at);
-        }
-        if let Some(sampler) = &mut self.sampler {
-            sampler.stop();
-        }
-        self.find_devices(); // its last news
-        self.drain_samples();
-        if let Some(attributor) = &mut self.attributor {
-            for lane in &mut self.lanes {
-                lane.advance(Timestamp::MAX, attributor);
-            }
-            attributor.end_time();
-            attributor.learn_silence();
-        }
-        self.look_at_settings();
-        self.publish();
-        self.room.give_back();
-        let _ = std::fs::create_dir_all(&self.options.output);
-        if !self.room.is_of(&self.options.output) {
-            self.note(
-                "the output directory was removed while the job ran, and has been made again".to_owned(),
-            );
-        }
-        // The figures are ready: they are on disk before the trace, which may take its time, is begun.
-        write_results(&self.options.output, &self.summary(false))?;
-        let written = match (&self.attributor, self.clock) {
-            _ if !self.spool.wanted => Ok(()),
-            (Some(attributor), Some(clock)) => {
-                let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
-                let spool = self.samples.as_ref().and_then(|samples| samples.spool.as_ref());
-                trace::write(
-                    &self.options.output,
-                    &self.spool.directory,
-                    clock,
-                    &self.processes,
-                    (metrics, spool),
-                    attributor,
-                )
-            }
-            _ => Err("no process wrote any event: there is no trace".to_owned()),
-        };
-        let traced = written.is_ok() && !self.trace_is_cut();
-        let keep_records = written.is_err() && self.attributor.is_some();
-        if let Err(why) = written {
-            self.note(why);
-        }
-        let mut summary = self.summary(complete && traced);
-        let unsettled = self.unsettled(&summary);
-        if traced && self.spool.wanted && !unsettled.is_empty() {
-            self.settle(&mut summary, &unsettled);
-        } else {
-            let there_is_no_trace = "there is no trace to compute the figures from again";
-            if summary.quality.late_events > 0 {
-                let late = summary.quality.late_events;
-                let note = format!(
-                    "{late} events came late, and are charged as of when they came: {there_is_no_trace}"
-                );
-                summary.run.notes.push(note);
-            }
-            if self.links_moved() {
-                let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
-                summary.run.notes.push(note);
-            }
-        }
-        write_results(&self.options.output, &summary)?;
-        // Records that did not make it into a trace stay.
-        if !keep_records {
-            let _ = std::fs::remove_dir_all(&self.spool.directory);
-        }
-        Ok((summary, self.session))
-    }
-}
-
-impl LiveRun {
-    fn links_moved(&self) -> bool {
-        self.attributor.as_ref().is_some_and(Attributor::links_moved)
-    }
-
-    /// Why figures are not yet as they would be, had everything been known in time.
-    fn unsettled(&self, summary: &Summary) -> String {
-        let late = summary.quality.late_events;
-        let late = (late > 0).then(|| format!("{late} events came late"));
-        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
-        late.into_iter().chain(moved).collect::<Vec<_>>().join("; ")
-    }
-
-    /// What is odd about the settings, now that everything is known.
-    fn look_at_settings(&mut self) {
-        let Some(attributor) = &self.attributor else { return };
-        let mut metrics: BTreeSet<String> =
-            attributor.devices.iter().map(|device| device.info.metric.clone()).collect();
-        metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
-        for line in conflicts::notes(attributor, &metrics) {
-            self.note(line);
-        }
-    }
-
-    /// Events that came late, and joules of who was not yet known to spend from a device, were charged as well as could be
-    /// at that time. The trace has everything in its place: the final figures are computed again from it.
-    fn settle(&self, summary: &mut Summary, why_again: &str) {
-        let trace = self.options.output.join("traces.otf2");
-        let again = crate::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
-        match again {
-            Ok(again) => {
-                summary.topology = again.summary.topology;
-                for device in &mut summary.devices {
-                    let same = again
-                        .summary
-                        .devices
-                        .iter()
-                        .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
-                    if let Some(same) = same {
-                        let (source, energy) = (device.source.clone(), device.energy.clone());
-                        let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));
-                        let same = same.clone();
-                        *device = crate::summary::Device { source, energy, readings, gauges, ..same };
-                    }
-                }
-                let note = format!("{why_again}: the figures below were computed again from the trace");
-                summary.run.notes.push(note);
-            }
-            Err(why) => {
-                summary.run.notes.push(format!("{why_again}, and joules are charged as of then: {why:#}"))
-            }
-        }
     }
 }
 
@@ -1099,6 +874,13 @@ impl Decoder<'_> {
     }
 }
 
+/// The moment at which the clocks said this, as far as that is known of this boot.
+fn began(started: &Clocks) -> Instant {
+    let now = best_reading();
+    let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(started.monotonic_ns));
+    Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
+}
+
 /// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.
 fn earlier(clocks: &Clocks) -> Clocks {
     const NANOSECONDS: u64 = 10_000_000_000;
@@ -1108,16 +890,6 @@ fn earlier(clocks: &Clocks) -> Clocks {
         monotonic_raw_ns: clocks.monotonic_raw_ns.saturating_sub(NANOSECONDS),
         realtime_ns: clocks.realtime_ns.saturating_sub(NANOSECONDS),
     }
-}
-
-/// `summary.json` and `summary.txt`, each whole or not at all.
-pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
-    let path = directory.join("summary.json");
-    write_whole_with(&path, |file| {
-        serde_json::to_writer_pretty(&mut *file, summary)?;
-        file.write_all(b"\n")
-    })?;
-    write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
 }
 
 pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {

@@ -3,13 +3,16 @@
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
 use ampere_collector::cpus;
+use ampere_collector::facts::Facts;
 use ampere_collector::http;
-use ampere_collector::live::{LiveRun, Options, write_whole};
+use ampere_collector::live::{LiveRun, Mode, Options, write_whole};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
+use ampere_collector::stale;
+use ampere_collector::supervise::Restarts;
 use ampere_ring::process::node_name;
-use ampere_ring::{CollectorState, Session};
+use ampere_ring::{CollectorLock, CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,8 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-mod stale;
-
 #[derive(Parser)]
 #[command(about = "Collects, attributes and serves; started by ampere run or by the plugin", version)]
 struct Arguments {
@@ -31,6 +32,9 @@ struct Arguments {
     /// Start the collector proper, wait until it is ready, and return.
     #[arg(long)]
     detach: bool,
+    /// Start the collector proper, and another one in its place whenever it is killed.
+    #[arg(long)]
+    supervise: bool,
     /// Where the results go, else AMPERE_OUTPUT.
     #[arg(short, long)]
     output: Option<PathBuf>,
@@ -65,6 +69,8 @@ const COMFORTABLE: f64 = 0.05;
 const PRESSED: f64 = 0.25;
 /// Who is to be ready, is by then. Shorter than the plugin waits for us, so that it hears of it.
 const READY_LIMIT: Duration = Duration::from_secs(8);
+/// How long a collector that is just dying keeps its place.
+const TAKE_OVER_LIMIT: Duration = Duration::from_secs(2);
 /// If no process joins for so long, there is nothing to collect.
 const NOBODY_LIMIT: Duration = Duration::from_secs(60);
 /// How long processes that outlive the command are waited for.
@@ -84,6 +90,18 @@ fn main() -> ExitCode {
         Ok(session) => session,
         Err(error) => {
             say(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    if arguments.supervise {
+        return supervise(&session);
+    }
+    // The page is touched by who collects, and by nobody else.
+    let _place = match take_place(&session) {
+        Ok(Some(place)) => place,
+        Ok(None) => return ExitCode::SUCCESS, // another one was faster
+        Err(why) => {
+            say(&why);
             return ExitCode::FAILURE;
         }
     };
@@ -116,14 +134,60 @@ fn fail(session: &Path, why: &str) {
     }
 }
 
+/// The lock of who collects, which lives as long as this process. `None` if another process has it and keeps it.
+fn take_place(session: &Session) -> Result<Option<CollectorLock>, String> {
+    let begun = Instant::now();
+    loop {
+        match session.lock_collector() {
+            Ok(None) if begun.elapsed() < TAKE_OVER_LIMIT => std::thread::sleep(Duration::from_millis(5)),
+            outcome => return outcome.map_err(|e| e.to_string()),
+        }
+    }
+}
+
+/// This program's arguments, but for one.
+fn arguments_without(option: &str) -> impl Iterator<Item = OsString> {
+    let own = std::env::args_os().skip(1);
+    let (options, command): (Vec<_>, Vec<_>) = {
+        let all: Vec<OsString> = own.collect();
+        let end = all.iter().position(|argument| argument == "--").unwrap_or(all.len());
+        (all[..end].to_vec(), all[end..].to_vec())
+    };
+    let option = option.to_owned();
+    options.into_iter().filter(move |argument| *argument != *option).chain(command)
+}
+
+/// Waits for the collector proper, and does nothing else: as little as can be killed for its memory.
+fn supervise(session: &Session) -> ExitCode {
+    let _ = rustix::process::setsid();
+    let mut restarts = Restarts::default();
+    loop {
+        let started = std::env::current_exe().and_then(|program| {
+            Command::new(program).args(arguments_without("--supervise")).stdin(Stdio::null()).spawn()
+        });
+        let status = match started.and_then(|mut collector| collector.wait()) {
+            Ok(status) => status,
+            Err(error) => {
+                say(&format!("cannot start the collector: {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
+        if !restarts.is_another_due(status, session) {
+            return if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        say(&format!("the collector ended with {status}: another one takes over"));
+    }
+}
+
 /// The job must get no child that it did not make: this process is that child, and the collector is nobody's.
 fn detach(arguments: &Arguments) -> ExitCode {
     let Ok(session) = Session::open(&arguments.session) else { return ExitCode::FAILURE };
-    let own_arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
-    let log = std::fs::File::create(arguments.session.join("collector.log"));
+    let log =
+        std::fs::OpenOptions::new().create(true).append(true).open(arguments.session.join("collector.log"));
     let started = std::env::current_exe().and_then(|program| {
         Command::new(program)
-            .args(own_arguments)
+            .args((!arguments.counters_only).then_some("--supervise"))
+            .args(arguments_without("--detach"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
@@ -133,7 +197,9 @@ fn detach(arguments: &Arguments) -> ExitCode {
     let begun = Instant::now();
     while begun.elapsed() < READY_LIMIT {
         match session.collector_state() {
-            CollectorState::Running | CollectorState::Finished => return ExitCode::SUCCESS,
+            // What a dead one has left there is not it.
+            CollectorState::Running if session.collector_is_alive() => return ExitCode::SUCCESS,
+            CollectorState::Finished => return ExitCode::SUCCESS,
             CollectorState::Failed => return ExitCode::FAILURE,
             _ => {}
         }
@@ -144,6 +210,10 @@ fn detach(arguments: &Arguments) -> ExitCode {
     }
     // One that comes too late would collect for nobody.
     let _ = child.kill();
+    let collector = rustix::process::Pid::from_raw(session.collector_pid() as i32);
+    if let Some(collector) = collector.filter(|_| session.collector_is_alive()) {
+        let _ = rustix::process::kill_process(collector, rustix::process::Signal::KILL);
+    }
     ExitCode::FAILURE
 }
 
@@ -154,25 +224,75 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let _ = rustix::process::setsid();
     cpus::leave_the_core();
     allow_many_files();
-    if let Some(base) = session.directory().parent() {
-        stale::remove_stale_sessions(base);
-    }
-    let config = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
-    let config = Config::load(config.as_deref()).map_err(|e| e.to_string())?;
-    let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
+    let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
     if arguments.counters_only {
-        return sample_only(session, &config);
+        return sample_only(session, &config_of(&arguments)?.1);
     }
+    if let Some(output) = session.output() {
+        if let Some((output, facts)) = output::claimed_by(session.directory(), &output, &node_name()) {
+            return take_over(&output, facts, session, arguments);
+        }
+        if output::holds_results(&output) {
+            // The one before was killed when all was done but removing what is not needed any more.
+            output::remove_rest(&output, &node_name());
+            end(session, &output);
+            return Ok(());
+        }
+    }
+    let (path, config) = config_of(&arguments)?;
     let address = listen_address(arguments.listen.as_deref())?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
-    let output = output::claim(wanted.as_deref(), &run_id, &node_name())?;
-    let result = collect_into(&output, session, arguments, config, address, run_id, elsewhere);
+    let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
+    // Whoever takes over looks there, also if this one gets no further than that.
+    session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
+    let mut facts = Facts::new(session.directory(), &run_id, &arguments.command, path.as_deref());
+    facts.replay = arguments.replay.is_some();
+    let output = output::claim(&wanted, &node_name(), &facts.text())?;
+    let mut begin = Begin { config, address, facts, notes: Vec::new() };
+    if recoverable > 0 && !arguments.until_input_closes {
+        begin.notes.push(stale::told(recoverable)); // ampere run tells it itself
+    }
+    let result = collect_into(&output, session, arguments, begin);
     output.end_announcement();
     if result.is_err() {
         output.give_up();
     }
     result
+}
+
+/// What a run is begun, or gone on, with.
+struct Begin {
+    config: Config,
+    address: SocketAddr,
+    facts: Facts,
+    notes: Vec<String>,
+}
+
+/// The settings' file, and the settings.
+fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String> {
+    let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
+    let config = Config::load(path.as_deref()).map_err(|e| e.to_string())?;
+    Ok((path, config))
+}
+
+/// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
+fn take_over(output: &Output, facts: Facts, session: Session, arguments: Arguments) -> Result<(), String> {
+    output::remove_half_results(&output.directory);
+    let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok)?;
+    let facts = facts.by_this_process();
+    facts.save(&output.spool)?;
+    let begin = Begin { config: facts.config()?, address, facts, notes: Vec::new() };
+    let result = collect_into(output, session, arguments, begin);
+    output.end_announcement();
+    result
+}
+
+/// First the files, then the word: who waits for it finds everything done. It has the page open.
+fn end(session: Session, output: &Path) {
+    let _ = std::fs::remove_file(output.join("collector.json"));
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
 }
 
 /// No output directory and no port: what a metric plugin's user has asked for is in Score-P's trace.
@@ -197,22 +317,16 @@ fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
     })
 }
 
-fn collect_into(
-    output: &Output,
-    session: Session,
-    arguments: Arguments,
-    config: Config,
-    address: SocketAddr,
-    run_id: String,
-    elsewhere: Option<String>,
-) -> Result<(), String> {
+fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
+    let Begin { config, address, facts, notes } = begin;
+    let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
     let server = http::serve(address, latest.clone(), summaries)?;
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
-        session.set_waited_for();
+        session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
     let url = format!("http://{}", server.address);
@@ -223,11 +337,14 @@ fn collect_into(
         output: output.directory.clone(),
         spool: output.spool.clone(),
         config,
-        command: arguments.command,
-        run_id,
+        command: facts.command.clone(),
+        run_id: facts.run_id.clone(),
         replay,
+        facts,
+        mode: Mode::Collector,
     };
     let mut run = LiveRun::new(session, options, latest)?;
+    run.notes.extend(notes);
     run.notes.extend(server.note);
     run.notes.extend(elsewhere);
     run.session().set_collector(std::process::id(), CollectorState::Running);
@@ -278,10 +395,7 @@ fn collect_into(
         }
     };
     let (_, session) = run.finish(complete)?;
-    output.end_announcement();
-    // First the files, then the word: who waits for it finds everything done. It has the page open.
-    session.remove();
-    session.set_collector(std::process::id(), CollectorState::Finished);
+    end(session, &output.directory);
     Ok(())
 }
 

@@ -201,6 +201,7 @@ fn attribute_once(
         timer: "trace".to_owned(),
         ticks_per_second: clock.timer_resolution,
         notes: warnings.iter().chain(&odd).cloned().collect(),
+        ..Run::default()
     };
     let moved = attributor.links_moved();
     Ok((Attributed { summary: Summary::new(&attributor, only, run, quality), warnings, odd, moved }, known))

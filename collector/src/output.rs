@@ -3,8 +3,9 @@
 //! A collector claims it by making `spool-<node>` there. Collectors of several nodes that are sent to one directory do
 //! not mix their results: the first one has it, the others get a directory of their node's name in it.
 
-use crate::clock_text;
+use crate::facts::{self, Facts};
 use crate::live::write_whole;
+use crate::{clock_text, spool};
 use std::path::{Path, PathBuf};
 
 const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
@@ -21,24 +22,59 @@ pub struct Output {
     pub spool: PathBuf,
 }
 
-/// The directory that is wanted, or a new one named after now and the run.
-pub fn claim(wanted: Option<&Path>, run_id: &str, node: &str) -> Result<Output, String> {
+/// A new directory in the current one, named after now and the run.
+pub fn default_directory(run_id: &str) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
     });
-    let default = format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff);
-    let directory = wanted.map_or_else(|| PathBuf::from(default), Path::to_owned);
+    PathBuf::from(format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff))
+}
+
+/// Claims the directory that is wanted. `facts`: what is needed to finish the run ([`crate::facts`]); a claim never
+/// lacks it.
+pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let node = file_name(node);
-    if others(&directory, &node).is_empty() {
-        let output = claim_here(&directory, &node)?;
+    if others(wanted, &node).is_empty() {
+        let output = claim_here(wanted, &node, facts)?;
         // Two nodes may have looked at the same moment; both see both now, and the one that comes first keeps it.
-        if others(&directory, &node).iter().all(|other| *other > node) {
+        if others(wanted, &node).iter().all(|other| *other > node) {
             return Ok(output);
         }
-        let _ = std::fs::remove_dir(&output.spool);
+        spool::remove(&output.spool);
     }
-    claim_here(&directory.join(&node), &node)
+    claim_here(&wanted.join(&node), &node, facts)
+}
+
+/// What an earlier collector of this session has claimed, with the facts of the run.
+pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Facts)> {
+    let spool = directory.join(format!("{CLAIM}{}", file_name(node)));
+    let facts = Facts::load(&spool).ok().filter(|facts| facts.session == session)?;
+    Some((Output { directory: directory.to_owned(), spool }, facts))
+}
+
+/// Takes away what is left of the spool of a run that is finished.
+pub fn remove_rest(directory: &Path, node: &str) {
+    spool::remove(&directory.join(format!("{CLAIM}{}", file_name(node))));
+}
+
+/// Claims that were killed in the making.
+fn remove_half_claims(directory: &Path, node: &str) {
+    let prefix = format!(".{CLAIM}{node}.");
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(&prefix).and_then(|pid| pid.parse().ok());
+        if pid.is_some_and(|pid| ampere_ring::process::start_time(pid).is_none()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Takes away what a collector had begun to write of a run that is not finished.
+pub fn remove_half_results(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join("traces.otf2"));
+    let _ = std::fs::remove_file(directory.join("traces.def"));
+    let _ = std::fs::remove_dir_all(directory.join("traces"));
 }
 
 /// Whether a run has left its results there: they are not written over.
@@ -46,7 +82,7 @@ pub fn holds_results(directory: &Path) -> bool {
     RESULTS.iter().any(|name| directory.join(name).exists())
 }
 
-fn claim_here(directory: &Path, node: &str) -> Result<Output, String> {
+fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
     if holds_results(directory) {
         return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
@@ -54,14 +90,27 @@ fn claim_here(directory: &Path, node: &str) -> Result<Output, String> {
     std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
     let spool = directory.join(format!("{CLAIM}{node}"));
-    match std::fs::create_dir(&spool) {
+    // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
+    // something in it.
+    let making = directory.join(format!(".{CLAIM}{node}.{}", std::process::id()));
+    remove_half_claims(&directory, node);
+    let claimed = std::fs::create_dir(&making)
+        .and_then(|()| std::fs::write(making.join(facts::FILE_NAME), facts))
+        .and_then(|()| std::fs::rename(&making, &spool));
+    match claimed {
         Ok(()) => Ok(Output { directory, spool }),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
-            "{} is in use by another run, or holds one that was killed ({}); {ADVICE}",
-            directory.display(),
-            spool.display()
-        )),
-        Err(e) => Err(refuse("write to", e.to_string())),
+        Err(error) => {
+            let _ = std::fs::remove_dir_all(&making);
+            let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
+            if !in_use.contains(&error.kind()) {
+                return Err(refuse("write to", error.to_string()));
+            }
+            Err(format!(
+                "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
+                directory.display(),
+                spool.display()
+            ))
+        }
     }
 }
 
@@ -88,14 +137,29 @@ impl Output {
         write_whole(&self.directory.join("collector.json"), &format!("{text}\n"))
     }
 
+    /// Where the collector before this one was to be found.
+    pub fn announced(&self) -> Option<std::net::SocketAddr> {
+        let text = std::fs::read(self.directory.join("collector.json")).ok()?;
+        let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        json.get("url")?.as_str()?.strip_prefix("http://")?.parse().ok()
+    }
+
     pub fn end_announcement(&self) {
         let _ = std::fs::remove_file(self.directory.join("collector.json"));
     }
 
-    /// Gives the directory back if nothing came of it. Only what is empty goes: nothing that is not ours.
+    /// Gives the directory back if nothing came of it. Records that there are stay, and nothing goes that is not ours.
     pub fn give_up(&self) {
         self.end_announcement();
-        let _ = std::fs::remove_dir(&self.spool);
+        let mut files = std::fs::read_dir(&self.spool).into_iter().flatten().flatten();
+        let has_records = |file: std::fs::DirEntry| {
+            file.path().extension().is_some_and(|e| e == "records")
+                && file.metadata().is_ok_and(|m| m.len() > 0)
+        };
+        if files.any(has_records) {
+            return;
+        }
+        spool::remove(&self.spool);
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
@@ -108,8 +172,8 @@ mod tests {
     fn nodes_that_are_sent_to_one_directory_do_not_mix() {
         let place = tempfile::tempdir().unwrap();
         let wanted = place.path().join("out");
-        let first = claim(Some(&wanted), "job", "frontier2").unwrap();
-        let second = claim(Some(&wanted), "job", "frontier1").unwrap();
+        let first = claim(&wanted, "frontier2", "{}").unwrap();
+        let second = claim(&wanted, "frontier1", "{}").unwrap();
         assert_eq!(first.directory, wanted.canonicalize().unwrap());
         assert_eq!(second.directory, first.directory.join("frontier1"));
         assert!(first.spool.is_dir() && second.spool.is_dir());
@@ -120,22 +184,43 @@ mod tests {
     #[test]
     fn a_directory_with_results_or_of_a_running_run_is_refused() {
         let place = tempfile::tempdir().unwrap();
-        claim(Some(place.path()), "a", "node").unwrap();
-        let refused = claim(Some(place.path()), "b", "node").unwrap_err();
+        claim(place.path(), "node", "{}").unwrap();
+        let refused = claim(place.path(), "node", "{}").unwrap_err();
         assert!(refused.contains("in use by another run"), "{refused}");
         for name in RESULTS {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
-            let refused = claim(Some(place.path()), "b", "node").unwrap_err();
+            let refused = claim(place.path(), "node", "{}").unwrap_err();
             assert!(refused.contains("results of another run"), "{refused}");
         }
+    }
+
+    #[test]
+    fn who_takes_over_finds_the_claim_of_its_own_session() {
+        let place = tempfile::tempdir().unwrap();
+        let session = Path::new("/dev/shm/ampere-1/s-job");
+        let facts = Facts::new(session, "job", &[], None);
+        let output = claim(place.path(), "node", &facts.text()).unwrap();
+        let found = claimed_by(session, &output.directory, "node").unwrap();
+        assert_eq!(found, (output, facts));
+        assert_eq!(claimed_by(Path::new("/dev/shm/ampere-1/s-other"), &found.0.directory, "node"), None);
+        assert_eq!(claimed_by(session, &found.0.directory, "other"), None);
+    }
+
+    #[test]
+    fn records_are_not_given_up() {
+        let place = tempfile::tempdir().unwrap();
+        let output = claim(place.path(), "node", "{}").unwrap();
+        std::fs::write(output.spool.join("1.0.records"), "something").unwrap();
+        output.give_up();
+        assert!(output.spool.join(facts::FILE_NAME).exists());
     }
 
     #[test]
     fn what_is_the_users_stays() {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("notes.txt"), "mine").unwrap();
-        claim(Some(place.path()), "a", "../node").unwrap().give_up();
+        claim(place.path(), "../node", "{}").unwrap().give_up();
         assert!(place.path().join("notes.txt").exists());
     }
 }

@@ -45,6 +45,10 @@ pub struct Process {
     pub is_read_in_part: bool,
     /// Rings that could not be read, one line each.
     pub complaints: Vec<String>,
+    /// When it was last seen alive.
+    pub seen_alive: Option<Timestamp>,
+    /// When it ended, where it did not say so itself.
+    pub died_at: Option<Timestamp>,
 }
 
 pub struct LiveLocation {
@@ -60,6 +64,13 @@ pub struct LiveLocation {
     pub damaged: bool,
     /// Its process is over and so is it.
     pub closed: bool,
+    /// An earlier collector has read from the ring: how far its records have been decoded again. Until they all have been,
+    /// what comes out of the ring only goes to the spool.
+    pub catching_up: Option<u64>,
+    /// An earlier collector has seen it end, then.
+    pub ended_at: Option<Timestamp>,
+    /// An earlier collector's records are not kept anywhere.
+    pub beginning_is_lost: bool,
     /// How full the ring has been since the last snapshot, between 0 and 1.
     pub fullest: f64,
 }
@@ -104,6 +115,12 @@ impl LiveLocation {
             Some(spool) if count > 0 => spool.write(position, batch),
             _ => Ok(()),
         };
+        if self.catching_up.is_some() {
+            batch.clear();
+            if spooled.is_err() {
+                return Ok(0); // it stays in the ring until its turn has come
+            }
+        }
         self.ring.release(count);
         if let Err(error) = spooled {
             let path = self.spool.as_ref().map_or_else(Default::default, |spool| spool.path().to_owned());
@@ -116,8 +133,11 @@ impl LiveLocation {
 impl Process {
     /// `None` while the log has no first entry yet.
     pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, String> {
-        let Some(log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let Some(mut log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
+        if let Some(copy) = spool.copy_of(path) {
+            log.copy_to(copy);
+        }
         let mut process = Process {
             log,
             handle: None,
@@ -133,6 +153,8 @@ impl Process {
             replayed: None,
             is_read_in_part: false,
             complaints: Vec::new(),
+            seen_alive: None,
+            died_at: None,
         };
         process.read_log(spool);
         process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
@@ -164,7 +186,13 @@ impl Process {
         // The name comes from another process: nothing but a file beside the log.
         let plain = !definition.ring.contains('/') && definition.ring.ends_with(".ring");
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
-        let ring = match plain.then(|| RingConsumer::open(&directory.join(&definition.ring))) {
+        let name = format!("{}.{}.records", self.name, definition.id.0);
+        let path = directory.join(&definition.ring);
+        let open = || match spool.rings_are_lost {
+            true => RingConsumer::lost(&path, spool.records(&name)),
+            false => RingConsumer::open(&path),
+        };
+        let mut ring = match plain.then(open) {
             Some(Ok(ring)) => ring,
             other => {
                 self.is_read_in_part = true;
@@ -174,14 +202,18 @@ impl Process {
                 });
             }
         };
-        let name = format!("{}.{}.records", self.name, definition.id.0);
-        let spool = match spool.create(&name) {
+        let position = ring.position();
+        let is_read = ring.available() == Ok(0);
+        let spool = match spool.open(&name, position) {
             Ok(spool) => spool,
             Err(error) => {
                 self.complaints.push(format!("cannot write {name}: {error}; no trace is written"));
                 None
             }
         };
+        let catching_up = spool.as_ref().filter(|_| position > 0).map(|_| 0);
+        let end =
+            spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
         self.locations.push(LiveLocation {
             definition,
             ring,
@@ -192,6 +224,9 @@ impl Process {
             events: 0,
             damaged: false,
             closed: false,
+            catching_up,
+            ended_at: end.map(|record| record.word0),
+            beginning_is_lost: position > 0 && catching_up.is_none(),
             fullest: 0.0,
         });
     }

@@ -15,12 +15,13 @@ use crate::clock::Timer;
 use crate::config::Config;
 use crate::gauges::{Seen, Turns};
 use crate::pace::{Pace, Rhythm};
-use ampere_counters::{Settings, Source};
+use ampere_counters::{LastReading, Settings, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
-use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS};
+use ampere_ring::{Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS};
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -101,6 +102,13 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
+/// What a sampler that is dead has left beside its ring and its log.
+pub struct GoOn {
+    /// As its log names them. Numbers are kept; devices that are new get further ones.
+    pub devices: Vec<Device>,
+    pub ticks_per_second: u64,
+}
+
 pub struct Sampler {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -110,27 +118,28 @@ pub struct Sampler {
 }
 
 pub const RING_NAME: &str = "sampler.0.ring";
-const LOG_NAME: &str = "sampler.defs";
+pub const LOG_NAME: &str = "sampler.defs";
 const NOTES_NAME: &str = "sampler.notes";
 
 impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
     /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices. `gauges`: how often these are
     /// asked for, if at all.
+    /// `go_on`: in the place of a sampler that is dead.
     pub fn start(
         directory: &Path,
         timer: Timer,
-        period: Duration,
-        gauges: Option<Duration>,
+        periods: (Duration, Option<Duration>),
         settings: Settings,
+        go_on: Option<GoOn>,
     ) -> Result<Sampler, String> {
         let stop = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(SamplerFigures::default());
         let (tell, found) = crossbeam_channel::bounded(1);
         let (tell_news, news) = crossbeam_channel::bounded(64);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
-        let periods = (period, gauges);
-        let work = move || match Work::open(&directory, timer, periods, settings, counted, tell_news) {
+        let parts = (counted, tell_news);
+        let work = move || match Work::open(&directory, timer, periods, settings, parts, go_on) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
                 work.run(&stopped);
@@ -174,6 +183,75 @@ pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
         config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
     settings.apply_environment(notes);
     settings
+}
+
+/// Makes log and ring. Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
+fn begin(directory: &Path, devices: &[Device], notes: &str) -> Result<RingProducer, String> {
+    let _ = std::fs::remove_file(directory.join(RING_NAME));
+    let _ = std::fs::write(directory.join(NOTES_NAME), notes);
+    let _ = std::fs::remove_file(directory.join(LOG_NAME));
+    let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
+    for device in devices {
+        log.append(&Definition::Device(device.clone()));
+    }
+    make_ring(&directory.join(RING_NAME))
+}
+
+impl GoOn {
+    /// Takes ring and log over: devices get the numbers that they had, and sources that count by themselves hear of what they
+    /// had counted.
+    fn take_over(
+        &self,
+        directory: &Path,
+        timer: Timer,
+        sources: &mut [Box<dyn Source>],
+        devices: &mut [Device],
+    ) -> Result<RingProducer, String> {
+        let mut log = LogWriter::go_on(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
+        let mut next = self.devices.len() as u32;
+        for device in &mut *devices {
+            let before = self.devices.iter().find(|before| before.metric == device.metric);
+            device.index = before.map_or(next, |before| before.index);
+            if before.is_none() {
+                next += 1;
+                log.append(&Definition::Device(device.clone()));
+            }
+        }
+        let (ring, kept) = RingProducer::take_over(&directory.join(RING_NAME)).map_err(|e| e.to_string())?;
+        let last = self.last_readings(&kept, timer.now());
+        let places = sources.iter().enumerate().flat_map(|(at, source)| {
+            (0..source.devices().len()).map(move |device| (at, device)).collect::<Vec<_>>()
+        });
+        let places: Vec<_> = places.collect();
+        for ((source, at), device) in places.into_iter().zip(&*devices) {
+            if let Some(last) = last.get(&device.index) {
+                sources[source].go_on(at, *last);
+            }
+        }
+        Ok(ring)
+    }
+
+    /// By number, from what is left in the ring's memory.
+    fn last_readings(&self, kept: &[Record], now: u64) -> HashMap<u32, LastReading> {
+        let mut last: HashMap<u32, (u64, LastReading)> = HashMap::new();
+        let seconds = |ticks: u64| ticks as f64 / self.ticks_per_second.max(1) as f64;
+        for pair in kept.windows(2) {
+            let [head, value] = pair else { continue };
+            if (head.kind(), value.kind()) != (Some(Kind::Sample), Some(Kind::Value)) {
+                continue;
+            }
+            let (time, nanojoules) = (head.word0, value.word0);
+            let before = last.get(&head.argument());
+            let watts = before.map_or(0.0, |(then, reading)| {
+                let joules = nanojoules.wrapping_sub(reading.nanojoules) as f64 * 1e-9;
+                let passed = seconds(time.saturating_sub(*then));
+                if passed > 0.0 { joules / passed } else { reading.watts }
+            });
+            let ago = Duration::try_from_secs_f64(seconds(now.saturating_sub(time))).unwrap_or_default();
+            last.insert(head.argument(), (time, LastReading { nanojoules, watts, ago }));
+        }
+        last.into_iter().map(|(number, (_, reading))| (number, reading)).collect()
+    }
 }
 
 /// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
@@ -238,6 +316,8 @@ struct Work {
     turns: Turns,
     period: Duration,
     writer: EventWriter,
+    /// What devices are called in the ring, by the number of the slot.
+    numbers: Vec<u32>,
     /// The same samples, for a metric plugin.
     series: SampleWriter,
     timer: Timer,
@@ -251,22 +331,23 @@ impl Work {
         timer: Timer,
         (period, gauges): (Duration, Option<Duration>),
         settings: Settings,
-        figures: Arc<SamplerFigures>,
-        news: Sender<String>,
+        (figures, news): (Arc<SamplerFigures>, Sender<String>),
+        go_on: Option<GoOn>,
     ) -> Result<(Work, Found), String> {
-        let opened = ampere_counters::open_sources(&settings);
-        let devices = list(&opened.sources);
-        // Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
-        let _ = std::fs::remove_file(directory.join(RING_NAME));
+        let mut opened = ampere_counters::open_sources(&settings);
+        let mut devices = list(&opened.sources);
         // Also what is simply not there: who asks for it by name is told.
         let lines: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
-        let _ = std::fs::write(directory.join(NOTES_NAME), lines.join("\n"));
-        let _ = std::fs::remove_file(directory.join(LOG_NAME));
-        let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
-        for device in &devices {
-            log.append(&Definition::Device(device.clone()));
-        }
-        let ring = make_ring(&directory.join(RING_NAME))?;
+        let notes = lines.join("\n");
+        let series = SampleWriter::new(directory, devices.len(), MOST_SAMPLES);
+        let (ring, series) = match &go_on {
+            Some(before) => {
+                let _ = std::fs::write(directory.join(NOTES_NAME), notes);
+                let ring = before.take_over(directory, timer, &mut opened.sources, &mut devices)?;
+                (ring, series.go_on())
+            }
+            None => (begin(directory, &devices, &notes)?, series),
+        };
         let figures_of = |source: &dyn Source| {
             let gauges = (0..source.devices().len()).map(|device| Seen::of_device(source, device));
             gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect::<Vec<_>>()
@@ -286,7 +367,8 @@ impl Work {
             sources: opened.sources,
             period,
             writer: EventWriter::new(ring),
-            series: SampleWriter::new(directory, devices.len(), MOST_SAMPLES),
+            numbers: devices.iter().map(|device| device.index).collect(),
+            series,
             timer,
             figures,
             news,
@@ -394,7 +476,7 @@ impl Work {
                 let still = slot.last.is_some_and(|(_, at)| now.duration_since(at) >= STANDING_STILL);
                 if changed || still || always {
                     slot.last = Some((reading.nanojoules, now));
-                    self.writer.sample(time, number as u32, reading.nanojoules);
+                    self.writer.sample(time, self.numbers[number], reading.nanojoules);
                     let usual = Timer::usual();
                     let time = if self.timer == usual { time } else { usual.now() };
                     self.series.add(number, time, reading.nanojoules);

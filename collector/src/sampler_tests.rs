@@ -40,7 +40,8 @@ impl Sampled {
             ..Settings::default()
         };
         let period = Duration::from_millis(1);
-        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, period, gauges, settings).unwrap();
+        let sampler =
+            Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None).unwrap();
         while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -168,4 +169,51 @@ fn what_devices_say_besides_is_asked_about_as_often_as_wanted() {
     std::thread::sleep(Duration::from_millis(50));
     silent.sampler.stop();
     assert_eq!(silent.sampler.figures.devices()[0].gauges[0].over_the_run(), None);
+}
+
+/// A sampler is killed and another one goes on: in one ring, with the same numbers, and with what was added for wraps.
+#[test]
+fn another_sampler_goes_on_with_ring_numbers_and_wraps() {
+    let mut sampled = Sampled::new();
+    std::thread::sleep(Duration::from_millis(30));
+    put(&sampled.counter(), "262143000000\n");
+    std::thread::sleep(Duration::from_millis(30));
+    // Stopped in order, its ring is like that of one that was killed, but for its state.
+    sampled.sampler.stop();
+    let devices = crate::live::devices_in(&sampled.session.path().join(LOG_NAME));
+    assert_eq!(devices.len(), 1);
+    // The counter has wrapped meanwhile, and there is another device before it.
+    put(&sampled.counter(), "200000      \n");
+    let cores = sampled.root.path().join("sys/class/powercap/intel-rapl:00");
+    put(&cores.join("name"), "another\n");
+    put(&cores.join("max_energy_range_uj"), "262143328850\n");
+    put(&cores.join("energy_uj"), "5\n");
+    let settings = Settings {
+        which: Some(vec!["rapl".to_owned()]),
+        sys_root: sampled.root.path().to_owned(),
+        ..Settings::default()
+    };
+    let go_on = GoOn { devices, ticks_per_second: SECOND };
+    let periods = (Duration::from_millis(1), None);
+    let sampler =
+        Sampler::start(sampled.session.path(), Timer::MonotonicRaw, periods, settings, Some(go_on)).unwrap();
+    let found = loop {
+        match sampler.found() {
+            Some(found) => break found.unwrap(),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let numbers: Vec<_> = found.devices.iter().map(|device| (device.metric.as_str(), device.index)).collect();
+    assert!(numbers.contains(&("rapl:::energy:package-0", 0)), "{numbers:?}");
+    assert!(numbers.contains(&("rapl:::energy:another", 1)), "{numbers:?}");
+    assert_eq!(crate::live::devices_in(&sampled.session.path().join(LOG_NAME)).len(), 2);
+    std::thread::sleep(Duration::from_millis(30));
+    sampled.sampler = sampler;
+    let all = sampled.samples();
+    // Both samplers' samples, in one ring; the last of the package is a range further.
+    let values: Vec<u64> = all.iter().map(|(_, value)| *value).collect();
+    for expected in [1_000_000_000, 262_143_000_000_000, (262_143_328_850 + 200_000) * 1000, 5000] {
+        assert!(values.contains(&expected), "{expected} in {values:?}");
+    }
+    assert!(all.windows(2).all(|pair| pair[0].0 <= pair[1].0));
 }

@@ -8,6 +8,7 @@ use ampere_model::Quality;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,6 +48,113 @@ pub struct Run {
     pub timer: String,
     pub ticks_per_second: u64,
     pub notes: Vec<String>,
+    /// The command's exit status as a shell says it (128 + n for signal n), where `ampere run` waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_status: Option<i32>,
+    /// Processes that did not end their measurement in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endings: Vec<Ending>,
+    /// Times without sampling, because the collector was killed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    pub rank: Option<u32>,
+    pub pid: u32,
+    pub what: String,
+    /// When it was last known to run. RFC 3339, UTC.
+    pub time: String,
+    /// Where it is known.
+    pub signal: Option<i32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The last sample before it. RFC 3339, UTC.
+    pub start: String,
+    pub seconds: f64,
+    /// What was spent meanwhile; `null` where sampling did not go on.
+    pub joules: Option<f64>,
+}
+
+impl Gap {
+    pub fn note(&self) -> String {
+        match self.joules {
+            Some(joules) => format!(
+                "the collector was killed: no counter was read for {:.3} s from {} on; {joules:.3} J were spent meanwhile, which \
+                 are shared as between any two samples",
+                self.seconds, self.start
+            ),
+            None => format!(
+                "the collector was killed: no counter was read from {} on, and what was spent in the last {:.3} s is not known",
+                self.start, self.seconds
+            ),
+        }
+    }
+}
+
+impl Ending {
+    /// Beside the note that it has ended.
+    pub fn note(&self) -> Option<String> {
+        self.signal.map(|_| format!("process {} was {}, at {}", self.pid, self.what, self.time))
+    }
+}
+
+/// How the command ended: what `ampere run` leaves for the collector, in the session's directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommandEnd {
+    pub pid: u32,
+    /// As a shell says it.
+    pub status: i32,
+    /// That killed it.
+    pub signal: Option<i32>,
+}
+
+/// A signal's number, which is shown with its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SignalNumber(pub i32);
+
+impl std::fmt::Display for SignalNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const NAMES: [(i32, &str); 10] = [
+            (1, "SIGHUP"),
+            (2, "SIGINT"),
+            (3, "SIGQUIT"),
+            (4, "SIGILL"),
+            (6, "SIGABRT"),
+            (7, "SIGBUS"),
+            (8, "SIGFPE"),
+            (9, "SIGKILL"),
+            (11, "SIGSEGV"),
+            (15, "SIGTERM"),
+        ];
+        match NAMES.iter().find(|(number, _)| *number == self.0) {
+            Some((number, name)) => write!(f, "signal {number} ({name})"),
+            None => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+impl CommandEnd {
+    const FILE_NAME: &str = "command.end";
+
+    pub fn save(&self, session: &Path) {
+        // Without it the signal is not named; nothing else depends on it.
+        let _ = crate::live::write_whole(
+            &session.join(CommandEnd::FILE_NAME),
+            &serde_json::to_string(self).unwrap_or_default(),
+        );
+    }
+
+    pub fn load(session: &Path) -> Option<CommandEnd> {
+        serde_json::from_slice(&std::fs::read(session.join(CommandEnd::FILE_NAME)).ok()?).ok()
+    }
+
+    pub fn signal(&self) -> Option<SignalNumber> {
+        self.signal.map(SignalNumber)
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

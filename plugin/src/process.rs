@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// How long the last process of a node waits for the collector to finish the trace.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
+/// So soon a collector that was killed is replaced by who started it.
+const REPLACED_WITHIN: Duration = Duration::from_millis(500);
+/// How often the last process does so.
+const MOST_REPLACED: u32 = 2;
 /// Environment that says which devices a process may use.
 const DEVICE_VARIABLES: [&str; 13] = [
     "ROCR_VISIBLE_DEVICES",
@@ -371,7 +375,14 @@ pub fn end() {
     let left_out = state.log().left_out();
     state.define(&Definition::Finished { left_out });
     let others = state.session.leave();
-    if others > 0 || state.session.is_waited_for() || is_inert() {
+    if is_inert() || state.session.is_waited_for() {
+        return; // `ampere run` also replaces a collector that is killed
+    }
+    let running =
+        matches!(state.session.collector_state(), CollectorState::Starting | CollectorState::Running);
+    let is_killed = running && !state.session.collector_is_alive();
+    // Processes that were killed have not said goodbye: if nobody but this one is left to start another collector, it does.
+    if others > 0 && !(is_killed && is_last(&state.session)) {
         return;
     }
     wait_for_collector(
@@ -380,11 +391,20 @@ pub fn end() {
     );
 }
 
-/// What comes of it is said by this process, the last one, whichever rank it is.
+/// Whether no other process that has joined lives.
+fn is_last(session: &Session) -> bool {
+    let entries = std::fs::read_dir(session.directory()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut pids = names.filter_map(|name| name.strip_suffix(".defs")?.parse::<u32>().ok());
+    pids.all(|pid| pid == std::process::id() || ampere_ring::process::start_time(pid).is_none())
+}
+
+/// What comes of it is said by this process, the last one, whichever rank it is. If the collector is killed, and who
+/// started it has not replaced it, this process does.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();
-    let mut told = false;
+    let (mut told, mut dead_since, mut replaced) = (false, None, 0);
     loop {
         match session.collector_state() {
             CollectorState::Finished => {
@@ -399,13 +419,23 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             }
             // It may have finished between the two looks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
-                return say_as_the_only_one(&format!(
-                    "the collector ended before its time; what is left is in {} and {}",
-                    session.directory().display(),
-                    output.display()
-                ));
+                if session.is_removed() {
+                    session.remove(); // it was killed when all was done but saying so
+                    session.set_collector(0, CollectorState::Finished);
+                    continue;
+                }
+                let since: Instant = *dead_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > REPLACED_WITHIN && replaced < MOST_REPLACED {
+                    (replaced, dead_since) = (replaced + 1, None);
+                    let _ = start::ensure_collector(session, Purpose::Everything); // what comes of it is seen here
+                } else if since.elapsed() > REPLACED_WITHIN {
+                    return say_as_the_only_one(&format!(
+                        "the collector ended before its time; what is left can be finished: ampere recover {}",
+                        output.display()
+                    ));
+                }
             }
-            _ => {}
+            _ => dead_since = None,
         }
         if begun.elapsed() > limit {
             return say_as_the_only_one(&format!(

@@ -26,12 +26,12 @@ pub fn session_name() -> String {
     // MPICH's mpiexec names no job, but has one proxy per node, whose children the ranks are.
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
     let leader = if std::env::var_os("PMI_RANK").is_some() { parent } else { std::process::id() };
-    format!("pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
+    format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
 /// Whether a session of this name can have no other process in it.
 pub fn is_of_this_process(name: &str) -> bool {
-    name.starts_with(&format!("pid-{}-", std::process::id()))
+    name.starts_with(&format!("s-pid-{}-", std::process::id()))
 }
 
 fn sanitise(name: &str) -> String {

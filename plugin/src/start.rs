@@ -19,7 +19,7 @@ pub enum Purpose {
     CountersOnly,
 }
 
-/// Makes sure that a collector runs. The error is one line: why, and what to do.
+/// Makes sure that a collector runs: the first, or another one in the place of one that was killed. The error is one line: why, and what to do.
 pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), String> {
     let limit = seconds_from("AMPERE_START_TIMEOUT").unwrap_or(START_LIMIT);
     let _lock = session
@@ -76,7 +76,8 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
     };
     // It returns when the collector proper is ready, or is not going to be.
     match session.collector_state() {
-        CollectorState::Running | CollectorState::Finished => Ok(()),
+        CollectorState::Running if session.collector_is_alive() => Ok(()),
+        CollectorState::Finished => Ok(()),
         CollectorState::Failed => Err(failure(session)),
         _ => Err(format!(
             "{} did not start ({ended}); energy is not measured: look at AMPERE_COLLECTOR, or reinstall ampere",

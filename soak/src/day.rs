@@ -7,7 +7,8 @@
 use crate::random::Random;
 use crate::{Row, Settings};
 use ampere_collector::config::Config;
-use ampere_collector::live::{LiveRun, Options};
+use ampere_collector::facts::Facts;
+use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::Latest;
 use ampere_collector::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
 use ampere_collector::sampler;
@@ -63,6 +64,8 @@ pub fn row(settings: &Settings) -> Result<Row, String> {
         command: vec!["a day".to_owned()],
         run_id: "day".to_owned(),
         replay: Some(replay(seconds)),
+        facts: Facts::new(session.directory(), "day", &[], None),
+        mode: Mode::Collector,
     };
     let teller = Session::open(session.directory()).map_err(|e| e.to_string())?;
     let mut run = LiveRun::new(session, options, Latest::default())?;
@@ -194,7 +197,7 @@ impl Rank {
 fn make_session(directory: &Path) -> Result<Session, String> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).map_err(|e| e.to_string())?;
-    Session::create(directory).map_err(|e| e.to_string())
+    Session::open_or_create_in(directory).map_err(|e| e.to_string())
 }
 
 fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {

@@ -2,7 +2,7 @@
 
 mod common_bad;
 
-use common_bad::{Place, files_below, have, host, is_root, plugin, run, start, until};
+use common_bad::{Place, files_below, have, host, is_root, plugin, run};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,41 +88,6 @@ fn of_many_ranks_one_waits_for_a_collector_that_hangs() {
     let starts = std::fs::read_to_string(place.path("starts")).expect("it was started");
     assert_eq!(starts.lines().count(), 1, "every rank has tried");
     place.nobody_left();
-}
-
-#[test]
-fn a_collector_that_is_killed_does_not_hold_the_job() {
-    let place = Place::new();
-    let source = r#"
-        #include <stdio.h>
-        #include <unistd.h>
-        __attribute__((noinline)) void step(void) { usleep(1000); }
-        int main(void) { while (access("go", F_OK)) step(); puts("hello"); return 7; }
-    "#;
-    let program = place.compile("cc", "waits", source, &["-finstrument-functions"]);
-    for bare in [true, false] {
-        let _ = std::fs::remove_file(place.path("go"));
-        let output = if bare { "bare" } else { "run" };
-        let running = start(&mut if bare {
-            place.bare(output, &program)
-        } else {
-            place.ampere_run(output, [&program])
-        });
-        let there = place.path(output).join("collector.json");
-        until("the collector runs", || there.exists() && !place.collectors().is_empty());
-        std::thread::sleep(Duration::from_millis(200));
-        for pid in place.collectors() {
-            let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
-        }
-        place.write("go", "");
-        let done = running.wait();
-        assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
-        done.said_once(&["ended before its time", "what is left is in"]);
-        // What was published is still there, for who wants to recover it.
-        assert!(files_below(&place.path("shm")).iter().any(|f| f.extension().is_some_and(|e| e == "ring")));
-        place.nobody_left();
-    }
 }
 
 #[test]

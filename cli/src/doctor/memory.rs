@@ -152,12 +152,13 @@ fn left_behind(group: &mut Group, base: &Path) {
         }
         let records = plural(session.processes as u64, "process");
         let found = format!("{since}: records of {records} whose collector ended before its time");
-        let remove = format!("rm -r {}", session.path.display());
+        let path = session.path.display();
+        let finish = format!("ampere recover {path} makes trace and summary of it; or rm -r {path}");
         if session.running > 0 {
             let found = format!("{found}; {} of them may still run", session.running);
-            group.note(&name, found, Some(format!("when the job is over: {remove}")));
+            group.note(&name, found, Some(format!("when the job is over: {finish}")));
         } else {
-            group.note(&name, format!("{found}; it does not go by itself"), Some(remove));
+            group.note(&name, format!("{found}; it does not go by itself"), Some(finish));
         }
     }
     if left.len() > MOST_NAMED {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, leading_number, text_of};
-use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, LastReading, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "hwmon";
 
@@ -56,14 +56,23 @@ struct Integral {
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
+    /// `last` is a dead process': whatever the time since, something was spent.
+    bridges: bool,
 }
 
 impl Integral {
+    /// From where a dead process has stopped, with the power that it saw last.
+    fn go_on(last: LastReading, now: Instant) -> Integral {
+        let then = now.checked_sub(last.ago).map(|then| (then, (last.watts.max(0.0) * 1e6) as u64));
+        Integral { last: then, twice_femtojoules: u128::from(last.nanojoules) * 2_000_000, bridges: true }
+    }
+
     /// Nanojoules so far.
     fn add(&mut self, now: Instant, microwatts: u64) -> u64 {
+        let bridges = std::mem::take(&mut self.bridges);
         if let Some((before, then)) = self.last.replace((now, microwatts)) {
             let passed = now.saturating_duration_since(before);
-            if passed <= GAP {
+            if passed <= GAP || bridges {
                 self.twice_femtojoules += (u128::from(then) + u128::from(microwatts)) * passed.as_nanos();
             }
         }
@@ -231,6 +240,12 @@ impl Source for Hwmon {
         }
     }
 
+    fn go_on(&mut self, device: usize, last: LastReading) {
+        if let Some(Sensor::Power(_, integral, _)) = self.sensors.get_mut(device) {
+            *integral = Integral::go_on(last, Instant::now());
+        }
+    }
+
     fn gauges(&self, device: usize) -> &[Gauge] {
         match self.sensors.get(device) {
             Some(Sensor::Power(_, _, gauge)) => std::slice::from_ref(gauge),
@@ -249,6 +264,20 @@ impl Source for Hwmon {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dead_process_integral_goes_on_over_the_gap() {
+        let now = Instant::now();
+        let last = LastReading { nanojoules: 7_000_000_000, watts: 100.0, ago: Duration::from_secs(10) };
+        let mut integral = Integral::go_on(last, now);
+        // 10 s at (100 W + 200 W) / 2.
+        assert_eq!(integral.add(now, 200_000_000), 1_507_000_000_000);
+        // Once: what comes then is a gap like any other.
+        assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 1_507_000_000_000);
+        let mut integral = Integral::go_on(LastReading { ago: Duration::ZERO, ..last }, now);
+        assert_eq!(integral.add(now, 200_000_000), 7_000_000_000);
+        assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 7_000_000_000);
+    }
 
     #[test]
     fn energy_is_the_mean_power_times_the_time() {

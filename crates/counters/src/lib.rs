@@ -167,6 +167,16 @@ pub struct Reading {
     pub counter_timestamp_ns: Option<u64>,
 }
 
+/// What a process that is dead had read of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastReading {
+    /// As [`Reading::nanojoules`].
+    pub nanojoules: u64,
+    /// Over the time before it; 0 where that is not known.
+    pub watts: f64,
+    pub ago: Duration,
+}
+
 /// Why a counter could not be read. None is final: the next read may go well, except after [`ReadError::Ended`].
 #[derive(Debug)]
 #[non_exhaustive]
@@ -215,6 +225,10 @@ pub trait Source: Send {
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
+    /// Another process has read this device before, and is dead: its last value, the power until then, and how long ago that
+    /// was. A source that counts by itself goes on from there; most hand on a counter that somebody else keeps, and have
+    /// nothing to do. To be called before the device is read.
+    fn go_on(&mut self, _device: usize, _last: LastReading) {}
     /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO

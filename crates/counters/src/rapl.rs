@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::file::{ValueFile, entries, text_of};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "rapl";
 
@@ -41,6 +41,14 @@ impl Counter {
         self.take(raw, Instant::now());
         let microjoules = self.wrapped.wrapping_add(raw);
         Ok(Reading { nanojoules: microjoules.wrapping_mul(1000), raw, counter_timestamp_ns: None })
+    }
+
+    /// What wraps had been added is a multiple of the range.
+    fn go_on(&mut self, last: LastReading, now: Instant) {
+        let microjoules = last.nanojoules / 1000;
+        let raw = if self.range > 0 { microjoules % self.range } else { microjoules };
+        self.wrapped = microjoules - raw;
+        self.last = now.checked_sub(last.ago).map(|then| (raw, then));
     }
 
     fn take(&mut self, raw: u64, now: Instant) {
@@ -164,6 +172,12 @@ impl Source for Rapl {
     fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
         self.counters.get_mut(device).ok_or(ReadError::NoSuchDevice)?.read()
     }
+
+    fn go_on(&mut self, device: usize, last: LastReading) {
+        if let Some(counter) = self.counters.get_mut(device) {
+            counter.go_on(last, Instant::now());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +208,24 @@ mod tests {
         assert_eq!(at(131_000_000_000, 3), 393_143_328_850);
         assert_eq!(at(50, 4), 50);
         assert_eq!(at(1_050, 5), 1_050);
+    }
+
+    #[test]
+    fn what_a_dead_process_had_added_for_wraps_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let after = |microjoules: u64, seconds, raw| {
+            let mut counter = counter(folder.path(), 1_000_000_000);
+            let ago = Duration::from_secs(seconds);
+            counter.go_on(LastReading { nanojoules: microjoules * 1000, watts: 0.0, ago }, now);
+            counter.take(raw, now);
+            counter.wrapped.wrapping_add(raw)
+        };
+        assert_eq!(after(2_400_000_000, 1, 500_000_000), 2_500_000_000);
+        // It wrapped while nobody looked.
+        assert_eq!(after(2_900_000_000, 2, 100_000_000), 3_100_000_000);
+        // That would be 950 J in a moment: the machine was reset.
+        assert_eq!(after(2_100_000_000, 0, 50_000_000), 50_000_000);
     }
 
     #[test]

@@ -66,6 +66,24 @@ impl LogWriter {
         }
     }
 
+    /// Goes on with the log of a writer that is dead. An entry that it was killed in is taken away.
+    pub fn go_on(path: &Path) -> Result<LogWriter, Error> {
+        let mut whole = 0;
+        if let Some(mut reader) = LogReader::open(path)? {
+            reader.read_new(|_| {})?;
+            whole = reader.offset - reader.pending.len() as u64;
+        }
+        if whole < MAGIC.len() as u64 {
+            return Err(Error::malformed(path, "it has no beginning"));
+        }
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
+        rustix::fs::ftruncate(&file, whole).map_err(|e| Error::io("cut", path, e))?;
+        let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
+        let buffer = Vec::with_capacity(512);
+        Ok(LogWriter { file: Some(file), path: path.to_owned(), identity, buffer, left_out: 0 })
+    }
+
     /// Writes one definition. `false` if it found no room; it is counted then.
     pub fn append(&mut self, definition: &Definition) -> bool {
         self.buffer.clear();
@@ -129,6 +147,8 @@ pub struct LogReader {
     /// An entry made no sense: nothing after it can be read.
     damaged: bool,
     chunk: Vec<u8>,
+    /// Where a copy is kept, byte for byte, as far as it has been read.
+    copy: Option<std::fs::File>,
     /// Entries of a kind, or with fields, that this version does not know.
     pub unknown_entries: u64,
 }
@@ -151,12 +171,20 @@ impl LogReader {
             pending: Vec::new(),
             damaged: false,
             chunk: vec![0; READ_BYTES],
+            copy: None,
             unknown_entries: 0,
         }))
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps a copy of what is read from now on; to be said before anything is read. Bytes go where they are in the log, so
+    /// a second reader of the same log changes nothing. A copy that cannot be written any more is given up.
+    pub fn copy_to(&mut self, copy: std::fs::File) {
+        use std::os::unix::fs::FileExt;
+        self.copy = copy.write_all_at(MAGIC, 0).is_ok().then_some(copy);
     }
 
     /// Hands over every definition that has been written since the last call.
@@ -166,6 +194,12 @@ impl LogReader {
                 .map_err(|e| Error::io("read", &self.path, e))?;
             if count == 0 {
                 return Ok(());
+            }
+            if let Some(copy) = &self.copy {
+                use std::os::unix::fs::FileExt;
+                if copy.write_all_at(&self.chunk[..count], self.offset).is_err() {
+                    self.copy = None;
+                }
             }
             self.offset += count as u64;
             self.pending.extend_from_slice(&self.chunk[..count]);

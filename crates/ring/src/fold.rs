@@ -65,6 +65,8 @@ pub(crate) struct Folding {
     /// Calls folded since it was last looked at, and the last time that they were too many to be recorded.
     calls: u32,
     busy: u64,
+    /// Where the reader was when it was given up, plus the ring's capacity.
+    given_up_at: Option<u64>,
 }
 
 /// A call that was taken for short is long after so many periods: well within the time that the reader allows for events
@@ -77,6 +79,8 @@ const QUIET_PERIODS: u64 = 1000;
 /// While all events are waited for, it is looked this often whether the reader still lives.
 const WAITS_PER_LOOK: u32 = 1000;
 const WAIT: std::time::Duration = std::time::Duration::from_micros(50);
+/// A reader that is dead is replaced within a fraction of this, or not at all.
+const WAIT_FOR_ANOTHER: std::time::Duration = std::time::Duration::from_secs(3);
 
 impl EventWriter {
     /// One that does with what finds no room as `events` says.
@@ -94,6 +98,7 @@ impl EventWriter {
             period_end: 0,
             calls: 0,
             busy: 0,
+            given_up_at: None,
         };
         let mut writer = EventWriter::new(ring);
         writer.events = events;
@@ -101,26 +106,39 @@ impl EventWriter {
         writer
     }
 
-    /// All events are wanted: waits a little. `false`: nothing is to be waited for.
+    /// All events are wanted: waits, as long as there is a reader, and a few seconds for another one to come in its place.
+    /// `false`: nothing is to be waited for.
     #[cold]
     pub(crate) fn wait_for_room(&mut self) -> bool {
+        let needed = self.open + 1 + RESERVE;
+        let reached = self.ring.position() + self.ring.free(); // the reader's position and a constant
         let Some(folding) = self.folding.as_ref().filter(|_| self.events == Events::All) else {
             return false;
         };
-        if self.open + 1 + RESERVE >= self.ring.capacity_records() {
-            return false; // not even an empty ring has room for the leaves
+        // Not even an empty ring has room for the leaves; or nobody has read anything since it was given up.
+        if needed >= self.ring.capacity_records() || folding.given_up_at == Some(reached) {
+            return false;
         }
         let alive = folding.surroundings.reader_is_alive;
-        for _ in 0..WAITS_PER_LOOK {
-            std::thread::sleep(WAIT);
-            if self.ring.free() > self.open + 1 + RESERVE {
-                return true;
+        let mut dead_since = None;
+        loop {
+            for _ in 0..WAITS_PER_LOOK {
+                std::thread::sleep(WAIT);
+                if self.ring.free() > needed {
+                    return true;
+                }
+            }
+            if alive() {
+                dead_since = None;
+            } else if dead_since.get_or_insert_with(std::time::Instant::now).elapsed() > WAIT_FOR_ANOTHER {
+                break;
             }
         }
-        if !alive() {
-            self.events = Events::Suppress; // nobody will ever read it
+        let reached = self.ring.position() + self.ring.free();
+        if let Some(folding) = &mut self.folding {
+            folding.given_up_at = Some(reached);
         }
-        self.events == Events::All
+        false
     }
 
     #[cold]

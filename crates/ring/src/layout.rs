@@ -57,6 +57,8 @@ pub struct ConsumerLine {
 pub struct Holds {
     pub producer: AtomicU32,
     pub consumer: AtomicU32,
+    /// The consumer's start time: a pid can be another process' by now.
+    pub consumer_start: AtomicU64,
 }
 
 const _: () = {
@@ -68,6 +70,7 @@ const _: () = {
     assert!(offset_of!(RingHeader, producer) == 128);
     assert!(offset_of!(RingHeader, consumer) == 256);
     assert!(offset_of!(RingHeader, holds) == 384);
+    assert!(offset_of!(Holds, consumer_start) == 8);
     assert!(size_of::<RingHeader>() <= HEADER_BYTES);
     assert!(size_of::<crate::Record>() == RECORD_BYTES);
 };

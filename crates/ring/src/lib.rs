@@ -6,6 +6,8 @@
 //! /dev/shm/ampere-<uid>/               0700, owned by the user              $AMPERE_SHM replaces /dev/shm
 //!   <session>/                         0700, one per job and node
 //!     session                          one page: who collects, how far it is           (session.rs)
+//!     collector.lock                   locked by who collects, for as long as it lives  (session.rs)
+//!     command.end                      how the command ended, by who started it
 //!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
 //!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
@@ -40,6 +42,7 @@
 //!  256     read position          u64   consumer         cache line of its own
 //!  384     producer's hold        u32   producer: its pid, 0 when free
 //!  388     consumer's hold        u32   consumer: its pid, 0 when free
+//!  392     consumer's start time  u64   consumer (with its pid: who it is; 0 where it is not known)
 //! 4096     records
 //! ```
 //!
@@ -61,6 +64,13 @@
 //! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
 //! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is folded, or left
 //! out as a whole subtree and counted (*suppressed*).
+//!
+//! # After a death
+//!
+//! A dead producer's ring is read to its write position. A dead consumer's is taken over: the hold names a process that does
+//! not live any more, and reading goes on at the read position. The sampler's, whose producer dies with its consumer, gets a
+//! new producer likewise, which goes on at the write position ([`RingProducer::take_over`]): what was written and not
+//! published is not there.
 //!
 //! # Trust
 //!
@@ -90,4 +100,4 @@ pub use events::EventWriter;
 pub use fold::{Events, Surroundings};
 pub use record::{Folded, Kind, Record};
 pub use ring::{RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
-pub use session::{CollectorState, Session};
+pub use session::{CollectorLock, CollectorState, Session};

@@ -86,6 +86,14 @@ pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
     map(fd, path, bytes)
 }
 
+/// Memory of this process alone; the path is for messages.
+pub(crate) fn nowhere(path: &Path, bytes: u64) -> Result<Mapping, Error> {
+    let length =
+        usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
+    let map = MmapOptions::new().len(length).map_anon().map_err(|e| Error::io("map", path, e))?;
+    Ok(watched(MmapRaw::from(map)))
+}
+
 pub(crate) fn open_read_write(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))
@@ -96,6 +104,10 @@ fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<Mapping, Error> {
         usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
     let map =
         MmapOptions::new().len(length).map_raw(&File::from(fd)).map_err(|e| Error::io("map", path, e))?;
+    Ok(watched(map))
+}
+
+fn watched(map: MmapRaw) -> Mapping {
     let watched = lost::watch(map.as_mut_ptr().expose_provenance(), map.len());
-    Ok(Mapping { map, watched })
+    Mapping { map, watched }
 }

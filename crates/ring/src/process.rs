@@ -55,6 +55,15 @@ fn has_pid(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
+/// Which boot of the machine this is: pids and start times begin anew with each. Source: /proc/sys/kernel/random/boot_id.
+/// 0, 0 where the kernel does not say.
+pub fn boot_id() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let half = |at: usize| digits.get(at..at + 16).and_then(|part| u64::from_str_radix(part, 16).ok());
+    [half(0).unwrap_or(0), half(16).unwrap_or(0)]
+}
+
 /// Name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -123,5 +132,11 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(start_time(pid), None);
         assert!(!seems_alive(pid) && seems_alive(me));
+    }
+
+    #[test]
+    fn this_boot_has_a_name() {
+        assert_ne!(boot_id(), [0, 0]);
+        assert_eq!(boot_id(), boot_id());
     }
 }

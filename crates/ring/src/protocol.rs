@@ -42,6 +42,13 @@ impl ProducerCursor {
         ProducerCursor { capacity, write: Cell::new(0), read_seen: Cell::new(0) }
     }
 
+    /// Of a ring whose producer is dead: goes on where it had published. `None` for positions that cannot be.
+    pub fn resumed(capacity: u64, write: u64, read: u64) -> Option<ProducerCursor> {
+        let waiting = write.checked_sub(read)?;
+        let cursor = ProducerCursor { capacity, write: Cell::new(write), read_seen: Cell::new(read) };
+        (waiting <= capacity).then_some(cursor)
+    }
+
     #[inline(always)]
     pub fn write(&self) -> u64 {
         self.write.get()

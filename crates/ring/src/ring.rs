@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Below this a ring is of no use: 4,096 records, 64 KiB.
 pub const SMALLEST_RING_RECORDS: u64 = 4096;
 
+/// More records than a sampler puts into its ring before it publishes them.
+const BEING_WRITTEN: u64 = 4;
+
 /// The mapping of one ring file, checked.
 struct Shared {
     map: Mapping,
@@ -152,6 +155,24 @@ impl RingProducer {
         Ok(RingProducer { shared, cursor: ProducerCursor::new(capacity), path: path.to_owned() })
     }
 
+    /// Goes on with the ring of a producer that is dead. Also hands over what is still in its memory of the records that
+    /// were published, read or not, the oldest first. The caller makes sure that nobody else does the same.
+    pub fn take_over(path: &Path) -> Result<(RingProducer, Vec<Record>), Error> {
+        let shared = Shared::open(path)?;
+        let header = shared.header();
+        let write = header.producer.write.load(Ordering::Acquire);
+        let read = header.consumer.read.load(Ordering::Acquire);
+        let Some(cursor) = ProducerCursor::resumed(shared.capacity, write, read) else {
+            return Err(Error::malformed(path, format!("{read} records read of {write}")));
+        };
+        // The dead one may have been writing beyond what it had published: over the oldest.
+        let oldest = (write + BEING_WRITTEN).saturating_sub(shared.capacity).min(write);
+        let kept = (oldest..write).map(|position| shared.load(position)).collect();
+        header.holds.producer.store(std::process::id(), Ordering::Release);
+        header.identity.state.store(STATE_OPEN, Ordering::Release);
+        Ok((RingProducer { cursor, shared, path: path.to_owned() }, kept))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -234,13 +255,29 @@ impl RingConsumer {
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
         let hold = &shared.header().holds.consumer;
+        let started = &shared.header().holds.consumer_start;
         let (me, holder) = (std::process::id(), hold.load(Ordering::Acquire));
-        if holder != 0 && holder != me && process::start_time(holder).is_some() {
+        let lives = match started.load(Ordering::Acquire) {
+            0 => process::start_time(holder).is_some(),
+            started => process::is_alive(holder, started),
+        };
+        if holder != 0 && holder != me && lives {
             return Err(Error::Held { path: path.to_owned(), by_pid: holder });
         }
         hold.store(me, Ordering::Release);
+        started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
         let cursor = ConsumerCursor::new(shared.capacity, read);
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
+    }
+
+    /// In place of a ring that is lost, of which so many records are known from elsewhere: nothing waits in it.
+    pub fn lost(path: &Path, position: u64) -> Result<RingConsumer, Error> {
+        let map = mapping::nowhere(path, (HEADER_BYTES + RECORD_BYTES) as u64)?;
+        let shared = Shared { map, capacity: 1 };
+        shared.header().producer.write.store(position, Ordering::Relaxed);
+        shared.header().consumer.read.store(position, Ordering::Relaxed);
+        let cursor = ConsumerCursor::new(1, position);
         Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
     }
 
@@ -323,6 +360,12 @@ impl RingGauge {
 
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
+    }
+
+    /// Records written since the start, and how many of them have been read.
+    pub fn positions(&self) -> (u64, u64) {
+        let read = self.shared.header().consumer.read.load(Ordering::Acquire);
+        (self.shared.header().producer.write.load(Ordering::Acquire), read)
     }
 
     /// Free slots as of now.

@@ -53,6 +53,8 @@ pub struct SampleWriter {
     most: usize,
     series: Vec<Series>,
     flushed: Instant,
+    /// Series that are there already are a dead sampler's: they go on.
+    goes_on: bool,
 }
 
 impl SampleWriter {
@@ -65,7 +67,13 @@ impl SampleWriter {
             most,
             series: Vec::new(),
             flushed: Instant::now(),
+            goes_on: false,
         }
+    }
+
+    /// Goes on with the series of a sampler that is dead.
+    pub fn go_on(self) -> SampleWriter {
+        SampleWriter { goes_on: true, ..self }
     }
 
     pub fn add(&mut self, device: usize, time: u64, nanojoules: u64) {
@@ -84,8 +92,12 @@ impl SampleWriter {
     pub fn flush(&mut self, now: u64) {
         self.flushed = Instant::now();
         if self.series.is_empty() && self.session.as_ref().is_some_and(Session::samples_are_wanted) {
-            let create = |device| Series::create(path_of(&self.directory, device));
-            self.series = (0..self.devices).map(create).collect();
+            let make = |device| {
+                let path = path_of(&self.directory, device);
+                let old = self.goes_on.then(|| Series::go_on(&path)).flatten();
+                old.unwrap_or_else(|| Series::create(path))
+            };
+            self.series = (0..self.devices).map(make).collect();
         }
         for series in &mut self.series {
             series.flush(now, self.most);
@@ -110,6 +122,17 @@ impl Series {
         let _ = std::fs::remove_file(&path); // an earlier sampler's, by another clock
         let file = create(&path).ok();
         Series { path, file, pending: Vec::new(), written: 0, stride: 1, seen: 0, latest: (0, 0) }
+    }
+
+    /// One that a dead sampler has left. It is thinned out again when it is full, whatever it was before.
+    fn go_on(path: &Path) -> Option<Series> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let latest = sample_of(&read_header(&file, path).ok()?[16..]);
+        let bytes = rustix::fs::fstat(&file).ok()?.st_size as usize;
+        let written = bytes.saturating_sub(HEADER_BYTES) / SAMPLE_BYTES;
+        let (path, pending) = (path.to_owned(), Vec::new());
+        Some(Series { path, file: Some(file), pending, written, stride: 1, seen: 0, latest })
     }
 
     fn add(&mut self, sample: Sample) {

@@ -12,12 +12,16 @@
 //!   40    heartbeat            u64        the collector: +1 per round
 //!   48    processes joined     u32        each process, once
 //!   52    processes left       u32        each process, once, in order
-//!   56    waited for            u32        the collector: 1 if whoever started it waits for its end
+//!   56    waited for            u32        the collector: the pid of who started it and waits for its end, or 0
 //!   60    samples wanted       u32        a metric plugin: 1 once it wants the series of samples (samples.rs)
-//!   64    output directory     u32 length, then up to 4000 bytes of path; set once before the state is `Running`
+//!   64    output directory     u32 length, then up to 4000 bytes of path; set before the state is `Running`
 //! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
 //!                                         never goes back. 0 until it begins, and where time is the machine's own
+//! 4080    boot                 2 x u64    whoever makes it: which boot of the node (process.rs); 0, 0: not known
 //! ```
+//!
+//! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
+//! it dies. The page only says who that was, to processes that want to know without a lock.
 
 use crate::error::Error;
 use crate::mapping::{self, Mapping};
@@ -31,6 +35,7 @@ use std::time::{Duration, Instant};
 const MAGIC: u64 = u64::from_le_bytes(*b"AMPSESS1");
 const ABI_VERSION: u32 = 1;
 const PAGE_BYTES: u64 = 8192;
+const PAGE_NAME: &str = "session";
 const LONGEST_PATH_BYTES: usize = 4000;
 
 #[repr(C)]
@@ -50,6 +55,7 @@ struct Page {
     output_length: AtomicU32,
     output: [AtomicU8; LONGEST_PATH_BYTES],
     told_time: AtomicU64,
+    boot: [AtomicU64; 2],
 }
 
 const _: () = {
@@ -59,6 +65,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, samples_wanted) == 60);
     assert!(std::mem::offset_of!(Page, output_length) == 64);
     assert!(std::mem::offset_of!(Page, told_time) == 4072);
+    assert!(std::mem::offset_of!(Page, boot) == 4080);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -90,6 +97,11 @@ unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
 
+/// Held by the session's collector for as long as it lives.
+pub struct CollectorLock {
+    _file: OwnedFd,
+}
+
 /// Held while one process decides whether a collector must be started. Closing it lets the next one in.
 pub struct StartLock {
     _file: OwnedFd,
@@ -111,8 +123,9 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
-    /// Makes a session in a directory that is there, wherever that is: for who plays all the parts.
-    pub fn create(directory: &Path) -> Result<Session, Error> {
+    /// Opens the session in this directory, which is there, making it if it is none yet: for a run that is finished from
+    /// what is on disk.
+    pub fn open_or_create_in(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, true)
     }
 
@@ -122,7 +135,7 @@ impl Session {
     }
 
     fn open_page(directory: &Path, may_create: bool) -> Result<Session, Error> {
-        let path = directory.join("session");
+        let path = directory.join(PAGE_NAME);
         if may_create {
             // Made under another name and renamed without replacing, so that whoever finds it finds it whole.
             let making = directory.join(format!("session.{}", std::process::id()));
@@ -133,6 +146,9 @@ impl Session {
                 let page = session.page();
                 page.magic.store(MAGIC, Ordering::Relaxed);
                 page.abi_version.store(ABI_VERSION, Ordering::Relaxed);
+                for (to, from) in page.boot.iter().zip(process::boot_id()) {
+                    to.store(from, Ordering::Relaxed);
+                }
                 page.state.store(1, Ordering::Release);
                 let linked = std::fs::hard_link(&making, &path);
                 let _ = std::fs::remove_file(&making);
@@ -189,6 +205,44 @@ impl Session {
                 Err(e) => return Err(Error::io("lock", &path, e)),
             }
         }
+    }
+
+    /// Becomes the session's collector; `None` while another process is it.
+    pub fn lock_collector(&self) -> Result<Option<CollectorLock>, Error> {
+        let path = self.directory.join("collector.lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| Error::io("create", &path, e))?;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(CollectorLock { _file: file })),
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::io("lock", &path, e)),
+            }
+        }
+    }
+
+    /// Whether a process collects, or one is being started, by their locks. Leaves no trace, as a look at other people's
+    /// things should.
+    pub fn is_locked(&self) -> (bool, bool) {
+        let locked = |name: &str| {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = rustix::fs::open(self.directory.join(name), flags, Mode::empty());
+            let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
+        };
+        (locked("collector.lock"), locked("start.lock"))
+    }
+
+    /// Whether it was made since the node was started. If not, no process of it lives, whatever has its pid.
+    pub fn is_of_this_boot(&self) -> bool {
+        let boot = [0, 1].map(|at| self.page().boot[at].load(Ordering::Relaxed));
+        boot == [0, 0] || boot == process::boot_id()
+    }
+
+    pub fn collector_pid(&self) -> u32 {
+        self.page().collector_pid.load(Ordering::Relaxed)
     }
 
     /// Says that something new can be read: a process, a definition. Pairs with [`Session::generation`].
@@ -251,13 +305,15 @@ impl Session {
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
 
-    /// Somebody else waits for the collector's end: processes need not.
-    pub fn set_waited_for(&self) {
-        self.page().waited_for.store(1, Ordering::Release);
+    /// This process waits for the collector's end: those that are measured need not.
+    pub fn set_waited_for(&self, by: u32) {
+        self.page().waited_for.store(by, Ordering::Release);
     }
 
+    /// Whether who waits for the collector's end is still there.
     pub fn is_waited_for(&self) -> bool {
-        self.page().waited_for.load(Ordering::Acquire) != 0
+        let by = self.page().waited_for.load(Ordering::Acquire);
+        by != 0 && process::start_time(by).is_some()
     }
 
     /// Asks the sampler to keep what it samples: see [`crate::samples`].
@@ -273,7 +329,7 @@ impl Session {
         self.page().joined.load(Ordering::Acquire)
     }
 
-    /// Where the results go. Set once.
+    /// Where the results go. Set before anything is made there, so that a collector that takes over finds it.
     pub fn set_output(&self, output: &Path) {
         use std::os::unix::ffi::OsStrExt;
         let bytes = output.as_os_str().as_bytes();
@@ -305,9 +361,21 @@ impl Session {
         self.page().told_time.load(Ordering::Acquire)
     }
 
-    /// Removes the session's files. Whoever has its page open still sees what is said there.
+    /// Removes the session's files. Whoever has its page open still sees what is said there. The page goes last: as long as
+    /// it is there, somebody else can go on with removing.
     pub fn remove(&self) {
+        for file in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if file.file_name() != PAGE_NAME {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+        let _ = std::fs::remove_file(self.directory.join(PAGE_NAME));
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+
+    /// Whether it has been removed, or as good as.
+    pub fn is_removed(&self) -> bool {
+        !self.directory.join(PAGE_NAME).exists()
     }
 }
 

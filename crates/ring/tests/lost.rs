@@ -54,7 +54,7 @@ fn places_in_the_list_are_used_again() {
     lost::survive(None);
     for _ in 0..50 {
         let place = directory();
-        let session = Session::create(place.path()).expect("a session");
+        let session = Session::open_or_create_in(place.path()).expect("a session");
         assert!(!session.is_lost(), "what was lost before was another file");
         truncate(&place.path().join("session"), 0);
         session.announce();

@@ -103,3 +103,24 @@ fn damage_is_an_error_or_is_left_out() {
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("more than"));
 }
+
+/// A sampler is killed; the next one's samples come after its, in one series.
+#[test]
+fn a_series_goes_on_after_its_samplers_death() {
+    let place = session("goes-on");
+    place.0.want_samples();
+    let directory = place.0.directory();
+    let mut first = SampleWriter::new(directory, 1, 1000);
+    first.flush(0);
+    (1..=10).for_each(|time| first.add(0, time, 100 * time));
+    first.flush(11);
+    (20..=30).for_each(|time| first.add(0, time, 100 * time)); // never written
+    let mut second = SampleWriter::new(directory, 1, 1000).go_on();
+    second.flush(40);
+    (41..=50).for_each(|time| second.add(0, time, 100 * time));
+    second.flush(51);
+    let series = read(&path_of(directory, 0)).unwrap();
+    let expected = (1..=10).chain(41..=50).map(|time| (time, 100 * time));
+    assert!(series.samples.iter().copied().eq(expected), "{series:?}");
+    assert_eq!(series.until, 51);
+}

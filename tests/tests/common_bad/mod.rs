@@ -255,7 +255,8 @@ impl Place {
     /// The collectors of this place.
     pub fn collectors(&self) -> Vec<u32> {
         let is_collector = |(pid, command): (u32, String)| {
-            (command.contains("ampere-collector") && !command.contains("--detach")).then_some(pid)
+            let starts = command.contains("--detach") || command.contains("--supervise");
+            (command.contains("ampere-collector") && !starts).then_some(pid)
         };
         self.processes().into_iter().filter_map(is_collector).collect()
     }

@@ -1,0 +1,170 @@
+//! The collector of `ampere run` and `ampere replay`, and another one in its place when it is killed.
+
+use ampere_collector::summary::SignalNumber;
+use ampere_collector::supervise::Restarts;
+use ampere_ring::{CollectorState, Session};
+use anyhow::Context;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a collector may take to be ready, and to write the results.
+const START_LIMIT: Duration = Duration::from_secs(20);
+const FINISH_LIMIT: Duration = Duration::from_secs(600);
+/// How often it is looked whether it lives: that is a part of the gap in sampling.
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
+
+/// How a collector is started.
+pub struct Start {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+}
+
+impl Start {
+    /// It goes on until its standard input is closed.
+    fn spawn(&self, session: &Path) -> anyhow::Result<Child> {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(session.join("collector.log"));
+        Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.program.display()))
+    }
+}
+
+struct Kept {
+    session: Session,
+    start: Start,
+    child: Child,
+    restarts: Restarts,
+    /// The command is over: the collector is to finish.
+    closing: bool,
+    /// How it ended for good.
+    ended: Option<ExitStatus>,
+}
+
+impl Kept {
+    /// Looks whether the collector lives, and puts another one in its place if it was killed.
+    fn tend(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let Ok(Some(status)) = self.child.try_wait() else { return };
+        if self.restarts.is_another_due(status, &self.session)
+            && let Ok(mut child) = self.start.spawn(self.session.directory())
+        {
+            if let Some(signal) = status.signal() {
+                say!("ampere: the collector was killed by {}: another one goes on", SignalNumber(signal));
+            }
+            if self.closing {
+                drop(child.stdin.take());
+            }
+            self.child = child;
+        } else {
+            self.ended = Some(status);
+        }
+    }
+}
+
+pub struct Keeper {
+    kept: Arc<Mutex<Kept>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// A collector that is ready. If it cannot start, the session is removed.
+    pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
+        let mut child = start.spawn(session.directory())?;
+        let begun = Instant::now();
+        let mut restarts = Restarts::default();
+        while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {
+            let ended = child.try_wait().ok().flatten();
+            if ended.is_some_and(|status| restarts.is_another_due(status, session)) {
+                child = start.spawn(session.directory())?;
+                continue;
+            }
+            if ended.is_some() || begun.elapsed() > START_LIMIT {
+                let why = std::fs::read_to_string(session.directory().join("failure"));
+                let _ = child.kill();
+                let _ = child.wait();
+                let directory = session.directory().to_owned();
+                let log = std::fs::read_to_string(directory.join("collector.log")).unwrap_or_default();
+                session.remove();
+                let last = log.lines().last().unwrap_or("it gave no reason").to_owned();
+                anyhow::bail!("{}", why.unwrap_or_else(|_| format!("the collector did not start: {last}")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let session = Session::open(session.directory())?;
+        let kept = Kept { session, start, child, restarts, closing: false, ended: None };
+        let (kept, stop) = (Arc::new(Mutex::new(kept)), Arc::new(AtomicBool::new(false)));
+        let (tended, stopped) = (kept.clone(), stop.clone());
+        let look = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                lock(&tended).tend();
+                std::thread::park_timeout(LOOK_PERIOD);
+            }
+        };
+        let thread = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(look).ok();
+        Ok(Keeper { kept, stop, thread })
+    }
+
+    /// The command is over: the collector writes the results. Whether it did.
+    pub fn finish(mut self) -> bool {
+        self.close();
+        let begun = Instant::now();
+        let mut told = false;
+        loop {
+            let mut kept = lock(&self.kept);
+            kept.tend();
+            if kept.ended.is_some() {
+                // Killed when all was done but saying so.
+                let is_done =
+                    kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
+                if is_done {
+                    kept.session.remove();
+                }
+                return is_done || kept.session.collector_state() == CollectorState::Finished;
+            }
+            drop(kept);
+            if begun.elapsed() > FINISH_LIMIT {
+                return false;
+            }
+            if !told && begun.elapsed() > Duration::from_secs(2) {
+                told = true;
+                say!("ampere: writing the trace and the summary ...");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// There is nothing to collect.
+    pub fn give_up(mut self) {
+        self.close();
+        let mut kept = lock(&self.kept);
+        let _ = kept.child.wait();
+    }
+
+    fn close(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+        let mut kept = lock(&self.kept);
+        kept.closing = true;
+        drop(kept.child.stdin.take());
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}

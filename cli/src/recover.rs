@@ -1,0 +1,84 @@
+//! `ampere recover`: what is left of runs that were killed together with their collectors.
+
+use crate::run;
+use crate::words::{given, path_parser};
+use ampere_collector::clock_text::rfc3339;
+use ampere_collector::leftover::{self, Leftover};
+use ampere_collector::recover as finish;
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
+
+#[derive(Args)]
+pub struct RecoverArguments {
+    /// Output directory of a run that was killed, or its session in shared memory; without it, what there is to recover is
+    /// listed
+    #[arg(value_parser = path_parser())]
+    directory: Option<PathBuf>,
+}
+
+pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
+    let Some(directory) = given(&arguments.directory) else { return list() };
+    for left in finish::find(directory).map_err(anyhow::Error::msg)? {
+        let recovered = finish::recover(left).map_err(anyhow::Error::msg)?;
+        run::show(&recovered.summary, &recovered.output);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sessions in shared memory, and what is on disk below the current directory.
+fn list() -> anyhow::Result<ExitCode> {
+    let mut all = leftover::sessions();
+    let known = |all: &[Leftover], spool: &Path| {
+        let same = |left: &Leftover| left.output.as_ref().is_some_and(|output| output.spool == spool);
+        all.iter().any(same)
+    };
+    let here = std::env::current_dir()?;
+    for spool in leftover::spools_in(&here) {
+        if !known(&all, &spool)
+            && let Ok(left) = Leftover::of_spool(&spool)
+        {
+            all.push(left);
+        }
+    }
+    let recoverable: Vec<Leftover> =
+        all.into_iter().filter(|left| left.in_use.is_none() && left.is_of_use()).collect();
+    if recoverable.is_empty() {
+        say!("ampere: there is nothing to recover, neither in shared memory nor in {}", here.display());
+    }
+    for left in &recoverable {
+        // A reader that goes away has seen enough.
+        let _ = writeln!(std::io::stdout(), "{}", line(left));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Session, when, command, ranks, events, where.
+fn line(left: &Leftover) -> String {
+    let facts = left.facts.as_ref();
+    let session = left.session.as_deref().or(facts.map(|facts| facts.session.as_path()));
+    let session = session
+        .and_then(Path::file_name)
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let begun = facts.map(|facts| facts.started().realtime_ns);
+    let changed =
+        left.changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|time| time.as_nanos() as u64);
+    let command = facts.map_or_else(String::new, |facts| facts.command.join(" "));
+    let directory = left.output.as_ref().map(|output| &output.directory).or(left.session.as_ref());
+    [
+        session,
+        begun.or(changed).map_or_else(String::new, rfc3339),
+        if command.is_empty() { "(command not known)".to_owned() } else { command },
+        plural(u64::from(left.ranks), "rank"),
+        plural(left.events, "event"),
+        directory.map_or_else(String::new, |path| path.display().to_string()),
+    ]
+    .map(|word| ampere_collector::text::printable(&word))
+    .join("  ")
+}
+
+fn plural(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

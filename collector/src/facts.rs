@@ -1,0 +1,191 @@
+//! What is needed to finish a run, beside its records: kept in `run.json` in the spool, so that whoever finds the spool can
+//! make trace and summary of it.
+//!
+//! It is there before the first record and goes before the last one: a spool with it is of a run that is not finished, one
+//! without is on its way to be removed.
+
+use crate::clock::{SessionClock, Timer};
+use crate::config::Config;
+use crate::live::write_whole;
+use ampere_model::Clocks;
+use ampere_ring::process::{boot_id, node_name, start_time};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub const FILE_NAME: &str = "run.json";
+const FORMAT: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    format: u32,
+    /// The session's directory in shared memory.
+    pub session: PathBuf,
+    pub run_id: String,
+    pub node: String,
+    boot: [u64; 2],
+    pub command: Vec<String>,
+    /// The settings: the file's text and name, and the variables of ampere's.
+    settings: Option<(String, String)>,
+    environment: BTreeMap<String, String>,
+    /// The clocks as the run began.
+    started: [u64; 4],
+    clock: Option<ClockFacts>,
+    /// Whether it is a trace that is played.
+    pub replay: bool,
+    /// Positions of the sampler's ring at which another sampler went on.
+    pub breaks: Vec<u64>,
+    /// Who collects, as far as is known: pid and start time.
+    collector: (u32, u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ClockFacts {
+    timer: String,
+    ticks_per_second: u64,
+    epoch: [u64; 4],
+    dated: bool,
+    /// Whether an event has shown that it is this clock.
+    certain: bool,
+}
+
+fn words_of(clocks: &Clocks) -> [u64; 4] {
+    [clocks.tsc, clocks.monotonic_ns, clocks.monotonic_raw_ns, clocks.realtime_ns]
+}
+
+fn clocks_of([tsc, monotonic_ns, monotonic_raw_ns, realtime_ns]: [u64; 4]) -> Clocks {
+    Clocks { tsc, monotonic_ns, monotonic_raw_ns, realtime_ns }
+}
+
+impl Facts {
+    /// Of a run that begins. `config`: the settings' file.
+    pub fn new(session: &Path, run_id: &str, command: &[String], config: Option<&Path>) -> Facts {
+        let settings =
+            config.and_then(|path| Some((std::fs::read_to_string(path).ok()?, path.display().to_string())));
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name.starts_with("AMPERE_"));
+        Facts {
+            format: FORMAT,
+            session: session.to_owned(),
+            run_id: run_id.to_owned(),
+            node: node_name(),
+            boot: boot_id(),
+            command: command.to_vec(),
+            settings,
+            environment: environment.collect(),
+            started: words_of(&crate::clock::best_reading()),
+            clock: None,
+            replay: false,
+            breaks: Vec::new(),
+            collector: (0, 0),
+        }
+        .by_this_process()
+    }
+
+    /// This process goes on with it.
+    pub fn by_this_process(self) -> Facts {
+        let pid = std::process::id();
+        Facts { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
+    }
+
+    /// The error is one line.
+    pub fn load(spool: &Path) -> Result<Facts, String> {
+        let path = spool.join(FILE_NAME);
+        let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let facts: Facts = serde_json::from_slice(&text)
+            .map_err(|e| format!("{} is no file of this ampere: {e}", path.display()))?;
+        if facts.format != FORMAT {
+            return Err(format!("{}: format {}, {FORMAT} expected", path.display(), facts.format));
+        }
+        Ok(facts)
+    }
+
+    pub fn save(&self, spool: &Path) -> Result<(), String> {
+        write_whole(&spool.join(FILE_NAME), &self.text())
+    }
+
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// The settings as they were when the run began.
+    pub fn config(&self) -> Result<Config, String> {
+        let mut config = match &self.settings {
+            Some((text, name)) => Config::parse(text, name).map_err(|e| e.to_string())?,
+            None => Config::default(),
+        };
+        config.apply(&|name| self.environment.get(name).cloned()).map_err(|e| e.to_string())?;
+        Ok(config)
+    }
+
+    pub fn started(&self) -> Clocks {
+        clocks_of(self.started)
+    }
+
+    /// The clock, once it is known, and whether that is certain.
+    pub fn clock(&self) -> Option<(SessionClock, bool)> {
+        let known = self.clock.as_ref()?;
+        let timer = Timer::from_name(&known.timer)?;
+        let epoch = clocks_of(known.epoch);
+        let clock = SessionClock::remembered(timer, known.ticks_per_second.max(1), epoch, known.dated);
+        Some((clock, known.certain))
+    }
+
+    pub fn set_clock(&mut self, clock: &SessionClock, certain: bool) {
+        self.clock = Some(ClockFacts {
+            timer: clock.timer.as_str().to_owned(),
+            ticks_per_second: clock.ticks_per_second,
+            epoch: words_of(&clock.epoch),
+            dated: clock.is_dated(),
+            certain,
+        });
+    }
+
+    /// Whether the node has not been started anew since.
+    pub fn is_of_this_boot(&self) -> bool {
+        self.node == node_name() && self.boot == boot_id()
+    }
+
+    /// Whether the collector that wrote this lives, where that can be told.
+    pub fn collector_is_alive(&self) -> bool {
+        self.is_of_this_boot() && ampere_ring::process::is_alive(self.collector.0, self.collector.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_what_is_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("ampere.toml");
+        std::fs::write(&settings, "[attribution]\npolicy = \"busy_only\"\n").unwrap();
+        let command = ["./a.out".to_owned(), "1 \"2\"".to_owned()];
+        let mut facts = Facts::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &command, Some(&settings));
+        assert_eq!(facts.clock().map(|(_, certain)| certain), None);
+        let clock = SessionClock::remembered(Timer::Tsc, 2_100_000_000, facts.started(), true);
+        facts.set_clock(&clock, true);
+        facts.breaks.push(17);
+        facts.save(directory.path()).unwrap();
+        let loaded = Facts::load(directory.path()).unwrap();
+        assert_eq!(loaded, facts);
+        let (again, certain) = loaded.clock().unwrap();
+        assert!(certain);
+        assert_eq!((again.timer, again.ticks_per_second), (clock.timer, clock.ticks_per_second));
+        assert_eq!(again.realtime_ns(clock.epoch.tsc), clock.realtime_ns(clock.epoch.tsc));
+        assert_eq!(loaded.config().unwrap().policy, ampere_attribution::Policy::BusyOnly);
+        assert!(loaded.collector_is_alive() && loaded.is_of_this_boot());
+    }
+
+    #[test]
+    fn what_is_damaged_is_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        for text in ["", "{}", "{\"format\": 1}", "\u{0}\u{0}"] {
+            std::fs::write(directory.path().join(FILE_NAME), text).unwrap();
+            let why = Facts::load(directory.path()).unwrap_err();
+            assert!(why.contains(FILE_NAME) && !why.contains('\n'), "{why}");
+        }
+    }
+}

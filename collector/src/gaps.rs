@@ -1,0 +1,91 @@
+//! Times without sampling, because a collector was killed and another one went on: how long, and how many joules.
+//!
+//! A function of the samples and of the ring positions at which another sampler began, so a collector that reads them again
+//! finds the same gaps.
+
+use ampere_attribution::Increase;
+use ampere_model::Timestamp;
+
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// Positions in the sampler's ring, ascending.
+    breaks: Vec<u64>,
+    /// By device, its last sample's time, and how many breaks were before that.
+    last: Vec<Option<(Timestamp, usize)>>,
+    gaps: Vec<Gap>,
+}
+
+/// From the last sample before a break to the first one after it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gap {
+    pub begin: Timestamp,
+    pub end: Timestamp,
+    /// By device. What a reset hides is not among them.
+    pub joules: Vec<(usize, f64)>,
+}
+
+impl Gaps {
+    pub fn new(breaks: Vec<u64>) -> Gaps {
+        let gaps = vec![Gap::default(); breaks.len()];
+        Gaps { breaks, last: Vec::new(), gaps }
+    }
+
+    /// A device's next sample, which is at this position, and what the counter has gone on by.
+    pub fn sample(&mut self, position: u64, device: usize, time: Timestamp, increase: Increase) {
+        if self.breaks.is_empty() {
+            return;
+        }
+        let breaks = self.breaks.partition_point(|at| *at <= position);
+        if self.last.len() <= device {
+            self.last.resize(device + 1, None);
+        }
+        let before = self.last[device].replace((time, breaks));
+        let Some((begin, _)) = before.filter(|(_, earlier)| *earlier < breaks) else { return };
+        let gap = &mut self.gaps[breaks - 1];
+        gap.begin = gap.begin.max(begin);
+        gap.end = if gap.end == 0 { time } else { gap.end.min(time) };
+        if let Increase::Joules(joules) | Increase::Lost(joules) = increase {
+            gap.joules.push((device, joules));
+        }
+    }
+
+    /// Those after which sampling went on.
+    pub fn closed(&self) -> impl Iterator<Item = &Gap> {
+        self.gaps.iter().filter(|gap| gap.end > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_from_the_last_sample_before_to_the_first_after() {
+        let mut gaps = Gaps::new(vec![8, 8, 12]);
+        let mut sample = |position, device, time, joules| {
+            gaps.sample(position, device, time, Increase::Joules(joules));
+        };
+        sample(0, 0, 10, 1.0);
+        sample(2, 1, 11, 1.0);
+        sample(4, 0, 20, 1.0);
+        sample(6, 0, 30, 1.0);
+        sample(8, 0, 100, 70.0);
+        sample(10, 1, 101, 90.0);
+        sample(12, 1, 200, 5.0);
+        sample(14, 1, 210, 5.0);
+        // Two at one place: the one between them had no sample.
+        let expected = [
+            Gap { begin: 30, end: 100, joules: vec![(0, 70.0), (1, 90.0)] },
+            Gap { begin: 101, end: 200, joules: vec![(1, 5.0)] },
+        ];
+        assert!(gaps.closed().eq(&expected), "{gaps:?}");
+    }
+
+    #[test]
+    fn without_a_break_there_is_none() {
+        let mut gaps = Gaps::new(Vec::new());
+        gaps.sample(0, 0, 10, Increase::First);
+        gaps.sample(2, 0, 1000, Increase::Joules(5.0));
+        assert_eq!(gaps.closed().count(), 0);
+    }
+}

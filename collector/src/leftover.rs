@@ -1,0 +1,173 @@
+//! Sessions and spools that nobody collects any more: whether they are in use after all, and what is left in them.
+//!
+//! Who lives is known by pid, start time and boot; who collects, by the lock that the kernel takes away from the dead.
+
+use crate::facts::{self, Facts};
+use crate::output::{self, CLAIM, Output};
+use ampere_model::Definition;
+use ampere_ring::process::{is_alive, node_name};
+use ampere_ring::{LogReader, Session, session};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Somebody else's spool that has changed so recently is being written.
+const BEING_WRITTEN: Duration = Duration::from_secs(30);
+
+/// A session, or what is on disk of one.
+#[derive(Debug)]
+pub struct Leftover {
+    /// In shared memory; `None` where only the spool is left.
+    pub session: Option<PathBuf>,
+    pub output: Option<Output>,
+    pub facts: Option<Facts>,
+    pub changed: Option<SystemTime>,
+    pub processes: usize,
+    /// The largest size that one of them gave for the job, or how many have said that they are a rank.
+    pub ranks: u32,
+    /// Enters, leaves and what else has a record.
+    pub events: u64,
+    /// Why it is not to be touched, in a few words.
+    pub in_use: Option<String>,
+}
+
+impl Leftover {
+    /// `None` for what is no session of this user's ampere.
+    pub fn of_session(directory: &Path) -> Option<Leftover> {
+        let session = Session::open(directory).ok()?;
+        let claimed =
+            session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
+        let (output, facts) = claimed.unzip();
+        let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
+        let in_use = match session.is_locked() {
+            (true, _) => Some(format!("its collector, process {}, runs", session.collector_pid())),
+            _ if session.is_of_this_boot() && session.is_waited_for() => {
+                Some("the ampere run that it belongs to runs".to_owned())
+            }
+            (_, true) => Some("its collector is being started".to_owned()),
+            _ => alive.map(|pid| format!("process {pid} of it runs")),
+        };
+        Some(Leftover {
+            events: records_in_rings(directory),
+            changed: changed(&directory.join("session")),
+            session: Some(directory.to_owned()),
+            output,
+            facts,
+            processes,
+            ranks,
+            in_use,
+        })
+    }
+
+    /// Of a spool whose session is gone from shared memory. The error is one line.
+    pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
+        let facts = Facts::load(spool)?;
+        let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
+        let (processes, ranks, alive) = look_at_logs(spool, facts.is_of_this_boot());
+        let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
+        let newest = records.filter_map(|path| changed(&path)).max();
+        let young = newest.is_some_and(|time| time.elapsed().is_ok_and(|age| age < BEING_WRITTEN));
+        let in_use = if facts.collector_is_alive() {
+            Some("its collector runs".to_owned())
+        } else if facts.node != node_name() && young {
+            Some(format!("it changed within the last {} s, on {}", BEING_WRITTEN.as_secs(), facts.node))
+        } else {
+            alive.map(|pid| format!("process {pid} of it runs"))
+        };
+        Ok(Leftover {
+            session: None,
+            output: Some(Output { directory, spool: spool.to_owned() }),
+            facts: Some(facts),
+            changed: newest,
+            processes,
+            ranks,
+            events: records_in_spool(spool),
+            in_use,
+        })
+    }
+
+    /// Whether there is anything that a summary could be made of.
+    pub fn is_of_use(&self) -> bool {
+        self.events > 0
+    }
+}
+
+/// Spools in a directory and one level below it: where collectors of several nodes were sent to one place, that is where
+/// the others' are.
+pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
+    let in_one = |directory: &Path| {
+        let is_spool = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(facts::FILE_NAME).exists()
+        };
+        files(directory).filter(is_spool).collect::<Vec<_>>()
+    };
+    let mut found = in_one(directory);
+    for below in files(directory).filter(|path| path.is_dir()) {
+        found.extend(in_one(&below));
+    }
+    found.sort();
+    found
+}
+
+/// Sessions below the user's directory in shared memory, with those that are in use.
+pub fn sessions() -> Vec<Leftover> {
+    let Ok(base) = Session::base_directory() else { return Vec::new() };
+    let mut names: Vec<PathBuf> = files(&base).filter(|path| is_session_name(path)).collect();
+    names.sort();
+    names.iter().filter_map(|path| Leftover::of_session(path)).collect()
+}
+
+/// Only what is named as we name ours: AMPERE_SHM may point to a directory with other things in it. A metric plugin's own
+/// session has no records.
+pub fn is_session_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with("s-") && !name.ends_with(session::METRICS_ONLY)
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|data| data.modified()).ok()
+}
+
+/// Processes, ranks, and one that lives.
+fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
+    let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
+    let is_log = |path: &PathBuf| {
+        path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampler::LOG_NAME)
+    };
+    for path in files(directory).filter(is_log) {
+        let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
+        processes += 1;
+        // What can be read of it tells.
+        let _ = log.read_new(|definition| match definition {
+            Definition::Process(process) if is_this_boot && is_alive(process.pid, process.start_time) => {
+                alive = Some(process.pid);
+            }
+            Definition::Rank { size: of, .. } => {
+                with_rank += 1;
+                size = of.max(size);
+            }
+            _ => {}
+        });
+    }
+    (processes, if size > 1 { size } else { with_rank }, alive)
+}
+
+fn is_of_sampler(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sampler."))
+}
+
+fn records_in_rings(directory: &Path) -> u64 {
+    let rings =
+        files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
+    rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok()).map(|ring| ring.positions().0).sum()
+}
+
+fn records_in_spool(spool: &Path) -> u64 {
+    let records =
+        files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
+    records.filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len() / 16).sum()
+}

@@ -1,0 +1,452 @@
+//! How a run ends: processes that are over, the last events, the trace and the summary.
+
+use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_with};
+use crate::attributor::{Attributor, Unit};
+use crate::clock::best_reading;
+use crate::gauges::Seen;
+use crate::process::{LiveLocation, State};
+use crate::spool::Spool;
+use crate::summary::{CommandEnd, Ending, Gap};
+use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
+use crate::{clock_text, conflicts, overhead, spool, trace};
+use ampere_model::Timestamp;
+use ampere_ring::{Kind, Record, Session};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+/// A run that is recovered ends with its last sample, or so long after it.
+const UNSAMPLED_SECONDS: f64 = 0.1;
+const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
+
+impl LiveRun {
+    /// Who did not end in order.
+    fn endings(&self) -> Vec<Ending> {
+        let date = |time: Option<Timestamp>| {
+            let time = self.clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));
+            time.map_or_else(String::new, clock_text::rfc3339)
+        };
+        let command = CommandEnd::load(self.session.directory());
+        let died = self.processes.iter().filter(|process| process.state == State::Died);
+        died.map(|process| {
+            let pid = process.info.pid;
+            let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
+            let what = match signal {
+                Some(signal) => format!("killed by {signal}"),
+                None => "ended without finishing its measurement".to_owned(),
+            };
+            let rank = process.rank_number();
+            Ending { rank, pid, what, time: date(process.died_at), signal: signal.map(|s| s.0) }
+        })
+        .collect()
+    }
+
+    /// Times without sampling.
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        let (Some(samples), Some(clock), Some(attributor)) = (&self.samples, self.clock, &self.attributor)
+        else {
+            return Vec::new();
+        };
+        let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
+        let on_top = |device: usize| {
+            attributor.devices[device].info.unit == Unit::Joules && attributor.whole(device).is_none()
+        };
+        let mut gaps: Vec<Gap> = samples
+            .gaps
+            .closed()
+            .map(|gap| Gap {
+                start: date(gap.begin),
+                seconds: clock.seconds(gap.end.saturating_sub(gap.begin)),
+                joules: Some(gap.joules.iter().filter(|(at, _)| on_top(*at)).map(|(_, joules)| joules).sum()),
+            })
+            .collect();
+        // Nobody has sampled since the collector was killed, and the program went on.
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        let last_event = locations.map(|location| location.stream.last_time()).max();
+        if let (Some((_, last)), Some(event)) = (samples.span, last_event)
+            && self.options.mode != Mode::Collector
+            && clock.seconds(event.saturating_sub(last)) > UNSAMPLED_SECONDS
+        {
+            gaps.push(Gap { start: date(last), seconds: clock.seconds(event - last), joules: None });
+        }
+        gaps
+    }
+
+    pub(super) fn check_liveness(&mut self) {
+        if Instant::now() < self.next_liveness {
+            return;
+        }
+        self.next_liveness = Instant::now() + LIVENESS_PERIOD;
+        self.look_at_room();
+        if self.session.is_lost() {
+            self.note(
+                "the session's page was truncated by somebody else: processes that needed it are no longer measured"
+                    .to_owned(),
+            );
+            self.generation = u64::MAX; // nobody can say that there is something new
+        }
+        for at in 0..self.processes.len() {
+            let process = &self.processes[at];
+            let is_over = || !process.is_alive() || self.processes.iter().any(|p| process.is_before(p));
+            if process.state == State::Running && is_over() {
+                // What it wrote before it ended is in its log and its rings.
+                self.processes[at].read_log(&self.spool);
+                self.tell_attributor();
+                if self.processes[at].state == State::Running {
+                    self.has_died(at);
+                }
+                self.close_locations(at);
+            } else if process.state == State::Finished {
+                self.close_locations(at);
+            } else {
+                self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
+            }
+        }
+    }
+
+    pub(super) fn has_died(&mut self, process: usize) {
+        let process = &mut self.processes[process];
+        process.state = State::Died;
+        let who = format!("{} (process {})", process.group(), process.info.pid);
+        self.note(format!("{who} ended without finishing its measurement: its open frames end here"));
+    }
+
+    /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
+    /// been handed to the engine.
+    fn end_of(&self, process: usize, now: Timestamp) -> Timestamp {
+        let process = &self.processes[process];
+        let last_event = process.locations.iter().map(|location| location.stream.last_time()).max();
+        match (process.program_end, process.state) {
+            (Some(end), _) => end,
+            (None, State::Died) => {
+                process.seen_alive.unwrap_or(0).max(last_event.unwrap_or(0)).max(self.watermark)
+            }
+            (None, _) => now,
+        }
+    }
+
+    /// Ends what is still open on the locations of a process that is over, or is taken to be.
+    fn close_locations(&mut self, process: usize) {
+        let Some(clock) = self.clock.filter(|_| self.clock_is_certain) else { return };
+        let mut batch = std::mem::take(&mut self.batch);
+        for location in 0..self.processes[process].locations.len() {
+            let live = &mut self.processes[process].locations[location];
+            if live.closed {
+                continue;
+            }
+            // What is there now, and no more: a process that is still running would never let us end.
+            let mut left = live.waiting();
+            while left > 0 {
+                let count = self.drain_location(process, location, &mut batch);
+                if count == 0 {
+                    break;
+                }
+                left = left.saturating_sub(count);
+                // Lanes grow with what is drained: let them go on, but no further than the others have been read.
+                self.advance(self.watermark);
+            }
+        }
+        self.batch = batch;
+        let end = self.end_of(process, clock.now(&self.session));
+        for location in 0..self.processes[process].locations.len() {
+            self.close_location(process, location, end);
+        }
+    }
+
+    /// Ends what is still open on a location, of which everything has been read.
+    pub(super) fn close_location(&mut self, process: usize, location: usize, end: Timestamp) {
+        let of = &mut self.processes[process];
+        let live = &mut of.locations[location];
+        if live.closed {
+            return;
+        }
+        live.closed = true;
+        live.ring.rest();
+        if of.state == State::Died {
+            of.died_at = of.died_at.max(Some(end.max(live.stream.last_time())));
+        }
+        self.end_frames(process, location, end);
+    }
+
+    /// Ends what is open on a location.
+    pub(super) fn end_frames(&mut self, process: usize, location: usize, end: Timestamp) {
+        let live = &mut self.processes[process].locations[location];
+        if live.stream.is_open() {
+            let record = Record::new(Kind::LocationEnd, end.max(live.stream.last_time()), 0);
+            if let Some(spool) = &mut live.spool {
+                let _ = spool.append(record);
+            }
+            self.decode(process, location, &[record]);
+        }
+    }
+
+    /// Once the disk has no more room than the trace will need, it ends here: for all at the same time.
+    fn look_at_room(&mut self) {
+        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+        let spools = locations.filter_map(|location| location.spool.as_mut());
+        let samples = self.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+        let mut spools: Vec<&mut Spool> = spools.chain(samples).filter(|spool| !spool.is_cut()).collect();
+        let recorded = spools.iter().map(|spool| spool.bytes()).sum();
+        if spools.is_empty() {
+            return;
+        }
+        let Some(left) = self.room.shortage(recorded) else { return };
+        spools.iter_mut().for_each(|spool| spool.cut());
+        self.note(format!(
+            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
+            self.options.output.display(),
+            left / 1_000_000
+        ));
+    }
+
+    /// Whether something that was measured is not in the trace.
+    fn trace_is_cut(&self) -> bool {
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        let spools = locations.map(|location| location.spool.as_ref());
+        let samples = self.samples.iter().map(|samples| samples.spool.as_ref());
+        self.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
+    }
+
+    /// Whether processes have come and all of them are over.
+    pub fn all_over(&mut self) -> bool {
+        let over = !self.processes.is_empty() && self.processes.iter().all(|p| p.state != State::Running);
+        if !over {
+            self.quiet_since = None;
+        }
+        // A moment for one that is just joining.
+        over && self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD
+    }
+
+    pub fn summary(&self, complete: bool) -> Summary {
+        let empty = Attributor::new(self.options.config.clone(), 1);
+        let attributor = self.attributor.as_ref().unwrap_or(&empty);
+        let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
+        // The time that the joules are about: first to last sample.
+        let span = self.samples.as_ref().and_then(|samples| samples.span).zip(self.clock);
+        let (first, last, seconds) = match span {
+            Some(((first, last), clock)) => {
+                (clock.realtime_ns(first), clock.realtime_ns(last), clock.seconds(last - first))
+            }
+            None => (
+                Some(self.started.realtime_ns),
+                Some(best_reading().realtime_ns),
+                self.begun.elapsed().as_secs_f64(),
+            ),
+        };
+        let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
+        let locations = || self.processes.iter().flat_map(|process| &process.locations);
+        let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
+        let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        let quality = QualityFigures {
+            events: sum(|l| l.events),
+            coalesced_calls: sum(|l| l.stream.coalesced_calls),
+            suppressed_calls: sum(|l| l.ring.suppressed_calls()),
+            dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
+            late_events: self.lanes.iter().map(|lane| lane.late()).sum(),
+            repaired_events: sum(|l| {
+                let r = l.stream.repairs;
+                r.unmatched_leaves + r.missing_leaves + r.backward
+            }),
+            damaged_records: sum(|l| l.stream.repairs.damaged),
+            left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
+            ..QualityFigures::default()
+        };
+        let (gaps, endings) = (self.gaps(), self.endings());
+        let mut notes = self.notes.clone();
+        notes.extend(gaps.iter().map(Gap::note));
+        notes.extend(endings.iter().filter_map(Ending::note));
+        if quality.suppressed_calls > 0 {
+            notes.push(format!(
+                "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
+                 their time and joules are in the functions that made them",
+                quality.suppressed_calls
+            ));
+        }
+        if let Some(sampler) = &self.sampler {
+            let failed = sampler.figures.failed_readings();
+            if failed > 0 {
+                notes.push(format!("{failed} readings of a counter failed"));
+            }
+        }
+        let whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
+        let run = Run {
+            id: self.options.run_id.clone(),
+            command: self.options.command.clone(),
+            start: date(first),
+            end: date(last),
+            complete: complete
+                && whole
+                && !self.is_incomplete
+                && self
+                    .processes
+                    .iter()
+                    .all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
+            host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
+            nodes,
+            ranks,
+            energy: String::new(),
+            total_joules: 0.0,
+            seconds,
+            timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
+            ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
+            notes,
+            command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
+            endings,
+            gaps,
+        };
+        let mut summary = Summary::new(attributor, None, run, quality);
+        for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
+            device.readings = figures.map(Readings::of);
+            let gauges = figures.iter().flat_map(|figures| &figures.gauges);
+            device.gauges = gauges.filter_map(Seen::over_the_run).collect();
+        }
+        summary.overhead = Overhead {
+            collector_cpu_seconds: overhead::cpu_seconds(),
+            collector_peak_rss_bytes: overhead::peak_resident_bytes(),
+            sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
+        };
+        summary
+    }
+
+    /// The end: everything that is left is attributed, and the trace and the summary are written.
+    pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
+        self.read_definitions();
+        self.find_devices();
+        self.catch_up_to_the_end();
+        for at in 0..self.processes.len() {
+            self.close_locations(at);
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop();
+        }
+        self.find_devices(); // its last news
+        self.drain_samples();
+        if let Some(attributor) = &mut self.attributor {
+            for lane in &mut self.lanes {
+                lane.advance(Timestamp::MAX, attributor);
+            }
+            attributor.end_time();
+            attributor.learn_silence();
+        }
+        self.look_at_settings();
+        self.publish();
+        self.room.give_back();
+        let _ = std::fs::create_dir_all(&self.options.output);
+        if !self.room.is_of(&self.options.output) {
+            self.note(
+                "the output directory was removed while the job ran, and has been made again".to_owned(),
+            );
+        }
+        // The figures are ready: they are on disk before the trace, which may take its time, is begun.
+        write_results(&self.options.output, &self.summary(false))?;
+        let written = match (&self.attributor, self.clock) {
+            _ if !self.spool.wanted => Ok(()),
+            (Some(attributor), Some(clock)) => {
+                let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
+                let spool = self.samples.as_ref().and_then(|samples| samples.spool.as_ref());
+                trace::write(
+                    &self.options.output,
+                    &self.spool.directory,
+                    clock,
+                    &self.processes,
+                    (metrics, spool),
+                    attributor,
+                )
+            }
+            _ => Err("no process wrote any event: there is no trace".to_owned()),
+        };
+        let traced = written.is_ok() && !self.trace_is_cut();
+        let keep_records = written.is_err() && self.attributor.is_some();
+        if let Err(why) = written {
+            self.note(why);
+        }
+        let mut summary = self.summary(complete && traced);
+        let unsettled = self.unsettled(&summary);
+        if traced && self.spool.wanted && !unsettled.is_empty() {
+            self.settle(&mut summary, &unsettled);
+        } else {
+            let there_is_no_trace = "there is no trace to compute the figures from again";
+            if summary.quality.late_events > 0 {
+                let late = summary.quality.late_events;
+                let note = format!(
+                    "{late} events came late, and are charged as of when they came: {there_is_no_trace}"
+                );
+                summary.run.notes.push(note);
+            }
+            if self.links_moved() {
+                let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
+                summary.run.notes.push(note);
+            }
+        }
+        write_results(&self.options.output, &summary)?;
+        // Records that did not make it into a trace stay.
+        if !keep_records {
+            spool::remove(&self.spool.directory);
+        }
+        Ok((summary, self.session))
+    }
+
+    fn links_moved(&self) -> bool {
+        self.attributor.as_ref().is_some_and(Attributor::links_moved)
+    }
+
+    /// Why figures are not yet as they would be, had everything been known in time.
+    fn unsettled(&self, summary: &Summary) -> String {
+        let late = summary.quality.late_events;
+        let late = (late > 0).then(|| format!("{late} events came late"));
+        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
+        late.into_iter().chain(moved).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What is odd about the settings, now that everything is known.
+    fn look_at_settings(&mut self) {
+        let Some(attributor) = &self.attributor else { return };
+        let mut metrics: BTreeSet<String> =
+            attributor.devices.iter().map(|device| device.info.metric.clone()).collect();
+        metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
+        for line in conflicts::notes(attributor, &metrics) {
+            self.note(line);
+        }
+    }
+
+    /// Events that came late, and joules of who was not yet known to spend from a device, were charged as well as could be
+    /// at that time. The trace has everything in its place: the final figures are computed again from it.
+    fn settle(&self, summary: &mut Summary, why_again: &str) {
+        let trace = self.options.output.join("traces.otf2");
+        let again = crate::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
+        match again {
+            Ok(again) => {
+                summary.topology = again.summary.topology;
+                for device in &mut summary.devices {
+                    let same = again
+                        .summary
+                        .devices
+                        .iter()
+                        .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
+                    if let Some(same) = same {
+                        let (source, energy) = (device.source.clone(), device.energy.clone());
+                        let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));
+                        let same = same.clone();
+                        *device = crate::summary::Device { source, energy, readings, gauges, ..same };
+                    }
+                }
+                let note = format!("{why_again}: the figures below were computed again from the trace");
+                summary.run.notes.push(note);
+            }
+            Err(why) => {
+                summary.run.notes.push(format!("{why_again}, and joules are charged as of then: {why:#}"))
+            }
+        }
+    }
+}
+
+/// `summary.json` and `summary.txt`, each whole or not at all.
+pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
+    let path = directory.join("summary.json");
+    write_whole_with(&path, |file| {
+        serde_json::to_writer_pretty(&mut *file, summary)?;
+        file.write_all(b"\n")
+    })?;
+    write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
+}

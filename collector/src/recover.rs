@@ -1,0 +1,121 @@
+//! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
+
+use crate::facts::Facts;
+use crate::leftover::{Leftover, spools_in};
+use crate::live::{LiveRun, Mode, Options};
+use crate::metrics::Latest;
+use crate::output::{self, Output};
+use crate::replay::{self, Replay};
+use crate::summary::Summary;
+use ampere_ring::Session;
+use std::path::{Path, PathBuf};
+
+/// A run that was finished.
+pub struct Recovered {
+    pub output: PathBuf,
+    pub summary: Summary,
+}
+
+/// What there is to recover in a directory: a session's, a spool, or an output directory. The error is one line.
+pub fn find(directory: &Path) -> Result<Vec<Leftover>, String> {
+    let shown = directory.display();
+    if !directory.exists() {
+        return Err(format!("there is no {shown}: name an output directory of a run that was killed"));
+    }
+    let directory = std::fs::canonicalize(directory).map_err(|e| format!("cannot find {shown}: {e}"))?;
+    let is_spool = directory.join(crate::facts::FILE_NAME).exists();
+    if !is_spool && directory.join("session").exists() {
+        return match Leftover::of_session(&directory) {
+            Some(left) => Ok(vec![left]),
+            None => Err(format!("{shown} is no session of this ampere")),
+        };
+    }
+    let spools = if is_spool { vec![directory.clone()] } else { spools_in(&directory) };
+    if spools.is_empty() {
+        return Err(if output::holds_results(&directory) {
+            format!("{shown} holds the results of a finished run: there is nothing to recover")
+        } else {
+            format!("there is nothing to recover in {shown}: no spool-<node> of a run that was killed")
+        });
+    }
+    spools.iter().map(|spool| of_spool(spool)).collect()
+}
+
+/// With its session, where that is still in shared memory.
+fn of_spool(spool: &Path) -> Result<Leftover, String> {
+    let facts = Facts::load(spool)?;
+    let session = Leftover::of_session(&facts.session);
+    let same = |left: &Leftover| left.facts.as_ref().is_some_and(|found| found.run_id == facts.run_id);
+    match session.filter(|_| facts.node == ampere_ring::process::node_name()).filter(same) {
+        Some(left) => Ok(left),
+        None => Leftover::of_spool(spool),
+    }
+}
+
+/// Makes trace and summary of it, and removes what is left. The error is one line.
+pub fn recover(left: Leftover) -> Result<Recovered, String> {
+    let place = || {
+        let of_session = left.session.as_ref().map(|path| path.display().to_string());
+        of_session
+            .or(left.output.as_ref().map(|output| output.directory.display().to_string()))
+            .unwrap_or_default()
+    };
+    if let Some(why) = &left.in_use {
+        return Err(format!("{} is in use: {why}; it is finished when that ends", place()));
+    }
+    if !left.is_of_use() {
+        return Err(format!("there is nothing to recover in {}: no event was recorded", place()));
+    }
+    let (session, mode) = match &left.session {
+        Some(directory) => (Session::open(directory), Mode::Recovery),
+        None => {
+            let spool = left.output.as_ref().map(|output| output.spool.clone()).unwrap_or_default();
+            (Session::open_or_create_in(&spool), Mode::RecoveryFromDisk)
+        }
+    };
+    let session = session.map_err(|e| e.to_string())?;
+    // A file system without locks is no reason not to recover.
+    let lock = session.lock_collector().ok();
+    if matches!(lock, Some(None)) {
+        return Err(format!("{} is in use: its collector runs", place()));
+    }
+    let (output, facts) = match (left.output, left.facts) {
+        (Some(output), Some(facts)) => (output, facts),
+        _ => begin_output(&session)?,
+    };
+    if facts.replay && mode == Mode::RecoveryFromDisk {
+        return Err("it was a replay of a trace: play it again".to_owned());
+    }
+    if mode == Mode::RecoveryFromDisk && facts.clock().is_none() {
+        return Err(format!("{} was killed before anything was measured", output.directory.display()));
+    }
+    let replay = session.directory().join(replay::FILE_NAME);
+    let replay = facts.replay.then(|| Replay::load(&replay)).transpose()?;
+    output::remove_half_results(&output.directory);
+    let options = Options {
+        output: output.directory.clone(),
+        spool: output.spool.clone(),
+        config: facts.config()?,
+        command: facts.command.clone(),
+        run_id: facts.run_id.clone(),
+        replay,
+        facts,
+        mode,
+    };
+    let (summary, session) = LiveRun::new(session, options, Latest::default())?.recover()?;
+    output.end_announcement();
+    if mode == Mode::Recovery {
+        session.remove();
+    }
+    Ok(Recovered { output: output.directory, summary })
+}
+
+/// For a session whose collector was killed before it had an output directory.
+fn begin_output(session: &Session) -> Result<(Output, Facts), String> {
+    let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
+    let run_id = name.unwrap_or_default().trim_start_matches("s-").to_owned();
+    let facts = Facts::new(session.directory(), &run_id, &[], None);
+    let wanted = session.output().unwrap_or_else(|| output::default_directory(&run_id));
+    let output = output::claim(&wanted, &facts.node, &facts.text())?;
+    Ok((output, facts))
+}

@@ -1,0 +1,129 @@
+//! What is left of a dead process, and who goes on with it.
+
+use ampere_model::Definition;
+use ampere_ring::{Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session};
+
+fn place() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("1.0.ring");
+    (directory, path)
+}
+
+/// A reader is killed with what it had taken but not handed back; another one takes all of it again.
+#[test]
+fn a_dead_readers_end_is_taken_over_where_it_stopped() {
+    let (_directory, path) = place();
+    let mut producer = RingProducer::create(&path, 4096, 0).unwrap();
+    (0..100).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, i, 1)));
+    let mut records = Vec::new();
+    let mut dead = RingConsumer::open(&path).unwrap();
+    dead.copy_out(&mut records, 60).unwrap();
+    dead.release(40);
+    std::mem::forget(dead);
+    // Who holds it is a process that lives no more: its pid is somebody else's by now (ours), its start time is not.
+    let set = |at: u64, bytes: &[u8]| {
+        use std::os::unix::fs::FileExt;
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get() as u32;
+    set(388, &parent.to_le_bytes());
+    let started = ampere_ring::process::start_time(parent).unwrap();
+    set(392, &started.to_le_bytes());
+    assert!(RingConsumer::open(&path).is_err(), "it lives");
+    set(392, &(started + 1).to_le_bytes());
+    records.clear();
+    let mut new = RingConsumer::open(&path).unwrap();
+    assert_eq!((new.position(), new.copy_out(&mut records, 1000).unwrap()), (40, 60));
+    assert_eq!(records[0].word0, 40);
+}
+
+#[test]
+fn a_dead_writers_ring_goes_on_after_what_it_had_published() {
+    let (_directory, path) = place();
+    let mut producer = RingProducer::create(&path, 4096, 0).unwrap();
+    (0..4000).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, i, 1)));
+    producer.put_with_room(0, Record::new(Kind::Leave, 4000, 1)); // written, not published
+    producer.close();
+    std::mem::forget(producer);
+    let mut consumer = RingConsumer::open(&path).unwrap();
+    let mut records = Vec::new();
+    consumer.copy_out(&mut records, 3000).unwrap();
+    consumer.release(3000);
+    let (mut producer, kept) = RingProducer::take_over(&path).unwrap();
+    assert_eq!((kept.len(), kept[0].word0, kept[3999].word0), (4000, 0, 3999));
+    assert!(!consumer.is_closed());
+    assert_eq!((producer.position(), producer.free()), (4000, 3096));
+    (0..200).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, 4000 + i, 1)));
+    records.clear();
+    consumer.copy_out(&mut records, 10_000).unwrap();
+    assert!(records.iter().map(|record| record.word0).eq(3000..4200));
+    // Of 4200 records 4096 fit, and the oldest may be half overwritten.
+    let (_, kept) = RingProducer::take_over(&path).unwrap();
+    assert_eq!((kept.len(), kept[0].word0), (4092, 108));
+}
+
+#[test]
+fn a_lost_ring_has_been_read_to_its_end() {
+    let mut lost = RingConsumer::lost(std::path::Path::new("gone.ring"), 77).unwrap();
+    let mut records = Vec::new();
+    assert_eq!((lost.position(), lost.available(), lost.copy_out(&mut records, 5)), (77, Ok(0), Ok(0)));
+    assert_eq!(lost.fill_ratio(), 0.0);
+}
+
+#[test]
+fn a_log_is_copied_as_it_is_read_and_goes_on_after_its_writers_death() {
+    let (directory, _) = place();
+    let (path, copy) = (directory.path().join("1.defs"), directory.path().join("copy.defs"));
+    let mut log = LogWriter::create(&path).unwrap();
+    log.append(&Definition::Rank { rank: 3, size: 4 });
+    let make = || std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&copy).unwrap();
+    let mut reader = LogReader::open(&path).unwrap().unwrap();
+    reader.copy_to(make());
+    reader.read_new(|_| {}).unwrap();
+    log.append(&Definition::Finished { left_out: 1 });
+    reader.read_new(|_| {}).unwrap();
+    // A second reader, from the beginning, into the same copy.
+    let mut reader = LogReader::open(&path).unwrap().unwrap();
+    reader.copy_to(make());
+    reader.read_new(|_| {}).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&copy).unwrap());
+    // The writer was killed in the middle of an entry.
+    let mut whole = std::fs::read(&path).unwrap();
+    let length = whole.len();
+    whole.extend_from_slice(&[40, 0, 0, 0, 3, 1]);
+    std::fs::write(&path, &whole).unwrap();
+    drop(log);
+    LogWriter::go_on(&path).unwrap().append(&Definition::Rank { rank: 0, size: 1 });
+    assert_eq!(std::fs::read(&path).unwrap()[..length], whole[..length]);
+    let mut all = Vec::new();
+    LogReader::open(&path).unwrap().unwrap().read_new(|definition| all.push(definition)).unwrap();
+    assert_eq!(all.len(), 3);
+    assert_eq!(all[2], Definition::Rank { rank: 0, size: 1 });
+}
+
+#[test]
+fn one_process_collects_and_the_next_can_when_it_is_gone() {
+    let (directory, _) = place();
+    // SAFETY: no other test of this binary reads or writes AMPERE_SHM.
+    unsafe { std::env::set_var("AMPERE_SHM", directory.path()) };
+    let session = Session::open_or_create("s-job").unwrap();
+    assert!(session.is_of_this_boot());
+    let first = session.lock_collector().unwrap();
+    assert!(first.is_some());
+    let other = Session::open(session.directory()).unwrap();
+    assert!(other.lock_collector().unwrap().is_none());
+    drop(first);
+    assert!(other.lock_collector().unwrap().is_some());
+    // What another boot has left.
+    use std::os::unix::fs::FileExt;
+    let page = std::fs::OpenOptions::new().write(true).open(session.directory().join("session")).unwrap();
+    page.write_all_at(&[7; 16], 4080).unwrap();
+    assert!(!session.is_of_this_boot());
+    // Who waits for the end is believed as long as it lives.
+    session.set_waited_for(std::process::id());
+    assert!(session.is_waited_for());
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    session.set_waited_for(child.id());
+    child.wait().unwrap();
+    assert!(!session.is_waited_for());
+}

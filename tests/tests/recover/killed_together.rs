@@ -1,0 +1,202 @@
+//! Everything of a run is killed, or the node with it: what is left is finished by `ampere recover`.
+
+use super::*;
+use ampere_ring::RingGauge;
+
+/// A run under way, all of which is killed. Returns how many enters and leaves were published.
+fn kill_everything(place: &Place, bare: bool) -> u64 {
+    let program = program(place, WAITS);
+    let mut command = match bare {
+        true => place.bare("out", &program),
+        false => place.ampere_run("out", [&program]),
+    };
+    let running = start_run(with_gpus(&mut command));
+    collector(place, "out", &[]);
+    sleep_ms(700);
+    // First who would restart the collector, then the collector, then the program.
+    if !bare {
+        running.signal(Signal::KILL);
+    }
+    processes_with(place, "--supervise").into_iter().for_each(kill);
+    place.collectors().into_iter().for_each(kill);
+    until("nobody collects", || place.collectors().is_empty());
+    sleep_ms(50);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    place.nobody_left();
+    published(place)
+}
+
+/// Records in the rings of programs, but for one that begins the program.
+fn published(place: &Place) -> u64 {
+    let files = common_bad::files_below(&place.path("shm"));
+    let rings = files.iter().filter(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        name.ends_with(".ring") && !name.starts_with("sampler")
+    });
+    rings.map(|path| RingGauge::open(path).expect("a ring").positions().0 - 1).sum()
+}
+
+fn recover(place: &Place, directory: &str) -> Done {
+    let done = common_bad::run(place.ampere(["recover", directory]).current_dir(place.path("")));
+    done.no_panic();
+    done
+}
+
+#[test]
+fn trace_and_summary_have_every_event_that_was_published() {
+    for bare in [true, false] {
+        let place = Place::new();
+        let published = kill_everything(&place, bare);
+        assert!(published > 500, "{published}");
+        // What there is to recover, in one line.
+        let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+        assert_eq!((listed.code, listed.stdout.lines().count()), (0, 1), "{listed:#?}");
+        for word in ["s-", "  1 rank", "events", place.path("out").to_str().expect("UTF-8")] {
+            assert!(listed.stdout.contains(word), "{word}: {}", listed.stdout);
+        }
+        assert!(bare || listed.stdout.contains("waits"), "the command: {}", listed.stdout);
+        let done = recover(&place, "out");
+        assert_eq!(done.code, 0, "{done:#?}");
+        let summary = place.summary("out");
+        // Of each enter and leave one event; what was open at the kill has its leave from us.
+        let events = summary["quality"]["events"].as_u64().expect("a number");
+        assert!(
+            (published..=published + 2).contains(&events),
+            "{published} published, {events} in the summary"
+        );
+        for key in
+            ["suppressed_calls", "dropped_records", "late_events", "repaired_events", "damaged_records"]
+        {
+            assert_eq!(summary["quality"][key], 0, "{key}");
+        }
+        assert_eq!(summary["run"]["complete"], false);
+        let endings = list(&summary["run"], "endings");
+        assert_eq!(endings.len(), 1, "{endings:?}");
+        assert!(endings[0]["time"].as_str() >= summary["run"]["start"].as_str(), "{}", summary["run"]);
+        check_conserved(&summary, true);
+        check_trace(&place, "out");
+        place.is_clean();
+        let again = recover(&place, "out");
+        assert_eq!(again.code, 1);
+        again.said_once(&["finished run", "nothing to recover"]);
+    }
+}
+
+#[test]
+fn after_the_node_was_started_anew_what_is_on_disk_is_finished() {
+    let place = Place::new();
+    let published = kill_everything(&place, true);
+    let spooled: u64 = common_bad::files_below(&place.path("out"))
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "records"))
+        .filter(|path| !path.to_string_lossy().contains("sampler"))
+        .map(|path| std::fs::metadata(path).expect("a file").len() / 16 - 1)
+        .sum();
+    assert!(spooled > 100 && spooled <= published, "{spooled} of {published}");
+    // A reboot clears shared memory. The last record on disk may be half of one.
+    for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
+        std::fs::remove_dir_all(entry.path()).expect("removed");
+    }
+    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    assert_eq!((listed.code, listed.stdout.lines().count()), (0, 1), "{listed:#?}");
+    let done = recover(&place, "out");
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    let events = summary["quality"]["events"].as_u64().expect("a number");
+    assert!((spooled..=spooled + 2).contains(&events), "{spooled} on disk, {events} in the summary");
+    assert_eq!(summary["run"]["complete"], false);
+    assert!(summary["run"]["notes"].to_string().contains("shared memory"), "{}", summary["run"]);
+    assert_eq!(summary["devices"][0]["source"], "rocm_smi");
+    assert!(calls(&summary)["step"] > 50);
+    check_conserved(&summary, true);
+    check_trace(&place, "out");
+    let left = common_bad::files_below(&place.path("out"));
+    assert!(left.iter().all(|path| !path.to_string_lossy().contains("spool-")), "{left:?}");
+}
+
+/// The collector lives; the processes do not.
+#[test]
+fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_gpus(&mut command));
+    collector(&place, "out", &[]);
+    sleep_ms(500);
+    let path = program.display().to_string();
+    let processes = place.processes();
+    let pid = processes.iter().find(|(_, command)| command.starts_with(&path)).expect("it runs").0;
+    kill(pid);
+    let done = running.wait();
+    assert_eq!(done.code, 128 + 9, "{done:#?}");
+    let summary = place.summary("out");
+    let endings = list(&summary["run"], "endings");
+    assert_eq!((endings.len(), &endings[0]["pid"], &endings[0]["signal"]), (1, &pid.into(), &9.into()));
+    assert_eq!(endings[0]["what"], "killed by signal 9 (SIGKILL)");
+    assert_eq!(
+        (&summary["run"]["command_status"], &summary["run"]["complete"]),
+        (&137.into(), &false.into())
+    );
+    let (time, end) = (endings[0]["time"].as_str(), summary["run"]["end"].as_str());
+    assert!(time.is_some() && time <= end, "{}", summary["run"]);
+    let shown = std::fs::read_to_string(place.path("out/summary.txt")).expect("summary.txt");
+    assert!(shown.contains("killed by signal 9 (SIGKILL)"), "{shown}");
+    check_conserved(&summary, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}
+
+/// One rank is killed; the launcher ends the others.
+#[test]
+fn a_rank_that_is_killed_is_told_with_those_that_follow() {
+    if !common_bad::have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let source = r#"
+        #include <mpi.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            int rank;
+            MPI_Init(&argc, &argv);
+            MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+            if (rank == 1) { FILE *file = fopen("victim", "w"); fprintf(file, "%d", (int) getpid()); fclose(file); }
+            for (;;) { int size; MPI_Comm_size(MPI_COMM_WORLD, &size); usleep(700); }
+        }
+    "#;
+    let program = place.compile("mpicc.openmpi", "ranks", source, &[]);
+    let mut command = place.ampere_run("out", place.mpi(&program));
+    let running = start(with_gpus(&mut command));
+    let mut victim = 0;
+    until("rank 1 runs", || {
+        let text = std::fs::read_to_string(place.path("victim")).unwrap_or_default();
+        victim = text.parse().unwrap_or(0);
+        victim != 0
+    });
+    sleep_ms(500);
+    kill(victim);
+    let done = running.wait();
+    assert_ne!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], false);
+    assert_eq!(summary["run"]["command_status"], done.code);
+    let endings = list(&summary["run"], "endings");
+    let mut ranks: Vec<_> = endings.iter().map(|ending| ending["rank"].as_u64()).collect();
+    ranks.sort();
+    assert_eq!(ranks, [Some(0), Some(1)], "{endings:?}");
+    assert!(endings.iter().any(|ending| ending["pid"] == victim), "{endings:?}");
+    let (start, end) = (summary["run"]["start"].as_str(), summary["run"]["end"].as_str());
+    assert!(
+        endings.iter().all(|ending| (start..=end).contains(&ending["time"].as_str())),
+        "{}",
+        summary["run"]
+    );
+    let size = calls(&summary)["MPI_Comm_size"];
+    assert!(size > 500, "{size}");
+    assert_eq!(summary["quality"]["late_events"], 0);
+    check_conserved(&summary, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}

@@ -1,0 +1,114 @@
+//! What `ampere recover` refuses, and what the next run does about what was left.
+
+use super::*;
+
+fn recover(place: &Place, directory: &Path) -> Done {
+    let mut command = place.ampere(["recover"]);
+    common_bad::run(command.arg(directory).current_dir(place.path("")))
+}
+
+#[test]
+fn what_is_in_use_is_refused() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.bare("out", &program);
+    let running = start(with_estimate(&mut command));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(100);
+    let refused = recover(&place, &place.path("out"));
+    assert_eq!(refused.code, 1);
+    refused.said_once(&["in use", &first.to_string()]);
+    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
+    // The collector is dead, the program is not.
+    processes_with(&place, "--supervise").into_iter().for_each(kill);
+    kill(first);
+    until("nobody collects", || place.collectors().is_empty());
+    let refused = recover(&place, &place.path("out"));
+    assert_eq!(refused.code, 1);
+    refused.said_once(&["in use", "process"]);
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    assert_eq!(place.summary("out")["run"]["complete"], true);
+    place.is_clean();
+}
+
+#[test]
+fn what_is_nothing_is_one_line() {
+    let place = Place::new();
+    let refuse = |directory: &Path, words: &[&str]| {
+        let done = recover(&place, directory);
+        assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
+        done.said_once(words);
+    };
+    refuse(Path::new("absent"), &["there is no absent"]);
+    std::fs::create_dir(place.path("empty")).expect("a directory");
+    refuse(Path::new("empty"), &["nothing to recover in empty"]);
+    place.write("file", "");
+    refuse(Path::new("file"), &["nothing to recover in file"]);
+    std::fs::create_dir_all(place.path("out/spool-here")).expect("a directory");
+    for text in ["", "{}", "[1, 2]", "{\"format\": 99}", "\u{0}\u{0}\u{0}"] {
+        std::fs::write(place.path("out/spool-here/run.json"), text).expect("a file");
+        refuse(Path::new("out"), &["run.json"]);
+    }
+    std::fs::create_dir(place.path("session-like")).expect("a directory");
+    place.write("session-like/session", "no page of ours");
+    refuse(Path::new("session-like"), &["no session of this ampere"]);
+    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
+    listed.said_once(&["nothing to recover"]);
+}
+
+#[test]
+fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.bare("first", &program);
+    let running = start(with_estimate(&mut command));
+    collector(&place, "first", &[]);
+    sleep_ms(400);
+    processes_with(&place, "--supervise").into_iter().for_each(kill);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    place.nobody_left();
+    place.write("go", "");
+    let mut command = place.ampere_run("second", [&program]);
+    let done = common_bad::run(with_estimate(&mut command));
+    assert_eq!(done.code, 7);
+    done.said_once(&["a run whose collector was killed can be finished: ampere recover"]);
+    let recovered = recover(&place, &place.path("first"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    assert!(calls(&place.summary("first"))["step"] > 50);
+    let mut command = place.ampere_run("third", [&program]);
+    common_bad::run(with_estimate(&mut command)).said_nothing();
+    place.is_clean();
+}
+
+/// A process joined and was killed with everything else before it had an event.
+#[test]
+fn the_next_run_removes_what_has_nothing_in_it() {
+    let place = Place::new();
+    let source = r#"
+        #include <unistd.h>
+        __attribute__((noinline)) void never(void) { usleep(1); }
+        __attribute__((no_instrument_function)) int main(int argc, char **argv) {
+            if (argc > 2) never();
+            sleep(30);
+            return 0;
+        }
+    "#;
+    let program = place.compile("cc", "idle", source, &["-finstrument-functions"]);
+    let mut command = place.bare("first", &program);
+    let running = start(with_estimate(&mut command));
+    until("something begins", || place.path("first/collector.json").exists() || place.processes().len() == 1);
+    sleep_ms(300);
+    processes_with(&place, "--supervise").into_iter().for_each(kill);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    place.nobody_left();
+    let plain = place.instrumented();
+    let mut command = place.ampere_run("second", [&plain]);
+    common_bad::run(with_estimate(&mut command)).said_nothing();
+    place.is_clean();
+    assert!(!place.path("first").exists(), "{:?}", common_bad::files_below(&place.path("first")));
+}

@@ -1,0 +1,189 @@
+//! Nothing is lost: collectors that are killed at any moment, alone or with the program, and `ampere recover`.
+//!
+//! `AMPERE_TEST_ROUNDS` is how many runs have their collector killed at random moments (default 5), `AMPERE_TEST_SEED` which
+//! moments these are.
+
+#[path = "../common_bad/mod.rs"]
+mod common_bad;
+
+mod killed_together;
+mod leftovers;
+mod replaced;
+
+use ampere_tests::runs::{attribute, list, number, relative};
+use common_bad::{Done, Place, Running, start, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Joules that are known: two devices of constant power, whose counters are absolute, whoever reads them.
+const GPUS: &str = "watts=300,90; epoch=0";
+const WATTS: [f64; 2] = [300.0, 90.0];
+
+/// So many steps of so many calls, and half a millisecond each; known to the last one.
+pub const STEPS: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void tiny(void) { __asm__ volatile(""); }
+    __attribute__((noinline)) void step(int calls) { for (int i = 0; i < calls; i++) tiny(); usleep(500); }
+    int main(int argc, char **argv) {
+        int steps = atoi(argv[1]), calls = atoi(argv[2]);
+        for (int i = 0; i < steps; i++) step(calls);
+        printf("%d steps\n", steps);
+        return 7;
+    }
+"#;
+
+/// Goes on until there is a file "go".
+pub const WAITS: &str = r#"
+    #include <stdio.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void step(void) { usleep(500); }
+    int main(void) {
+        while (access("go", F_OK)) step();
+        puts("hello");
+        return 7;
+    }
+"#;
+
+fn program(place: &Place, source: &str) -> PathBuf {
+    let name = if source == STEPS { "steps" } else { "waits" };
+    place.compile("cc", name, source, &["-finstrument-functions"])
+}
+
+/// With counters whose joules are known.
+fn with_gpus(command: &mut Command) -> &mut Command {
+    command
+        .env("AMPERE_COUNTERS", "rocm_smi")
+        .env("AMPERE_ROCM_SMI_LIBRARY", common_bad::built().join("librocm_smi64.so"))
+        .env("FAKE_ROCM_SMI", GPUS)
+}
+
+fn with_estimate(command: &mut Command) -> &mut Command {
+    command.env("AMPERE_COUNTERS", "estimate")
+}
+
+fn kill(pid: u32) {
+    // It may just have ended by itself.
+    let _ = kill_process(Pid::from_raw(pid as i32).expect("a pid"), Signal::KILL);
+}
+
+fn sleep_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// The processes of a place whose command has this word.
+fn processes_with(place: &Place, word: &str) -> Vec<u32> {
+    place.processes().into_iter().filter(|(_, command)| command.contains(word)).map(|(pid, _)| pid).collect()
+}
+
+/// A collector that runs, as its output directory names it. Not one of `not`.
+fn collector(place: &Place, output: &str, not: &[u32]) -> u32 {
+    let mut found = 0;
+    until("a collector runs", || {
+        let text = std::fs::read(place.path(output).join("collector.json")).unwrap_or_default();
+        let json: Value = serde_json::from_slice(&text).unwrap_or_default();
+        found = json["pid"].as_u64().unwrap_or(0) as u32;
+        found != 0 && !not.contains(&found) && Path::new(&format!("/proc/{found}")).exists()
+    });
+    found
+}
+
+/// Calls by region, over all processes.
+fn calls(summary: &Value) -> BTreeMap<String, u64> {
+    let regions = list(&summary["devices"][0]["views"][0], "regions");
+    let name = |row: &Value| row["region"].as_str().unwrap_or_default().to_owned();
+    regions.iter().map(|row| (name(row), number(row, "calls") as u64)).collect()
+}
+
+/// What is measured is all there, and each joule once.
+#[track_caller]
+fn check_conserved(summary: &Value, with_gpus: bool) {
+    for (at, device) in list(summary, "devices").iter().enumerate() {
+        let total = number(device, "total_joules");
+        for view in list(device, "views") {
+            let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|key| number(view, key));
+            assert!(relative(parts.iter().sum(), total) < 1e-9, "{device:#}");
+        }
+        if with_gpus {
+            // To a tick, and to the time that a reading may take between the counter and its timestamp.
+            let expected = WATTS[at] * number(device, "sampled_seconds");
+            assert!(
+                (total - expected).abs() < 0.01 * WATTS[at],
+                "{total} J, {expected} J expected: {device:#}"
+            );
+        }
+    }
+    assert_eq!(summary["quality"]["counter_resets"], 0);
+    let gaps: f64 = summary["run"]["gaps"].as_array().map_or(0.0, |gaps| {
+        gaps.iter().filter(|gap| !gap["joules"].is_null()).map(|gap| number(gap, "seconds")).sum()
+    });
+    let joules: f64 = summary["run"]["gaps"]
+        .as_array()
+        .map_or(0.0, |gaps| gaps.iter().filter_map(|gap| gap["joules"].as_f64()).sum());
+    if with_gpus {
+        let expected = gaps * WATTS.iter().sum::<f64>();
+        assert!(
+            (joules - expected).abs() < 0.05 * expected + 2.0,
+            "{joules} J in {gaps} s: {}",
+            summary["run"]
+        );
+    }
+}
+
+/// The trace has the same calls and joules as the summary.
+#[track_caller]
+fn check_trace(place: &Place, output: &str) {
+    let (live, again) = (place.summary(output), attribute(&place.path(output).join("traces.otf2"), &[]));
+    assert_eq!(calls(&live), calls(&again));
+    for (live, again) in list(&live, "devices").iter().zip(list(&again, "devices")) {
+        assert!(relative(number(live, "total_joules"), number(again, "total_joules")) < 1e-9);
+        let regions = |device: &Value| list(&device["views"][0], "regions").clone();
+        for row in regions(live) {
+            let same = regions(again).into_iter().find(|other| other["region"] == row["region"]);
+            let same = same.unwrap_or_else(|| panic!("no {} in the trace", row["region"]));
+            for key in ["exclusive_joules", "inclusive_joules", "exclusive_seconds"] {
+                let (a, b) = (number(&row, key), number(&same, key));
+                assert!(
+                    relative(a, b) < 1e-6 || (a - b).abs() < 1e-6,
+                    "{key} of {}: {a} and {b}",
+                    row["region"]
+                );
+            }
+        }
+    }
+}
+
+/// The command did what it does, and everything that it did is in the results.
+#[track_caller]
+fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u64) {
+    assert_eq!((done.code, done.stdout.as_str()), (7, format!("{steps} steps\n").as_str()), "{done:#?}");
+    done.no_panic();
+    let summary = place.summary(output);
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records"] {
+        assert_eq!(summary["quality"][key], 0, "{key}");
+    }
+    let calls = calls(&summary);
+    let seen = (calls["main"], calls["step"], calls["tiny"]);
+    if seen != (1, steps, steps * per_step) {
+        if let Some(kept) = std::env::var_os("AMPERE_TEST_KEEP") {
+            let _ = Command::new("cp").arg("-r").arg(place.path("")).arg(kept).status();
+        }
+        panic!("{seen:?} of {steps} steps: {} {}", summary["run"], summary["quality"]);
+    }
+    check_trace(place, output);
+    assert!(!place.path(output).join("collector.json").exists());
+    let left = common_bad::files_below(&place.path(output));
+    assert!(left.iter().all(|path| path.extension().is_none_or(|e| e != "records")), "{left:?}");
+    place.is_clean();
+}
+
+/// A process that is its own group, so that `kill` does not reach what it started.
+fn start_run(command: &mut Command) -> Running {
+    start(command)
+}
