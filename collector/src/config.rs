@@ -1,6 +1,7 @@
 //! `ampere.toml` and its environment variables.
 
 use crate::conflicts;
+use crate::cpus::Cpus;
 use ampere_attribution::{Policy, Sharing};
 use regex::Regex;
 use serde::Deserialize;
@@ -41,6 +42,8 @@ pub struct Config {
     pub most_series: usize,
     /// Where nothing says which GPU a rank uses, it is taken to be that of its local rank.
     pub by_local_rank: bool,
+    /// Where the collector runs. `None`: wherever the job may.
+    pub cpus: Option<Cpus>,
 }
 
 /// Which of a process' threads spend what the process gets.
@@ -73,6 +76,7 @@ impl Default for Config {
             counter_stale: Duration::from_secs(10),
             most_series: 2000,
             by_local_rank: false,
+            cpus: None,
         }
     }
 }
@@ -156,6 +160,8 @@ struct File {
     metrics: FileMetrics,
     #[serde(default)]
     topology: FileTopology,
+    #[serde(default)]
+    collector: FileCollector,
 }
 
 #[derive(Deserialize)]
@@ -230,6 +236,12 @@ struct FileTopology {
     by_local_rank: Option<bool>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FileCollector {
+    cpus: Option<String>,
+}
+
 impl Config {
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
 
@@ -289,6 +301,9 @@ impl Config {
             config.counter_stale = parse_duration(&stale).map_err(|e| at("[counters] stale", e))?;
         }
         config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
+        if let Some(cpus) = file.collector.cpus {
+            config.cpus = Some(Cpus::parse(&cpus).map_err(|e| at("[collector] cpus", e))?);
+        }
         config.by_local_rank = file.topology.by_local_rank.unwrap_or(config.by_local_rank);
         for device in file.device {
             let name = device.name.clone();
@@ -328,6 +343,9 @@ impl Config {
         }
         if let Some(text) = lookup("AMPERE_BY_LOCAL_RANK") {
             self.by_local_rank = parse_switch(&text).map_err(|e| at("AMPERE_BY_LOCAL_RANK", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_COLLECTOR_CPUS").filter(|text| !text.is_empty()) {
+            self.cpus = Some(Cpus::parse(&text).map_err(|e| at("AMPERE_COLLECTOR_CPUS", e))?);
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;

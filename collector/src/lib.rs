@@ -22,6 +22,7 @@ pub mod clock_text;
 pub mod config;
 pub mod conflicts;
 pub mod counters_only;
+pub mod cpus;
 pub mod evidence;
 pub mod gauges;
 pub mod http;

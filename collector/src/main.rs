@@ -2,6 +2,7 @@
 
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
+use ampere_collector::cpus;
 use ampere_collector::http;
 use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
@@ -151,13 +152,14 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     // Out of the job's process group, so that its signals are not ours, and off the one core that a launcher may have
     // bound the starting rank to.
     let _ = rustix::process::setsid();
-    leave_the_core();
+    cpus::leave_the_core();
     allow_many_files();
     if let Some(base) = session.directory().parent() {
         stale::remove_stale_sessions(base);
     }
     let config = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
     let config = Config::load(config.as_deref()).map_err(|e| e.to_string())?;
+    let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     if arguments.counters_only {
         return sample_only(session, &config);
     }
@@ -165,7 +167,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let output = output::claim(wanted.as_deref(), &run_id, &node_name())?;
-    let result = collect_into(&output, session, arguments, config, address, run_id);
+    let result = collect_into(&output, session, arguments, config, address, run_id, elsewhere);
     output.end_announcement();
     if result.is_err() {
         output.give_up();
@@ -202,6 +204,7 @@ fn collect_into(
     config: Config,
     address: SocketAddr,
     run_id: String,
+    elsewhere: Option<String>,
 ) -> Result<(), String> {
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
@@ -226,6 +229,7 @@ fn collect_into(
     };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(server.note);
+    run.notes.extend(elsewhere);
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();
@@ -287,13 +291,6 @@ fn allow_many_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // Failing leaves what there is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-fn leave_the_core() {
-    let mut all = rustix::thread::CpuSet::new();
-    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
-    // The kernel takes what the job's cpuset allows. Failing leaves us where we are, which works too.
-    let _ = rustix::thread::sched_setaffinity(None, &all);
 }
 
 fn run_id(session: &Session) -> String {

@@ -15,8 +15,8 @@ use locations::{Task, Written};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
-    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind,
-    SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
+    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, SystemTreeDomain,
+    SystemTreeNode, SystemTreeNodeRef,
 };
 use scorep_names::{paradigm, role};
 use std::collections::{BTreeMap, HashSet};

@@ -24,6 +24,7 @@ mod inert;
 mod memory;
 mod metric;
 mod process;
+mod ring_size;
 mod session_name;
 mod start;
 mod strings;

@@ -6,7 +6,7 @@ use crate::inert::{
 };
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
-use crate::{memory, start, strings};
+use crate::{memory, ring_size, start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::clock;
 use ampere_ring::{
@@ -19,10 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
-const RING_BYTES: u64 = 1 << 20;
-/// For the main thread, which is busiest, and for GPU locations, whose events come in large batches.
-const MAIN_RING_BYTES: u64 = 8 << 20;
 /// How long the last process of a node waits for the collector to finish the trace.
 const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// Environment that says which devices a process may use.
@@ -119,6 +115,7 @@ fn join() -> Result<State, String> {
     } else {
         session.join();
     }
+    ring_size::complaint().iter().for_each(|line| say(line));
     Ok(State {
         session,
         name,
@@ -289,7 +286,7 @@ pub fn new_location(location: *const Location) {
         return;
     }
     let ring = format!("{}.{id}.ring", state.name);
-    let bytes = ring_bytes(id == 0 || kind == LocationKind::Gpu);
+    let bytes = ring_size::bytes(id == 0 || kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session.directory().join(&ring), bytes, id) {
         Ok(producer) => producer,
         Err(why) if id == 0 => return become_inert(&format!("{why}; energy is no longer measured")),
@@ -323,11 +320,6 @@ fn events_wanted() -> Events {
             Events::Auto
         }
     }
-}
-
-fn ring_bytes(large: bool) -> u64 {
-    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(if large { MAIN_RING_BYTES } else { RING_BYTES })
 }
 
 /// Makes the ring, or a smaller one where there is no room for it.

@@ -71,7 +71,8 @@ fn round(run: &mut Run, random: &mut Random, tally: &mut Tally, usual: Duration)
     }
     let total = summary["devices"][0]["total_joules"].as_f64().unwrap_or(0.0);
     let seconds = summary["run"]["seconds"].as_f64().unwrap_or(0.0);
-    if (total - WATTS * seconds).abs() > ENERGY_ERROR_JOULES || seconds < MEASURED * ended.took.as_secs_f64() {
+    if (total - WATTS * seconds).abs() > ENERGY_ERROR_JOULES || seconds < MEASURED * ended.took.as_secs_f64()
+    {
         return Err(format!("{total} J in {seconds} s of {WATTS} W, {:?} in all", ended.took));
     }
     Ok(true)

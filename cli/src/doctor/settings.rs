@@ -8,7 +8,7 @@ use ampere_counters::Settings;
 use std::path::Path;
 
 /// Read by the collector, with [`Config::apply`].
-const OF_CONFIG: [&str; 14] = [
+const OF_CONFIG: [&str; 15] = [
     "AMPERE_POLICY",
     "AMPERE_SHARING",
     "AMPERE_LOCATIONS",
@@ -18,6 +18,7 @@ const OF_CONFIG: [&str; 14] = [
     "AMPERE_TRACE",
     "AMPERE_BY_LOCAL_RANK",
     "AMPERE_GAUGES",
+    "AMPERE_COLLECTOR_CPUS",
     "AMPERE_SLACK",
     "AMPERE_SAMPLE_PERIOD",
     "AMPERE_COUNTER_WATTS_MAX",
@@ -159,6 +160,8 @@ mod tests {
             ("AMPERE_POLICY", "busy_only", Ok, ""),
             ("AMPERE_POLICY", "bussy_only", Problem, "\"bussy_only\" is no policy"),
             ("AMPERE_SAMPLE_PERIOD", "1ns", Problem, "use 100us to 10s"),
+            ("AMPERE_COLLECTOR_CPUS", "0-3,8", Ok, ""),
+            ("AMPERE_COLLECTOR_CPUS", "all", Problem, "no list of CPUs"),
             ("AMPERE_COUNTERS", "rapl,rocm", Problem, "\"rocm\" is not known"),
             ("AMPERE_COUNTERS", "rapl", Ok, ""),
             ("AMPERE_ESTIMATE_IDLE_WATTS", "many", Note, "is not a number"),

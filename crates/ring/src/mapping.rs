@@ -58,7 +58,11 @@ pub(crate) fn create(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
-    let given = rustix::fs::ftruncate(&fd, bytes)
+    // What cannot be there is not begun: other programs would be without memory until it is given back.
+    let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    let room = if room < bytes { Err(rustix::io::Errno::NOSPC) } else { Ok(()) };
+    let given = room
+        .and_then(|()| rustix::fs::ftruncate(&fd, bytes))
         .and_then(|()| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes));
     if let Err(errno) = given {
         let _ = rustix::fs::unlink(path);

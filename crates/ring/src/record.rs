@@ -156,6 +156,7 @@ impl Record {
         bytes
     }
 
+    #[inline]
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
         let word = |at: usize| {
             let mut part = [0; 8];

@@ -1,0 +1,60 @@
+//! How large a location's ring is to be: `AMPERE_RING_BYTES`.
+
+use ampere_ring::SMALLEST_RING_RECORDS;
+
+/// Of a main thread, which is busiest, or a GPU stream, whose events come in large batches.
+const MAIN_BYTES: u64 = 8 << 20;
+/// Of any other location. 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
+const OTHER_BYTES: u64 = 1 << 20;
+const RECORD_BYTES: u64 = 16;
+const SMALLEST_BYTES: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
+/// What a writer can count within a ring.
+const LARGEST_BYTES: u64 = (1 << 32) * RECORD_BYTES;
+
+pub fn bytes(main: bool) -> u64 {
+    wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref()).0.unwrap_or(if main {
+        MAIN_BYTES
+    } else {
+        OTHER_BYTES
+    })
+}
+
+/// What is odd about the setting: to be said once.
+pub fn complaint() -> Option<String> {
+    wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref()).1
+}
+
+fn wanted(text: Option<&str>) -> (Option<u64>, Option<String>) {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return (None, None) };
+    let Ok(bytes) = text.parse::<u64>() else {
+        let why = format!(
+            "AMPERE_RING_BYTES={text:?} is no number of bytes: going on with {MAIN_BYTES} for a main thread"
+        );
+        return (None, Some(why));
+    };
+    let possible = bytes.clamp(SMALLEST_BYTES, LARGEST_BYTES);
+    let why = (possible != bytes).then(|| {
+        format!("AMPERE_RING_BYTES={bytes}: rings are {SMALLEST_BYTES} to {LARGEST_BYTES} bytes; going on with {possible}")
+    });
+    (Some(possible), why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_taken_or_told_why_not() {
+        assert_eq!(wanted(None), (None, None));
+        assert_eq!(wanted(Some(" ")), (None, None));
+        assert_eq!(wanted(Some("1048576")), (Some(1 << 20), None));
+        for (text, bytes) in [("1", SMALLEST_BYTES), ("0", SMALLEST_BYTES), ("9999999999999", LARGEST_BYTES)]
+        {
+            let (possible, why) = wanted(Some(text));
+            assert_eq!(possible, Some(bytes));
+            assert!(why.unwrap().contains(&bytes.to_string()), "{text}");
+        }
+        let (possible, why) = wanted(Some("8M"));
+        assert!(possible.is_none() && why.unwrap().contains("no number of bytes"));
+    }
+}
