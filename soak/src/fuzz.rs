@@ -1,7 +1,7 @@
 //! What the fuzz targets have done. They are run by `make fuzz`, which leaves in `target/fuzz.json` for each:
 //!
 //! ```json
-//! {"targets": [{"name": "definitions", "hours": 1.2, "executions": 123456789, "failures": 0}]}
+//! {"targets": [{"target": "log", "seconds": 3600, "executions": 123456789, "crashes": 0, "peak_megabytes": 300}]}
 //! ```
 
 use crate::{Row, Settings, target};
@@ -21,12 +21,12 @@ pub fn rows(settings: &Settings) -> Vec<Row> {
             details: json!({ "skipped": "make fuzz was not run" }),
         }];
     };
-    let hours = |target: &Value| target["hours"].as_f64().unwrap_or(0.0);
-    let failures: u64 = targets.iter().map(|target| target["failures"].as_u64().unwrap_or(1)).sum();
+    let hours = |target: &Value| target["seconds"].as_f64().unwrap_or(0.0) / 3600.0;
+    let failures: u64 = targets.iter().map(|target| target["crashes"].as_u64().unwrap_or(1)).sum();
     let least = targets.iter().map(hours).fold(f64::INFINITY, f64::min);
     vec![Row {
         what,
-        found: format!("{least:.2} of {} targets, {failures} failures", targets.len()),
+        found: format!("{least:.2} of {} targets, {failures} crashes", targets.len()),
         good: failures == 0 && least >= settings.fuzz_hours,
         details: json!({ "targets": targets }),
     }]

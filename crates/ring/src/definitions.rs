@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::mapping;
 use ampere_model::Definition;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
@@ -30,10 +30,12 @@ const READ_BYTES: usize = 256 << 10;
 /// Appends definitions. Calls must not overlap (the plugin holds a lock that no event path takes).
 ///
 /// The writer lives in somebody's program, which may close every file descriptor that it did not open, and then open files
-/// of its own under the same numbers: before anything is written it is seen whether the file is still ours.
+/// of its own under the same numbers: before anything is written it is seen whether the file is still ours. One that may have
+/// few descriptors has them all: the file is then opened for each definition.
 pub struct LogWriter {
-    /// `None` once it was closed by somebody else and could not be opened again.
+    /// `None` until it is opened again: it was closed by somebody else, or is not to stay open.
     file: Option<OwnedFd>,
+    stays_open: bool,
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
@@ -55,6 +57,7 @@ impl LogWriter {
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match rustix::io::write(&file, MAGIC) {
             Ok(8) => Ok(LogWriter {
+                stays_open: may_stay_open(&file),
                 file: Some(file),
                 path: path.to_owned(),
                 identity,
@@ -96,18 +99,12 @@ impl LogWriter {
         }
         self.buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
         self.see_that_it_is_ours();
-        if let Some(file) = &self.file {
-            let start = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
-            if matches!(rustix::io::write(file, &self.buffer), Ok(n) if n == self.buffer.len()) {
-                return true;
-            }
-            // Take back what was half-written, so that what follows stays readable.
-            if let Ok(start) = start {
-                let _ = rustix::fs::ftruncate(file, start);
-            }
+        let written = self.file.as_ref().is_some_and(|file| write_whole(file, &self.buffer));
+        if !self.stays_open {
+            self.file = None;
         }
-        self.left_out += 1;
-        false
+        self.left_out += u64::from(!written);
+        written
     }
 
     fn see_that_it_is_ours(&mut self) {
@@ -132,6 +129,25 @@ impl LogWriter {
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
+}
+
+fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
+    let start = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
+    if matches!(rustix::io::write(file, bytes), Ok(n) if n == bytes.len()) {
+        return true;
+    }
+    // Take back what was half-written, so that what follows stays readable.
+    if let Ok(start) = start {
+        let _ = rustix::fs::ftruncate(file, start);
+    }
+    false
+}
+
+/// Whether the program will not miss the descriptor.
+fn may_stay_open(file: &OwnedFd) -> bool {
+    const LEFT_TO_THE_PROGRAM: u64 = 128;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.is_none_or(|limit| file.as_raw_fd() as u64 + LEFT_TO_THE_PROGRAM < limit)
 }
 
 fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {

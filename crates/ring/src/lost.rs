@@ -166,7 +166,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         return;
     }
     // SAFETY: written once, before the handler was installed.
-    let previous = unsafe { (*&raw const PREVIOUS).assume_init_ref() };
+    let previous = unsafe { (&raw const PREVIOUS).read().assume_init() };
     // SAFETY: the kernel's, for this call.
     let is_fault = unsafe { (*info).si_code } > 0;
     let action = previous.sa_sigaction;
