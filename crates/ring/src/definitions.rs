@@ -84,7 +84,14 @@ impl LogWriter {
         rustix::fs::ftruncate(&file, whole).map_err(|e| Error::io("cut", path, e))?;
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         let buffer = Vec::with_capacity(512);
-        Ok(LogWriter { file: Some(file), path: path.to_owned(), identity, buffer, left_out: 0 })
+        Ok(LogWriter {
+            stays_open: true,
+            file: Some(file),
+            path: path.to_owned(),
+            identity,
+            buffer,
+            left_out: 0,
+        })
     }
 
     /// Writes one definition. `false` if it found no room; it is counted then.
