@@ -125,7 +125,11 @@ impl Keeper {
         loop {
             let mut kept = lock(&self.kept);
             kept.tend();
-            if kept.ended.is_some() {
+            if let Some(status) = kept.ended {
+                // Its word counts as well: the page that says it may have been truncated.
+                if status.success() {
+                    return true;
+                }
                 // Killed when all was done but saying so.
                 let is_done =
                     kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;

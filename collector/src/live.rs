@@ -250,6 +250,7 @@ impl LiveRun {
             let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
             if self.is_catching_up() {
                 self.catch_up(certain);
+                self.next_thorough = Instant::now(); // nothing is published before all is attributed
                 return Round { records: round.records, fullest: 1.0 };
             }
             self.watermark = self.watermark.max(certain);

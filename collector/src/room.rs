@@ -3,6 +3,7 @@
 //! quota) is met with some room that is kept for the summary.
 
 use rustix::fs::FallocateFlags;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// For the summary, where all else is full.
@@ -13,26 +14,27 @@ const LEFT_BYTES: u64 = 64 << 20;
 pub struct Room {
     directory: PathBuf,
     reserve: PathBuf,
-    /// Device and inode of the directory above it.
-    output: Option<(u64, u64)>,
+    /// The directory above it. Open, so that no other gets its inode number.
+    output: Option<File>,
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Device and inode.
+fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+    found.ok().map(|found| (found.dev(), found.ino()))
 }
 
 impl Room {
     /// Keeps room in the spool's directory. Where none can be kept, there is none.
     pub fn keep(directory: &Path) -> Room {
         let reserve = directory.join("reserve");
-        let kept = std::fs::File::create(&reserve).is_ok_and(|file| {
+        let kept = File::create(&reserve).is_ok_and(|file| {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
         });
         if !kept {
             let _ = std::fs::remove_file(&reserve);
         }
-        let output = directory.parent().and_then(identity);
+        let output = directory.parent().and_then(|output| File::open(output).ok());
         Room { directory: directory.to_owned(), reserve, output }
     }
 
@@ -47,7 +49,8 @@ impl Room {
 
     /// Whether the output directory is the one that it was.
     pub fn is_of(&self, output: &Path) -> bool {
-        self.output.is_none() || self.output == identity(output)
+        let before = self.output.as_ref().map(File::metadata);
+        before.is_none_or(|before| identity(before) == identity(std::fs::metadata(output)))
     }
 
     /// The summary is written now.

@@ -313,7 +313,7 @@ impl Session {
     /// Whether who waits for the collector's end is still there.
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
-        by != 0 && process::start_time(by).is_some()
+        by != 0 && process::seems_alive(by)
     }
 
     /// Asks the sampler to keep what it samples: see [`crate::samples`].
