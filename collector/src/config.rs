@@ -41,6 +41,10 @@ pub struct Config {
     pub most_series: usize,
     /// Where nothing says which GPU a rank uses, it is taken to be that of its local rank.
     pub by_local_rank: bool,
+    /// What requests for metrics have to know is in this file. `None`: nothing.
+    pub token_file: Option<PathBuf>,
+    /// Further names that requests may ask this node by; `*`: any.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// Which of a process' threads spend what the process gets.
@@ -73,6 +77,8 @@ impl Default for Config {
             counter_stale: Duration::from_secs(10),
             most_series: 2000,
             by_local_rank: false,
+            token_file: None,
+            allowed_hosts: Vec::new(),
         }
     }
 }
@@ -222,6 +228,8 @@ struct FileCounters {
 #[serde(deny_unknown_fields)]
 struct FileMetrics {
     most_series: Option<usize>,
+    token_file: Option<PathBuf>,
+    allowed_hosts: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -289,6 +297,8 @@ impl Config {
             config.counter_stale = parse_duration(&stale).map_err(|e| at("[counters] stale", e))?;
         }
         config.most_series = file.metrics.most_series.unwrap_or(config.most_series);
+        config.token_file = file.metrics.token_file.filter(|path| !path.as_os_str().is_empty());
+        config.allowed_hosts = file.metrics.allowed_hosts.unwrap_or_default();
         config.by_local_rank = file.topology.by_local_rank.unwrap_or(config.by_local_rank);
         for device in file.device {
             let name = device.name.clone();
@@ -328,6 +338,13 @@ impl Config {
         }
         if let Some(text) = lookup("AMPERE_BY_LOCAL_RANK") {
             self.by_local_rank = parse_switch(&text).map_err(|e| at("AMPERE_BY_LOCAL_RANK", e))?;
+        }
+        if let Some(text) = lookup("AMPERE_TOKEN_FILE") {
+            self.token_file = (!text.is_empty()).then(|| PathBuf::from(text));
+        }
+        if let Some(text) = lookup("AMPERE_ALLOWED_HOSTS") {
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            self.allowed_hosts = names.map(str::to_owned).collect();
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;

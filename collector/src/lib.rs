@@ -10,12 +10,16 @@
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
+//! listen.rs      where metrics are served             access.rs      to whom          client.rs  who asks
+//! growth.rs      how much of anything there may be
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod attributor;
+pub mod client;
 pub mod clock;
 pub mod clock_text;
 pub mod config;
@@ -23,8 +27,10 @@ pub mod conflicts;
 pub mod counters_only;
 pub mod evidence;
 pub mod gauges;
+mod growth;
 pub mod http;
 pub mod linking;
+pub mod listen;
 pub mod live;
 pub mod metrics;
 pub mod nature;

@@ -5,6 +5,7 @@ use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::config::Config;
 use crate::evidence::place_of;
 use crate::gauges::Seen;
+use crate::growth::{self, CallPaths};
 use crate::metrics::Latest;
 use crate::nature::Nature;
 use crate::order::{Lane, QueueIndex, What};
@@ -96,6 +97,7 @@ pub struct LiveRun {
     behind: Option<Timestamp>,
     done_until: Timestamp,
     quiet_since: Option<Instant>,
+    callpaths: CallPaths,
 }
 
 /// What one round of the loop found.
@@ -135,6 +137,7 @@ impl LiveRun {
             behind: None,
             done_until: 0,
             quiet_since: None,
+            callpaths: CallPaths::default(),
         };
         run.begin_replay()?;
         Ok(run)
@@ -184,10 +187,14 @@ impl LiveRun {
         let certain = self.clock_is_certain;
         let round = if certain { self.drain_all() } else { Round { records: 0, pressed: false } };
         self.drain_samples();
+        if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
+            self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
+        }
         let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
         let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
         self.watermark = self.watermark.max(certain);
         self.advance(self.watermark);
+        self.look_at_callpaths();
         self.check_liveness();
         if Instant::now() >= self.next_snapshot {
             self.publish();
@@ -209,6 +216,38 @@ impl LiveRun {
         self.tell_attributor();
     }
 
+    /// What waits has become too much: nobody is waited for whose ring is not emptied, and who tells of times that are yet
+    /// to come, which would wait until then, is not read any further.
+    fn stop_waiting(&mut self, future: Timestamp) {
+        self.behind = None;
+        let mut notes = Vec::new();
+        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            if !live.damaged && live.stream.last_time() > future {
+                live.damaged = true;
+                notes.push(format!(
+                    "{} has events of times that are yet to come: it is not read further",
+                    live.ring.path().display()
+                ));
+            }
+        }
+        notes.into_iter().for_each(|line| self.note(line));
+    }
+
+    /// A location whose call tree grows without end is not read any further.
+    fn look_at_callpaths(&mut self) {
+        let Some(attributor) = &self.attributor else { return };
+        let mut notes = Vec::new();
+        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
+            let now = attributor.engine.callpaths_of(index);
+            if let Some(why) = self.callpaths.grew(std::mem::replace(&mut live.callpaths, now), now) {
+                live.damaged = true;
+                notes.push(format!("{} {why}: it is not read further", live.ring.path().display()));
+            }
+        }
+        notes.into_iter().for_each(|line| self.note(line));
+    }
+
     fn find_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(self.session.directory()) else { return };
         for entry in entries.flatten() {
@@ -217,6 +256,9 @@ impl LiveRun {
                 path.extension().is_some_and(|e| e == "defs") && !entry.file_name().eq("sampler.defs");
             if !is_log || self.known_logs.contains(&path) {
                 continue;
+            }
+            if self.known_logs.len() >= growth::MOST_PROCESSES {
+                return self.note(format!("more than {} processes: the others are not measured", growth::MOST_PROCESSES));
             }
             match Process::open(&path, &self.spool) {
                 Ok(Some(process)) => {
@@ -272,8 +314,8 @@ impl LiveRun {
                     attributor.set_rank(index, rank, group);
                 }
             }
-            let complaints: Vec<String> = process.complaints.drain(..).collect();
-            self.notes.extend(complaints);
+            let room = growth::MOST_NOTES.saturating_sub(self.notes.len());
+            self.notes.extend(process.complaints.drain(..).take(room));
         }
         self.join_kernel_lanes();
     }
@@ -516,13 +558,17 @@ impl LiveRun {
                 && !process.regions.contains_key(&record.argument());
             if unknown {
                 // Its definition was written before the event was: it is in the log by now.
-                process.read_log(&self.spool);
+                if process.looks_for_definitions() {
+                    process.read_log(&self.spool);
+                }
                 for region in process.new_regions.drain(..) {
                     let reference = attributor.regions.add(&region);
                     process.regions.insert(region.handle.0, reference);
                 }
                 let handle = record.argument();
-                process.regions.entry(handle).or_insert_with(|| attributor.regions.add_unknown(handle));
+                if !process.regions.contains_key(&handle) && process.may_be_undefined() {
+                    process.regions.insert(handle, attributor.regions.add_unknown(handle));
+                }
             }
             let LiveLocation { stream, queue, index, events, .. } = &mut process.locations[location];
             let (regions, lanes, program_end) = (&process.regions, &mut self.lanes, &mut process.program_end);
@@ -533,10 +579,18 @@ impl LiveRun {
     }
 
     fn drain_samples(&mut self) {
+        // As much as there was when it began, and no more at a time than of any other ring.
+        let waiting = self.samples.as_mut().map_or(0, |samples| samples.ring.available().unwrap_or(0));
+        for _ in 0..waiting.div_ceil(BATCH as u64) {
+            self.drain_some_samples();
+        }
+    }
+
+    fn drain_some_samples(&mut self) {
         let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
         self.batch.clear();
         let position = samples.ring.position();
-        let Ok(count) = samples.ring.copy_out(&mut self.batch, usize::MAX) else { return };
+        let Ok(count) = samples.ring.copy_out(&mut self.batch, BATCH) else { return };
         let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &self.batch));
         samples.ring.release(count);
         if let Some(Err(error)) = spooled {
@@ -673,7 +727,7 @@ impl LiveRun {
     }
 
     fn note(&mut self, line: String) {
-        if !self.notes.contains(&line) {
+        if self.notes.len() < growth::MOST_NOTES && !self.notes.contains(&line) {
             self.notes.push(line);
         }
     }

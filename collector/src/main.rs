@@ -2,7 +2,9 @@
 
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
+use ampere_collector::access::Access;
 use ampere_collector::http;
+use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Options, write_whole};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
@@ -12,7 +14,6 @@ use ampere_ring::{CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -154,10 +155,11 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         return sample_only(session, &config);
     }
     let address = listen_address(arguments.listen.as_deref())?;
+    let access = Access::load(&config)?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let output = output::claim(wanted.as_deref(), &run_id, &node_name())?;
-    let result = collect_into(&output, session, arguments, config, address, run_id);
+    let result = collect_into(&output, session, arguments, config, (address, access), run_id);
     output.end_announcement();
     if result.is_err() {
         output.give_up();
@@ -175,16 +177,9 @@ fn sample_only(session: Session, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
+fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
     let wanted = wanted.map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
-    let Some(wanted) = wanted.map(|text| text.to_string_lossy().into_owned()) else {
-        return Ok(http::DEFAULT_ADDRESS);
-    };
-    wanted.parse().map_err(|_| {
-        format!(
-            "{wanted:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977"
-        )
-    })
+    wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())
 }
 
 fn collect_into(
@@ -192,20 +187,19 @@ fn collect_into(
     session: Session,
     arguments: Arguments,
     config: Config,
-    address: SocketAddr,
+    (address, access): (Listen, Access),
     run_id: String,
 ) -> Result<(), String> {
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
-    let server = http::serve(address, latest.clone(), summaries)?;
+    let server = http::serve(&address, access, latest.clone(), summaries)?;
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
         session.set_waited_for();
         watch_input(ending.clone())?;
     }
-    let url = format!("http://{}", server.address);
-    output.announce(&url, &node_name())?;
+    output.announce(&server.url, &node_name())?;
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
     let options = Options {
@@ -217,7 +211,7 @@ fn collect_into(
         replay,
     };
     let mut run = LiveRun::new(session, options, latest)?;
-    run.notes.extend(server.note);
+    run.notes.extend(server.notes);
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();

@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     target("session", 8192, targets::session::run),
     target("samples", 4096, targets::samples::run),
     target("config", 4096, targets::config::run),
+    target("http", 20000, targets::http::run),
     target("names", 2048, targets::names::run),
     target("engine", 4096, targets::engine::run),
     Target { name: "otf2", run: targets::otf2::run, most_bytes: 512, foreign: true },

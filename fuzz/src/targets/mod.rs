@@ -1,5 +1,6 @@
 pub mod config;
 pub mod engine;
+pub mod http;
 pub mod log;
 pub mod names;
 pub mod otf2;

@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     let hostile_reader = head & 0x80 != 0;
     let mut nesting = Nesting::default();
     let (mut time, mut batch) = (0u64, Vec::new());
-    for _ in 0..2048 {
+    for _ in 0..512 {
         if from.is_empty() {
             break;
         }
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
             10 => time = from.odd_u64(),
             11 => {
                 // A burst, so that the ring fills.
-                for call in 0..64 * u64::from(from.u8()) {
+                for call in 0..16 * u64::from(from.u8()) {
                     writer.enter(time.saturating_add(call), region);
                     if op & 0x10 == 0 {
                         writer.leave(time.saturating_add(call), region);
