@@ -6,7 +6,7 @@ use crate::words::{given, one_line, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::listen::Listen;
-use ampere_ring::{CollectorState, Session};
+use ampere_ring::{CollectorState, Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -155,7 +155,7 @@ pub fn run_name() -> String {
 
 /// A collector that goes on until its standard input is closed. If it cannot start, the session is removed.
 pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Child> {
-    let log = std::fs::File::create(session.directory().join("collector.log"));
+    let log = files::create_private(&session.directory().join("collector.log"));
     let mut command = Command::new(&parts.collector);
     command.arg("--until-input-closes").arg("--session").arg(session.directory());
     for (option, value) in
@@ -184,14 +184,15 @@ pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> any
         }
         let ended = matches!(child.try_wait(), Ok(Some(_)));
         if ended || begun.elapsed() > START_LIMIT {
-            let why = std::fs::read_to_string(session.directory().join("failure"));
+            let why = files::read_text(&session.directory().join("failure"));
             let _ = child.kill();
             let _ = child.wait();
             let directory = session.directory().to_owned();
-            let log = std::fs::read_to_string(directory.join("collector.log")).unwrap_or_default();
+            let log = files::read_text(&directory.join("collector.log"));
             session.remove();
             let last = log.lines().last().unwrap_or("it gave no reason").to_owned();
-            anyhow::bail!("{}", why.unwrap_or_else(|_| format!("the collector did not start: {last}")));
+            anyhow::ensure!(!why.is_empty(), "the collector did not start: {last}");
+            anyhow::bail!("{why}");
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -280,7 +281,7 @@ pub fn wait_for_results(session: &Session, collector: &mut Child) -> bool {
 pub fn report(session: &Session, output: &Path, finished: bool) {
     use std::io::IsTerminal;
     if !finished {
-        let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
+        let why = files::read_text(&session.directory().join("failure"));
         say!(
             "ampere: the collector failed: {}; what is left is in {} and {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },

@@ -262,3 +262,7 @@ fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Resp
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

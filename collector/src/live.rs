@@ -24,6 +24,7 @@ use ampere_ring::process::node_name;
 use ampere_ring::{Kind, Record, RingConsumer, Session};
 use otf2::MetricValue;
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -1068,7 +1069,8 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> 
 
 pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
     let making = path.with_extension("part");
-    std::fs::write(&making, text)
+    ampere_ring::files::create_shared(&making)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&making, path))
         .map_err(|e| format!("cannot write {}: {e}", path.display()))
 }

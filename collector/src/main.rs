@@ -5,7 +5,7 @@ use ampere_collector::counters_only;
 use ampere_collector::access::Access;
 use ampere_collector::http;
 use ampere_collector::listen::Listen;
-use ampere_collector::live::{LiveRun, Options, write_whole};
+use ampere_collector::live::{LiveRun, Options};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
@@ -102,7 +102,7 @@ fn from_environment(name: &str) -> Option<OsString> {
 
 /// Leaves the reason where whoever waits for us finds it.
 fn fail(session: &Path, why: &str) {
-    let _ = write_whole(&session.join("failure"), why);
+    let _ = ampere_ring::files::write_private(&session.join("failure"), why);
     if let Ok(session) = Session::open(session) {
         session.set_collector(std::process::id(), CollectorState::Failed);
     }
@@ -112,7 +112,7 @@ fn fail(session: &Path, why: &str) {
 fn detach(arguments: &Arguments) -> ExitCode {
     let Ok(session) = Session::open(&arguments.session) else { return ExitCode::FAILURE };
     let own_arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
-    let log = std::fs::File::create(arguments.session.join("collector.log"));
+    let log = ampere_ring::files::create_private(&arguments.session.join("collector.log"));
     let started = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .args(own_arguments)

@@ -4,7 +4,8 @@
 //! not mix their results: the first one has it, the others get a directory of their node's name in it.
 
 use crate::clock_text;
-use crate::live::write_whole;
+use ampere_ring::files::write_private;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
@@ -43,7 +44,8 @@ pub fn claim(wanted: Option<&Path>, run_id: &str, node: &str) -> Result<Output, 
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    RESULTS.iter().any(|name| directory.join(name).exists())
+    // A link that leads nowhere is there, too: the trace would be written to where it leads.
+    RESULTS.iter().any(|name| directory.join(name).symlink_metadata().is_ok())
 }
 
 fn claim_here(directory: &Path, node: &str) -> Result<Output, String> {
@@ -51,10 +53,16 @@ fn claim_here(directory: &Path, node: &str) -> Result<Output, String> {
     if holds_results(directory) {
         return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
     }
+    let is_new = std::fs::symlink_metadata(directory).is_err();
     std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
+    // Who owns a directory can put links in the way of what is written there.
+    let of = std::fs::metadata(&directory).map_err(|e| refuse("look at", e.to_string()))?.uid();
+    if !is_new && of != rustix::process::geteuid().as_raw() {
+        return Err(refuse("use", format!("it belongs to somebody else (user {of})")));
+    }
     let spool = directory.join(format!("{CLAIM}{node}"));
-    match std::fs::create_dir(&spool) {
+    match std::fs::DirBuilder::new().mode(0o700).create(&spool) {
         Ok(()) => Ok(Output { directory, spool }),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
             "{} is in use by another run, or holds one that was killed ({}); {ADVICE}",
@@ -85,7 +93,11 @@ impl Output {
     /// `collector.json`: where we can be found while the job runs.
     pub fn announce(&self, url: &str, node: &str) -> Result<(), String> {
         let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
-        write_whole(&self.directory.join("collector.json"), &format!("{text}\n"))
+        // Whole or not at all, and nobody else's business.
+        let (path, making) = (self.directory.join("collector.json"), self.directory.join("collector.part"));
+        write_private(&making, &format!("{text}\n"))
+            .and_then(|()| std::fs::rename(&making, &path))
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
     pub fn end_announcement(&self) {

@@ -260,7 +260,7 @@ impl Work {
         let _ = std::fs::remove_file(directory.join(RING_NAME));
         // Also what is simply not there: who asks for it by name is told.
         let lines: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
-        let _ = std::fs::write(directory.join(NOTES_NAME), lines.join("\n"));
+        let _ = ampere_ring::files::write_private(&directory.join(NOTES_NAME), &lines.join("\n"));
         let _ = std::fs::remove_file(directory.join(LOG_NAME));
         let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
         for device in &devices {

@@ -24,6 +24,8 @@ impl Place {
     }
 }
 
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
 pub struct Spool {
     file: File,
     path: PathBuf,
@@ -35,7 +37,7 @@ pub struct Spool {
 impl Spool {
     pub fn create(path: &Path) -> io::Result<Spool> {
         let file =
-            std::fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)?;
+            std::fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).custom_flags(NO_LINK).open(path)?;
         Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end: 0 })
     }
 

@@ -73,6 +73,7 @@ pub mod clock;
 pub mod definitions;
 mod error;
 mod events;
+pub mod files;
 mod fold;
 pub mod layout;
 mod mapping;
