@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::mapping;
 use crate::process;
-use crate::protocol::{ConsumerCursor, ImpossiblePosition, ProducerCursor};
+use crate::protocol::{ConsumerCursor, Hold, ImpossiblePosition, ProducerCursor, take_hold};
 use crate::record::Record;
 use memmap2::MmapRaw;
 use ringbuf::traits::{Consumer, Observer, Producer, Raw};
@@ -230,11 +230,8 @@ impl RingConsumer {
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
         let hold = &shared.header().holds.consumer;
-        let (me, holder) = (std::process::id(), hold.load(Ordering::Acquire));
-        if holder != 0 && holder != me && process::start_time(holder).is_some() {
-            return Err(Error::Held { path: path.to_owned(), by_pid: holder });
-        }
-        hold.store(me, Ordering::Release);
+        take_hold(hold, std::process::id(), |holder| process::start_time(holder).is_some())
+            .map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         let read = shared.header().consumer.read.load(Ordering::Acquire);
         Ok(RingConsumer { cursor: ConsumerCursor::new(shared.capacity, read), shared, path: path.to_owned() })
     }
@@ -316,7 +313,8 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        self.shared.header().holds.consumer.store(0, Ordering::Release);
+        // Unless somebody else has it by now.
+        let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }
 
