@@ -1,6 +1,8 @@
 # make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
 # make test     everything the tests need, then all the tests
 # make bench    the benchmarks, each figure beside its yardstick
+# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all)
+# make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
 # make install PREFIX=/opt/ampere
 
 CARGO ?= cargo
@@ -42,6 +44,16 @@ bench:
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --quiet --package ampere-bench
 
+SECONDS ?= 60
+
+fuzz:
+	@scripts/need-packages build test
+	@SECONDS_EACH=$(SECONDS) TARGETS="$(TARGETS)" scripts/fuzz
+
+sanitize: build
+	@scripts/need-packages test
+	@scripts/sanitize
+
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
@@ -57,4 +69,4 @@ clean:
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build run example-packages test lint bench install clean
+.PHONY: all build run example-packages test lint bench fuzz sanitize install clean

@@ -1,9 +1,9 @@
 //! What `ampere run` shows while the command runs: a table at the bottom of the terminal, or a line now and then.
 
 use crate::screen::Screen;
-use ampere_collector::snapshot::Snapshot;
 use ampere_collector::access::Token;
 use ampere_collector::client;
+use ampere_collector::snapshot::Snapshot;
 use ampere_collector::text::{bar, joules, printable, short};
 use std::collections::{BTreeMap, HashSet};
 use std::io::IsTerminal;

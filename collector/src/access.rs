@@ -45,10 +45,14 @@ impl Token {
             return Err(wrong("is open to others: chmod 600 makes it yours alone"));
         }
         let mut bytes = vec![0; LONGEST_TOKEN + 2];
-        let length = rustix::io::read(&file, &mut bytes).map_err(|e| wrong(&format!("cannot be read: {e}")))?;
+        let length =
+            rustix::io::read(&file, &mut bytes).map_err(|e| wrong(&format!("cannot be read: {e}")))?;
         let token = bytes[..length].trim_ascii();
         if token.len() < SHORTEST_TOKEN || token.len() > LONGEST_TOKEN {
-            return Err(wrong(&format!("has {} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}", token.len())));
+            return Err(wrong(&format!(
+                "has {} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}",
+                token.len()
+            )));
         }
         if !token.iter().all(u8::is_ascii_graphic) {
             return Err(wrong("has more than one word in it, or what is no ASCII"));

@@ -188,9 +188,10 @@ impl Service {
             "/metrics" => self.metrics().await,
             "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
             "/summary.json" => self.summary().await,
-            "/" => {
-                text(StatusCode::OK, "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n")
-            }
+            "/" => text(
+                StatusCode::OK,
+                "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n",
+            ),
             _ => text(StatusCode::NOT_FOUND, "there is /metrics and /summary.json\n"),
         }
     }

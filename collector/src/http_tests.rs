@@ -73,7 +73,10 @@ fn only_what_there_is_and_only_to_who_names_it_rightly() {
     ] {
         let answer = ask(at, &request);
         let shown: String = request.chars().take(60).collect();
-        assert!(status(&answer) == expected || (expected == "431" && answer.is_empty()), "{shown:?}: {answer}");
+        assert!(
+            status(&answer) == expected || (expected == "431" && answer.is_empty()),
+            "{shown:?}: {answer}"
+        );
         assert!(!answer.contains("root:"), "{answer}");
     }
 }
@@ -158,9 +161,8 @@ fn who_is_slow_does_not_keep_others_for_long() {
 #[test]
 fn who_asks_for_many_summaries_gets_the_one_before() {
     let (server, _) = start("127.0.0.1:0", None);
-    let bodies: Vec<Vec<u8>> = (0..50)
-        .map(|_| client::get(&server.url, "/summary.json", None, LIMIT).unwrap())
-        .collect();
+    let bodies: Vec<Vec<u8>> =
+        (0..50).map(|_| client::get(&server.url, "/summary.json", None, LIMIT).unwrap()).collect();
     let parsed: Summary = serde_json::from_slice(&bodies[0]).unwrap();
     assert_eq!(parsed.run.id, "one");
     assert!(bodies.iter().all(|body| *body == bodies[0]));

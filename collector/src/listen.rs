@@ -112,9 +112,8 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), String> {
         match TcpListener::bind(SocketAddr::new(wanted.ip(), port)) {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(|e| format!("no address to listen on: {e}"))?;
-                let note = (step > 0).then(|| {
-                    format!("port {} is in use; metrics are on port {port} instead", wanted.port())
-                });
+                let note = (step > 0)
+                    .then(|| format!("port {} is in use; metrics are on port {port} instead", wanted.port()));
                 return Ok((Bound::Tcp(listener, address), note));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
@@ -136,7 +135,8 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), String> {
 
 /// Never loopback instead: who wants a socket wants nobody else to read.
 fn bind_socket(path: &Path) -> Result<Bound, String> {
-    let refuse = |why: String| format!("cannot listen on {UNIX}{}: {why}; choose another path", path.display());
+    let refuse =
+        |why: String| format!("cannot listen on {UNIX}{}: {why}; choose another path", path.display());
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(refuse("there is a file that is no socket".to_owned()));

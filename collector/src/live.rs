@@ -259,7 +259,10 @@ impl LiveRun {
                 continue;
             }
             if self.known_logs.len() >= growth::MOST_PROCESSES {
-                return self.note(format!("more than {} processes: the others are not measured", growth::MOST_PROCESSES));
+                return self.note(format!(
+                    "more than {} processes: the others are not measured",
+                    growth::MOST_PROCESSES
+                ));
             }
             match Process::open(&path, &self.spool) {
                 Ok(Some(process)) => {

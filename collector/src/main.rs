@@ -1,8 +1,8 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
+use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
-use ampere_collector::access::Access;
 use ampere_collector::http;
 use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Options};

@@ -128,7 +128,9 @@ impl Process {
         match process.info.pid {
             0 => Ok(None),
             pid if named == Some(pid) => Ok(Some(process)),
-            pid => Err(format!("{} is not the log of process {pid}, as it says: it is not read", path.display())),
+            pid => {
+                Err(format!("{} is not the log of process {pid}, as it says: it is not read", path.display()))
+            }
         }
     }
 

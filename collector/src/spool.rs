@@ -36,8 +36,13 @@ pub struct Spool {
 
 impl Spool {
     pub fn create(path: &Path) -> io::Result<Spool> {
-        let file =
-            std::fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).custom_flags(NO_LINK).open(path)?;
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(NO_LINK)
+            .open(path)?;
         Ok(Spool { file, path: path.to_owned(), bytes: Vec::new(), end: 0 })
     }
 

@@ -207,7 +207,13 @@ impl Page {
             *sums.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) +=
                 row.exclusive_joules;
         }
-        writeln!(out, "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group", printable(&device.unit), "share", "")?;
+        writeln!(
+            out,
+            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
+            printable(&device.unit),
+            "share",
+            ""
+        )?;
         let count = sums.len();
         for ((_, group), sum) in sums.into_iter().take(MOST_ROWS) {
             writeln!(
@@ -402,6 +408,9 @@ mod tests {
     #[test]
     fn a_hostile_name_is_only_a_name() {
         assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
-        assert_eq!(printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"), "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本");
+        assert_eq!(
+            printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"),
+            "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本"
+        );
     }
 }

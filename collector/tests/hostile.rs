@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// In a directory that goes with the test.
 fn session(name: &str) -> (tempfile::TempDir, Session) {
-    let root = tempfile::Builder::new().prefix("ampere-hostile-").tempdir_in("/dev/shm").expect("a directory");
+    let root =
+        tempfile::Builder::new().prefix("ampere-hostile-").tempdir_in("/dev/shm").expect("a directory");
     let directory = root.path().join(name);
     std::fs::create_dir(&directory).expect("a directory");
     let mut page = vec![0; 8192];
@@ -169,7 +170,8 @@ fn definitions_that_are_no_good() {
     assert_eq!(run.processes_seen(), 1);
     let (summary, _) = run.finish(false).expect("results");
     let notes = summary.run.notes.join("\n");
-    for words in ["is not the log of process", "is defined twice", "is no name for ring", "more of the like", "2.defs"]
+    for words in
+        ["is not the log of process", "is defined twice", "is no name for ring", "more of the like", "2.defs"]
     {
         assert!(notes.contains(words), "{words}: {notes}");
     }
@@ -186,7 +188,8 @@ fn what_grows_without_end_is_given_up() {
     log.append(&location(0, &name));
     let mut run = run(root.path(), session, false);
     let (begun, mut handle) = (Instant::now(), 0u32);
-    let given_up = |run: &LiveRun| run.notes.iter().any(|note| note.contains("call paths: it is not read further"));
+    let given_up =
+        |run: &LiveRun| run.notes.iter().any(|note| note.contains("call paths: it is not read further"));
     while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
         while producer.has_room(2) {
             // Deeper and deeper, and each time something new.

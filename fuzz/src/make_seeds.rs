@@ -12,7 +12,8 @@ fn main() {
         std::process::exit(2);
     };
     let (session, seeds) = (Path::new(session), Path::new(seeds));
-    let mut names: Vec<_> = std::fs::read_dir(session).expect("a session").flatten().map(|e| e.path()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(session).expect("a session").flatten().map(|e| e.path()).collect();
     names.sort();
     let put = |target: &str, name: &str, bytes: &[u8]| {
         let directory = seeds.join(target);
@@ -39,7 +40,11 @@ fn main() {
         } else if name.ends_with(".samples") {
             put("samples", "real-0", &bytes[..bytes.len().min(2000)]);
         } else if name == "session" {
-            put("page", "real-0", &[&[0, 0, 0, 16][..], &bytes[..16], &[16, 0, 16], &bytes[16..200]].concat());
+            put(
+                "page",
+                "real-0",
+                &[&[0, 0, 0, 16][..], &bytes[..16], &[16, 0, 16], &bytes[16..200]].concat(),
+            );
         }
     }
     // A whole session: the first log, each ring, and rounds in between.

@@ -8,7 +8,8 @@ static PLACE: OnceLock<tempfile::TempDir> = OnceLock::new();
 /// One for each thread: tests run side by side.
 pub fn directory(name: &str) -> PathBuf {
     let place = PLACE.get_or_init(|| {
-        let root = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let root =
+            if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         tempfile::Builder::new().prefix("ampere-fuzz-").tempdir_in(root).expect("a directory")
     });
     let thread = format!("{:?}", std::thread::current().id());

@@ -111,7 +111,8 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) {
     // SAFETY: GET_DATA only ever holds functions of this type.
     let get_data: GetData = unsafe { std::mem::transmute(GET_DATA.load(Ordering::Relaxed)) };
     // SAFETY: what hangs there is what process::new_location hung there (never freed), or NULL.
-    let data = unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
+    let data =
+        unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
     let Some(data) = data else { return };
     if data.busy.load(Ordering::Relaxed) != FREE {
         return data.interrupted();

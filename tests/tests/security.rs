@@ -64,7 +64,9 @@ fn a_private_run_is_private() {
     let place = Place::new();
     let (socket, log) = (place.directory.path().join("m.sock"), place.directory.path().join("log"));
     let mut command = place.ampere_run(&["sleep", "6"]);
-    command.env("AMPERE_LISTEN", format!("unix:{}", socket.display())).env("AMPERE_TOKEN_FILE", token_file(&place));
+    command
+        .env("AMPERE_LISTEN", format!("unix:{}", socket.display()))
+        .env("AMPERE_TOKEN_FILE", token_file(&place));
     let mut run = Running::start(command.stderr(std::fs::File::create(&log).expect("a log")));
     let url = wait_for("collector.json", || std::fs::read(place.output().join("collector.json")).ok());
     let url: serde_json::Value = serde_json::from_slice(&url).expect("JSON");
@@ -73,7 +75,10 @@ fn a_private_run_is_private() {
     assert_eq!(mode(&place.output().join("collector.json")), 0o600);
 
     assert!(ask(&socket, "/metrics", "").starts_with("HTTP/1.0 401"));
-    assert!(ask(&socket, "/metrics", "Authorization: Bearer another-token-altogether\r\n").starts_with("HTTP/1.0 401"));
+    assert!(
+        ask(&socket, "/metrics", "Authorization: Bearer another-token-altogether\r\n")
+            .starts_with("HTTP/1.0 401")
+    );
     let told = wait_for("metrics", || {
         let answer = ask(&socket, "/metrics", &format!("Authorization: Bearer {TOKEN}\r\n"));
         answer.contains("ampere_device_energy_joules_total{").then_some(answer)
@@ -111,7 +116,8 @@ fn a_token_file_that_others_can_read_is_refused_before_anything_starts() {
     let (file, trace) = (token_file(&place), place.directory.path().join("ran"));
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("ours");
     let trace = trace.to_string_lossy().into_owned();
-    let output = place.ampere_run(&["touch", &trace]).env("AMPERE_TOKEN_FILE", &file).output().expect("it runs");
+    let output =
+        place.ampere_run(&["touch", &trace]).env("AMPERE_TOKEN_FILE", &file).output().expect("it runs");
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("is open to others: chmod 600"), "{said}");
@@ -135,7 +141,8 @@ fn what_somebody_else_has_put_there_is_not_used() {
     ];
     for (script, why) in before {
         let place = Place::new();
-        std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o1777)).expect("ours");
+        std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o1777))
+            .expect("ours");
         as_other(&place, script);
         let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
         let said = text(&output.stderr);
@@ -143,7 +150,8 @@ fn what_somebody_else_has_put_there_is_not_used() {
         assert!(said.contains(why) && said.contains("without being measured"), "{script}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let touched = below(place.directory.path()).into_iter().filter(|path| {
-            path.symlink_metadata().is_ok_and(|found| found.uid() == 0) && path.to_string_lossy().contains("ampere-0")
+            path.symlink_metadata().is_ok_and(|found| found.uid() == 0)
+                && path.to_string_lossy().contains("ampere-0")
         });
         assert_eq!(touched.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "{script}");
     }
@@ -161,7 +169,11 @@ fn what_somebody_else_has_put_there_is_not_used() {
     assert!(text(&output.stderr).contains("holds the results of another run"), "{}", text(&output.stderr));
     as_other(&place, "rm out/traces.def");
     let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
-    assert!(text(&output.stderr).contains("belongs to somebody else (user 65534)"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("belongs to somebody else (user 65534)"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// A function that is called like a page, a line of metrics and a terminal's command is a function with a long name.
@@ -204,7 +216,10 @@ fn a_name_is_only_a_name() {
     let regions = list(&list(&list(&summary, "devices")[0], "views")[0], "regions");
     assert!(regions.iter().any(|row| row["region"] == name), "JSON has it as it is: {regions:?}");
     let trace = otf2::Trace::open(&place.trace()).expect("a trace");
-    assert!(trace.definitions().regions.iter().any(|(_, region)| region.name == name), "and so has the trace");
+    assert!(
+        trace.definitions().regions.iter().any(|(_, region)| region.name == name),
+        "and so has the trace"
+    );
     // What is for people, and their terminals, has marks in its place.
     let said = std::fs::read_to_string(&log).expect("a log");
     let table = std::fs::read_to_string(place.output().join("summary.txt")).expect("a table");

@@ -90,7 +90,9 @@ fn look_at_token(group: &mut Group, config: Option<&Path>) {
     // What else is wrong with the settings is told of with these.
     let Ok(config) = Config::load(config) else { return };
     match (&config.token_file, Access::load(&config)) {
-        (Some(path), Ok(_)) => group.ok("token", format!("{}: only who knows it reads metrics", path.display())),
+        (Some(path), Ok(_)) => {
+            group.ok("token", format!("{}: only who knows it reads metrics", path.display()))
+        }
         (_, Err(why)) => group.problem("token", why, "put it right, or unset AMPERE_TOKEN_FILE"),
         (None, Ok(_)) => {}
     }

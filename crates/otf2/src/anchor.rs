@@ -27,8 +27,11 @@ pub fn look(bytes: &[u8]) -> Result<(), &'static str> {
         rest = &rest[end + 1..];
     }
     let (count, rest) = rest.split_first_chunk::<4>().ok_or("it is too short")?;
-    let count =
-        if bytes[BYTE_ORDER] == LITTLE_ENDIAN { u32::from_le_bytes(*count) } else { u32::from_be_bytes(*count) };
+    let count = if bytes[BYTE_ORDER] == LITTLE_ENDIAN {
+        u32::from_le_bytes(*count)
+    } else {
+        u32::from_be_bytes(*count)
+    };
     // A name and a value take two bytes at least.
     if u64::from(count) * 2 > rest.len() as u64 {
         return Err("it has not as many properties as it says");

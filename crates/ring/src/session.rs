@@ -239,7 +239,7 @@ impl Session {
     /// Says goodbye. Returns how many processes are left by this count (a killed one is never counted off).
     pub fn leave(&self) -> u32 {
         let page = self.page();
-        let left = page.left.fetch_add(1, Ordering::AcqRel) + 1;
+        let left = page.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         self.announce();
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
@@ -330,7 +330,10 @@ fn check_root(root: &Path) -> Result<(), Error> {
     let stat = rustix::fs::stat(root).map_err(|e| Error::io("look at", root, e))?;
     let (of_others, sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
     if of_others && !sticky {
-        return Err(Error::NotOurs { path: root.to_owned(), why: "may be written to by everybody, and is not sticky" });
+        return Err(Error::NotOurs {
+            path: root.to_owned(),
+            why: "may be written to by everybody, and is not sticky",
+        });
     }
     Ok(())
 }

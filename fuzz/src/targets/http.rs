@@ -34,8 +34,12 @@ pub fn run(data: &[u8]) {
     if text.is_empty() {
         return;
     }
-    let status = text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or_else(|| panic!("{text:?}"));
-    assert!(["200", "400", "401", "403", "404", "405", "408", "414", "431", "503"].contains(&status), "{text:?}");
+    let status =
+        text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or_else(|| panic!("{text:?}"));
+    assert!(
+        ["200", "400", "401", "403", "404", "405", "408", "414", "431", "503"].contains(&status),
+        "{text:?}"
+    );
     assert!(head & 1 == 0 || status != "200" || find(request, TOKEN.as_bytes()), "{text:?}");
     assert!(!text.contains(TOKEN));
     assert_eq!(text.matches("\r\nx-content-type-options: ").count().max(1), 1, "one answer a connection");

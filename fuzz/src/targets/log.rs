@@ -11,8 +11,7 @@ pub fn run(data: &[u8]) {
     let mut from = Bytes::new(data);
     let path = directory("log").join("1.defs");
     let _ = std::fs::remove_file(&path);
-    let mut file =
-        OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).expect("a file");
+    let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).expect("a file");
     // The first byte says in how many parts it comes.
     let part = data.len() / (1 + usize::from(from.u8() % 8)) + 1;
     file.write_all(from.take(part)).expect("room");

@@ -80,7 +80,10 @@ fn series(line: &str) -> usize {
         return 0;
     }
     let (name, mut rest) = line.split_once('{').unwrap_or_else(|| panic!("{line:?}"));
-    assert!(name.starts_with("ampere_") && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{line:?}");
+    assert!(
+        name.starts_with("ampere_") && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "{line:?}"
+    );
     let mut labels = 0;
     loop {
         let (label, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{line:?}"));

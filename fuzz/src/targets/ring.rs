@@ -82,7 +82,9 @@ pub fn run(data: &[u8]) {
                 let fill = ring.fill_ratio();
                 assert!((0.0..=1.0).contains(&fill), "{fill}");
                 let _ = (ring.is_closed(), ring.suppressed_calls(), ring.dropped_records());
-                assert!(ring.available().is_ok_and(|waiting| waiting <= capacity) || ring.available().is_err());
+                assert!(
+                    ring.available().is_ok_and(|waiting| waiting <= capacity) || ring.available().is_err()
+                );
             }
         }
     }

@@ -76,7 +76,8 @@ pub fn run(data: &[u8]) {
                 let file = OpenOptions::new().write(true).open(&path).expect("its file");
                 let count = from.u8();
                 if count == 255 {
-                    file.write_all_at(&from.u64().to_le_bytes(), u64::from(from.u16()) % RECORDS).expect("room");
+                    file.write_all_at(&from.u64().to_le_bytes(), u64::from(from.u16()) % RECORDS)
+                        .expect("room");
                 } else {
                     for _ in 0..u64::from(count) % CAPACITY {
                         let slot = RECORDS + 16 * (written[which] % CAPACITY);

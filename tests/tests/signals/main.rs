@@ -34,7 +34,8 @@ fn watched(body: impl FnOnce()) {
     // SAFETY: a lookup by name; the shim's function has this type, and it returns its thread's own variable.
     let forbidden = unsafe {
         static SHIM: OnceLock<usize> = OnceLock::new();
-        let function = *SHIM.get_or_init(|| libc::dlsym(libc::RTLD_DEFAULT, c"ampere_test_forbidden".as_ptr()) as usize);
+        let function =
+            *SHIM.get_or_init(|| libc::dlsym(libc::RTLD_DEFAULT, c"ampere_test_forbidden".as_ptr()) as usize);
         assert!(function != 0, "the shim is not there");
         &mut *std::mem::transmute::<usize, extern "C" fn() -> *mut i32>(function)()
     };
@@ -235,10 +236,17 @@ fn events_in_handlers_are_written_or_counted() {
         let lost = number(&summary["quality"]["dropped_records"]);
         println!("{events}: {calls} calls, {handled} signals, {lost} events lost");
         assert!(handled > 100, "{played}");
-        assert!(lost > 0 && lost < 2 * handled, "a handler interrupts events, now and then: {lost} of {handled}");
+        assert!(
+            lost > 0 && lost < 2 * handled,
+            "a handler interrupts events, now and then: {lost} of {handled}"
+        );
         // Nothing is corrupted: every call is there, and of the handler's all that are not counted as lost.
         let quality = &summary["quality"];
-        assert_eq!((number(&quality["damaged_records"]), number(&quality["suppressed_calls"])), (0, 0), "{quality}");
+        assert_eq!(
+            (number(&quality["damaged_records"]), number(&quality["suppressed_calls"])),
+            (0, 0),
+            "{quality}"
+        );
         assert_eq!(calls_of(&summary, OUTER), calls);
         assert_eq!(calls_of(&summary, INNER), calls - 1);
         assert_eq!(calls_of(&summary, HANDLED), handled - lost / 2);
@@ -250,7 +258,10 @@ fn events_in_handlers_are_written_or_counted() {
 fn the_event_path_asks_the_kernel_for_nothing() {
     let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let clock = clock.unwrap_or_default();
-    skip_unless!(["tsc", "kvm-clock"].contains(&clock.trim()), "this machine's clock cannot be read without the kernel");
+    skip_unless!(
+        ["tsc", "kvm-clock"].contains(&clock.trim()),
+        "this machine's clock cannot be read without the kernel"
+    );
     let place = Place::new();
     // A small ring: it is soon full, and calls are folded and suppressed.
     let played = figures(&play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]));
