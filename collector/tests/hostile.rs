@@ -72,7 +72,7 @@ fn ring(directory: &Path, records: u64) -> (RingProducer, String) {
 
 fn resident_megabytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 4096 >> 20
+    pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 4096 / (1 << 20)
 }
 
 /// All bytes of ring, page and the sampler's ring, over and over, while the loop reads them.

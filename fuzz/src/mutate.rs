@@ -24,7 +24,7 @@ impl Mutator {
     }
 
     /// Xorshift: good enough, and the same everywhere.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -32,7 +32,7 @@ impl Mutator {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        (self.draw() % limit.max(1) as u64) as usize
     }
 
     /// Some bytes are others, some more, some fewer; or a part is another seed's.
@@ -41,8 +41,8 @@ impl Mutator {
         for _ in 0..1 + self.below(8) {
             let at = self.below(data.len() + 1);
             match self.below(7) {
-                0 => data.insert(at, self.next() as u8),
-                1 if at < data.len() => data[at] = self.next() as u8,
+                0 => data.insert(at, self.draw() as u8),
+                1 if at < data.len() => data[at] = self.draw() as u8,
                 2 if at < data.len() => data[at] ^= 1 << self.below(8),
                 3 => {
                     let odd = ODD[self.below(ODD.len())].to_le_bytes();
