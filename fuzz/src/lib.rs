@@ -5,6 +5,7 @@
 //! src/targets/    one file each
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
 //! src/nesting.rs  what every stream of events has to be
+//! src/one.rs      a single input, or unguided ones: for OTF2, which is not built to be guided
 //! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
 //! src/mutate.rs   a simple mutator for `tests/short.rs`, which needs neither
 //! seeds/          inputs to begin with, from real runs; make_seeds.rs takes them out of a session and a trace
@@ -49,4 +50,17 @@ pub const TARGETS: &[Target] = &[
 
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Its seeds, and what was once a defect.
+pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for kind in ["seeds", "regressions"] {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target.name);
+        let mut paths: Vec<_> =
+            std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        all.extend(paths.iter().map(|path| std::fs::read(path).expect("a seed")));
+    }
+    all
 }

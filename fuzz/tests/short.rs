@@ -2,25 +2,12 @@
 //! `make fuzz` is the long one.
 
 use ampere_fuzz::mutate::Mutator;
-use ampere_fuzz::{TARGETS, Target};
-use std::path::Path;
+use ampere_fuzz::{TARGETS, Target, inputs};
 use std::time::{Duration, Instant};
 
 const EACH: Duration = Duration::from_millis(1000);
 /// No input takes longer, in a build that is not optimized.
 const SLOW: Duration = Duration::from_secs(10);
-
-fn inputs(target: &Target) -> Vec<Vec<u8>> {
-    let mut all = Vec::new();
-    for kind in ["seeds", "regressions"] {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target.name);
-        let mut paths: Vec<_> =
-            std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        all.extend(paths.iter().map(|path| std::fs::read(path).expect("a seed")));
-    }
-    all
-}
 
 fn run(target: &Target, data: &[u8]) {
     let begun = Instant::now();
