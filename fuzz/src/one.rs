@@ -1,6 +1,6 @@
 //! `ampere-fuzz-one TARGET FILE...` runs inputs that were found and says how long each took;
 //! `ampere-fuzz-one TARGET --seconds N [SEED]` makes inputs without guidance, and leaves the one that it is at in
-//! `last-input`: for libraries that are not built to be guided, and may end the process.
+//! `last-input` and the slowest in `slowest-input`: for libraries that are not built to be guided, and may end the process.
 
 use ampere_fuzz::Target;
 use ampere_fuzz::mutate::Mutator;
@@ -43,7 +43,10 @@ fn unguided(target: &Target, time: Duration, seed: u64) {
         std::fs::write("last-input", &data).expect("room");
         let input = Instant::now();
         (target.run)(&data);
-        slowest = slowest.max(input.elapsed());
+        if input.elapsed() > slowest {
+            slowest = input.elapsed();
+            std::fs::write("slowest-input", &data).expect("room");
+        }
         count += 1;
     }
     println!("{} {count} inputs, the slowest {slowest:?}", target.name);
