@@ -2,6 +2,8 @@
 # make test     everything the tests need, then all the tests
 # make bench    the benchmarks, each figure beside its yardstick
 # make soak     hundreds of runs that are killed and robbed, and a day's events: half an hour. SOAK_ROUNDS=20 make soak: a minute
+# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all)
+# make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
 # make install PREFIX=/opt/ampere
 
 CARGO ?= cargo
@@ -47,6 +49,15 @@ soak:
 	@scripts/need-packages build mpi
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --quiet --package ampere-soak -- $(SOAK_ROWS)
+SECONDS ?= 60
+
+fuzz:
+	@scripts/need-packages build test
+	@SECONDS_EACH=$(SECONDS) TARGETS="$(TARGETS)" scripts/fuzz
+
+sanitize: build
+	@scripts/need-packages test
+	@scripts/sanitize
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
@@ -63,4 +74,4 @@ clean:
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build run example-packages test lint bench soak install clean
+.PHONY: all build run example-packages test lint bench soak fuzz sanitize install clean

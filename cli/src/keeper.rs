@@ -28,7 +28,7 @@ pub struct Start {
 impl Start {
     /// It goes on until its standard input is closed.
     fn spawn(&self, session: &Path) -> anyhow::Result<Child> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(session.join("collector.log"));
+        let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
             .args(&self.arguments)
             .stdin(Stdio::piped())
@@ -92,14 +92,15 @@ impl Keeper {
                 continue;
             }
             if ended.is_some() || begun.elapsed() > START_LIMIT {
-                let why = std::fs::read_to_string(session.directory().join("failure"));
+                let why = ampere_ring::files::read_text(&session.directory().join("failure"));
                 let _ = child.kill();
                 let _ = child.wait();
                 let directory = session.directory().to_owned();
-                let log = std::fs::read_to_string(directory.join("collector.log")).unwrap_or_default();
+                let log = ampere_ring::files::read_text(&directory.join("collector.log"));
                 session.remove();
                 let last = log.lines().last().unwrap_or("it gave no reason").to_owned();
-                anyhow::bail!("{}", why.unwrap_or_else(|_| format!("the collector did not start: {last}")));
+                anyhow::ensure!(!why.is_empty(), "the collector did not start: {last}");
+                anyhow::bail!("{why}");
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -4,6 +4,7 @@ use crate::find;
 use crate::run::{self, Address, Wanted, address};
 use crate::watch::Watch;
 use crate::words::{given, path_parser};
+use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::replay::{FILE_NAME, Replay};
 use ampere_replay::{Conductor, Speed};
@@ -27,7 +28,7 @@ pub struct ReplayArguments {
     /// Settings, above all which metric is which device (see the README)
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where /metrics is served [default: 127.0.0.1:9977, or the next free port]
+    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
@@ -75,6 +76,7 @@ const NAP: Duration = Duration::from_millis(20);
 pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     let parts = find::parts()?;
     let config = Config::load(given(&arguments.config))?;
+    Access::load(&config).map_err(anyhow::Error::msg)?;
     let mut replay = Replay::of_trace(&arguments.trace, &config)?;
     let ticks = |lag: Duration| (lag.as_secs_f64() * replay.ticks_per_second as f64) as u64;
     let (lag, step) = (arguments.gpu_lag.0.map(ticks), Conductor::step_ticks(&replay, arguments.speed));
@@ -110,7 +112,7 @@ fn play(
     let wanted = Wanted {
         output: given(&arguments.output),
         config: given(&arguments.config),
-        listen: arguments.listen.and_then(|address| address.0),
+        listen: arguments.listen.as_ref().and_then(|address| address.0.as_ref()),
         command: &command,
         replay: Some(&description),
     };
@@ -130,7 +132,8 @@ fn play(
         host.process_group(0);
         host
     });
-    let watch = Watch::start(&output);
+    let access = Access::load(config).map_err(anyhow::Error::msg)?;
+    let watch = Watch::start(&output, access.token().cloned());
     let played = started.and_then(|()| conductor.play());
     let complaints = match &played {
         Ok(complaints) => complaints.clone(),

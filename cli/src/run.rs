@@ -4,14 +4,15 @@ use crate::find::{self, Parts};
 use crate::keeper::{Keeper, Start};
 use crate::watch::Watch;
 use crate::words::{given, one_line, path_parser};
+use ampere_collector::access::Access;
 use ampere_collector::config::Config;
+use ampere_collector::listen::Listen;
 use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Summary};
-use ampere_ring::Session;
+use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -24,7 +25,7 @@ pub struct RunArguments {
     /// Settings (see the README)
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where /metrics is served [default: 127.0.0.1:9977, or the next free port]
+    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// Who measures: Score-P in the program, or ampere's own host preloaded into it
@@ -44,10 +45,10 @@ enum Host {
 }
 
 /// None where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
-#[derive(Clone, Copy)]
-pub struct Address(pub Option<SocketAddr>);
+#[derive(Clone)]
+pub struct Address(pub Option<Listen>);
 
-pub fn address(text: &str) -> Result<Address, std::net::AddrParseError> {
+pub fn address(text: &str) -> Result<Address, String> {
     if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
 }
 
@@ -56,14 +57,15 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let parts = find::parts()?;
     find::program(&arguments.command[0])?;
     // A mistake in the settings is told before the job starts.
-    Config::load(given(&arguments.config))?;
+    let config = Config::load(given(&arguments.config))?;
+    let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters()?;
     tell_of_leftovers();
     let name = run_name();
     let wanted = Wanted {
         output: given(&arguments.output),
         config: given(&arguments.config),
-        listen: arguments.listen.and_then(|address| address.0),
+        listen: arguments.listen.as_ref().and_then(|address| address.0.as_ref()),
         command: &arguments.command,
         replay: None,
     };
@@ -98,7 +100,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
     };
-    let watch = Watch::start(&output);
+    let watch = Watch::start(&output, access.token().cloned());
     let pid = child.id();
     let status = wait_for(child)?;
     watch.stop();
@@ -137,7 +139,7 @@ fn cannot_run(program: &OsString) -> String {
 pub struct Wanted<'a> {
     pub output: Option<&'a Path>,
     pub config: Option<&'a Path>,
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<&'a Listen>,
     /// For the summary.
     pub command: &'a [OsString],
     /// What is replayed.
@@ -234,7 +236,7 @@ fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
 /// What came of it, on standard error: standard output is the command's own.
 pub fn report(session: &Session, output: &Path, finished: bool) {
     if !finished {
-        let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
+        let why = files::read_text(&session.directory().join("failure"));
         say!(
             "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },

@@ -1,11 +1,12 @@
 //! What `ampere run` shows while the command runs: a table at the bottom of the terminal, or a line now and then.
 
 use crate::screen::Screen;
+use ampere_collector::access::Token;
+use ampere_collector::client;
 use ampere_collector::snapshot::Snapshot;
-use ampere_collector::text::{bar, joules, printable};
+use ampere_collector::text::{bar, joules, printable, short};
 use std::collections::{BTreeMap, HashSet};
-use std::io::{IsTerminal, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Functions in the table: a third of the terminal, within these.
 const LEAST_ROWS: u16 = 6;
 const MOST_ROWS: u16 = 16;
+const LONGEST_NAME: usize = 80;
 
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -25,18 +27,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// `output` has the collector's address in `collector.json`.
-    pub fn start(output: &Path) -> Watch {
+    /// `output` has the collector's address in `collector.json`. `token`: what it wants to hear.
+    pub fn start(output: &Path, token: Option<Token>) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (stop.clone(), output.to_owned());
-        let address = address(output);
-        if let Some(address) = address {
-            say!("ampere: live metrics at http://{address}/metrics, results in {}", output.display());
+        let url = url(output);
+        if let Some(url) = &url {
+            let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
+            say!("ampere: live metrics at {metrics}, results in {}", output.display());
         }
-        let thread = address.and_then(|address| {
+        let thread = url.and_then(|url| {
             std::thread::Builder::new()
                 .name("ampere-watch".to_owned())
-                .spawn(move || watch(&directory, address, &stopped))
+                .spawn(move || watch(&directory, url, token.as_ref(), &stopped))
                 .ok()
         });
         Watch { stop, thread }
@@ -51,13 +54,13 @@ impl Watch {
     }
 }
 
-fn address(output: &Path) -> Option<SocketAddr> {
+fn url(output: &Path) -> Option<String> {
     let text = std::fs::read(output.join("collector.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    json.get("url")?.as_str()?.strip_prefix("http://")?.parse().ok()
+    Some(printable(json.get("url")?.as_str()?))
 }
 
-fn watch(output: &Path, mut address: SocketAddr, stop: &AtomicBool) {
+fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
     let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
@@ -70,9 +73,9 @@ fn watch(output: &Path, mut address: SocketAddr, stop: &AtomicBool) {
             return;
         }
         next += period;
-        let Some(snapshot) = fetch(address) else {
+        let Some(snapshot) = fetch(&url, token) else {
             // Another collector may be in its place.
-            address = crate::watch::address(output).unwrap_or(address);
+            url = crate::watch::url(output).unwrap_or(url);
             continue;
         };
         if snapshot.devices.is_empty() {
@@ -85,14 +88,8 @@ fn watch(output: &Path, mut address: SocketAddr, stop: &AtomicBool) {
     }
 }
 
-fn fetch(address: SocketAddr) -> Option<Snapshot> {
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT).ok()?;
-    stream.set_read_timeout(Some(CONNECT_LIMIT)).ok()?;
-    stream.write_all(b"GET /snapshot.json HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let body = answer.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
-    serde_json::from_slice(&answer[body..]).ok()
+fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
+    serde_json::from_slice(&client::get(url, "/snapshot.json", token, ANSWER_LIMIT).ok()?).ok()
 }
 
 /// (region, joules over all ranks and devices), most first. Of devices that are in others, the joules are there already.
@@ -115,7 +112,8 @@ fn quality(energy: &str) -> &str {
 fn device_words(snapshot: &Snapshot) -> String {
     let words = snapshot.devices.iter().map(|d| {
         let watts = d.watts.max(0.0);
-        format!("{} {} J {watts:.0} W {}", d.device, joules(d.joules), quality(&d.energy))
+        let name = printable(&d.device);
+        format!("{name} {} J {watts:.0} W {}", joules(d.joules), printable(quality(&d.energy)))
             .trim_end()
             .to_owned()
     });
@@ -126,7 +124,7 @@ fn line(snapshot: &Snapshot) -> String {
     let top: Vec<String> = by_region(snapshot)
         .into_iter()
         .take(3)
-        .map(|(region, sum)| format!("{} {} J", printable(region), joules(sum)))
+        .map(|(region, sum)| format!("{} {} J", short(region, LONGEST_NAME), joules(sum)))
         .collect();
     format!("ampere: {:>6.1} s  {}  top: {}", snapshot.seconds, device_words(snapshot), top.join(", "))
 }
@@ -150,14 +148,14 @@ fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
             " {:>10} J {share:>5.1}%  {:<24}  {}",
             joules(sum),
             bar(sum, total),
-            printable(region)
+            short(region, LONGEST_NAME)
         ));
     }
     let running: Vec<String> = snapshot
         .ranks
         .iter()
         .take(8)
-        .map(|r| format!("{}: {}", r.rank, printable(&r.current_region)))
+        .map(|r| format!("{}: {}", short(&r.rank, LONGEST_NAME), short(&r.current_region, LONGEST_NAME)))
         .collect();
     rows.push(format!(" now in  {}", running.join("  ")));
     rows

@@ -44,6 +44,10 @@ pub struct Config {
     pub by_local_rank: bool,
     /// Where the collector runs. `None`: wherever the job may.
     pub cpus: Option<Cpus>,
+    /// What requests for metrics have to know is in this file. `None`: nothing.
+    pub token_file: Option<PathBuf>,
+    /// Further names that requests may ask this node by; `*`: any.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// Which of a process' threads spend what the process gets.
@@ -77,6 +81,8 @@ impl Default for Config {
             most_series: 2000,
             by_local_rank: false,
             cpus: None,
+            token_file: None,
+            allowed_hosts: Vec::new(),
         }
     }
 }
@@ -228,6 +234,8 @@ struct FileCounters {
 #[serde(deny_unknown_fields)]
 struct FileMetrics {
     most_series: Option<usize>,
+    token_file: Option<PathBuf>,
+    allowed_hosts: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -304,6 +312,8 @@ impl Config {
         if let Some(cpus) = file.collector.cpus {
             config.cpus = Some(Cpus::parse(&cpus).map_err(|e| at("[collector] cpus", e))?);
         }
+        config.token_file = file.metrics.token_file.filter(|path| !path.as_os_str().is_empty());
+        config.allowed_hosts = file.metrics.allowed_hosts.unwrap_or_default();
         config.by_local_rank = file.topology.by_local_rank.unwrap_or(config.by_local_rank);
         for device in file.device {
             let name = device.name.clone();
@@ -346,6 +356,13 @@ impl Config {
         }
         if let Some(text) = lookup("AMPERE_COLLECTOR_CPUS").filter(|text| !text.is_empty()) {
             self.cpus = Some(Cpus::parse(&text).map_err(|e| at("AMPERE_COLLECTOR_CPUS", e))?);
+        }
+        if let Some(text) = lookup("AMPERE_TOKEN_FILE") {
+            self.token_file = (!text.is_empty()).then(|| PathBuf::from(text));
+        }
+        if let Some(text) = lookup("AMPERE_ALLOWED_HOSTS") {
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            self.allowed_hosts = names.map(str::to_owned).collect();
         }
         if let Some(text) = lookup("AMPERE_SLACK") {
             self.slack = parse_duration(&text).map_err(|e| at("AMPERE_SLACK", e))?;

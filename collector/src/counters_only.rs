@@ -27,7 +27,7 @@ pub fn serve(
     let mut notes = Vec::new();
     let settings = sampler::settings(config, &mut notes);
     // The plugin says it: there is no summary that could.
-    let _ = std::fs::write(session.directory().join("settings.notes"), notes.join("\n"));
+    let _ = ampere_ring::files::write_private(&session.directory().join("settings.notes"), &notes.join("\n"));
     // Nobody would see what else the devices say.
     let mut sampler =
         Sampler::start(session.directory(), Timer::usual(), (config.sample_period, None), settings, None)?;

@@ -1,155 +1,269 @@
-//! /metrics and its companions, on loopback. A thread of its own: a scrape never makes the collector's loop wait.
+//! /metrics and its companions, by default on loopback. A thread of its own: a scrape never makes the collector's loop wait.
+//!
+//! Nothing here opens a file: the paths are these, whatever a request names. A connection is for one request, so that there
+//! is nothing to pipeline, and has limits: of the head's size and time, of the whole's time, and of how many there are.
 
+use crate::access::{Access, Refusal};
+use crate::listen::{self, Bound, Listen, SocketFile};
 use crate::metrics::{CONTENT_TYPE, Latest, encode};
+use crate::snapshot::Snapshot;
 use crate::summary::Summary;
 use crossbeam_channel::Sender;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE as CONTENT_TYPE_HEADER;
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
-/// Where the collector listens unless told otherwise.
-pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
-/// How many ports are tried when the wanted one is in use.
-const TRIED_PORTS: u16 = 100;
-const HEADER_LIMIT: Duration = Duration::from_secs(5);
+/// A request's head arrives within this time and is no longer than so many bytes.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+const HEAD_BYTES: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+/// The whole of a connection: who reads its answer so slowly gets the rest of it no more.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
+/// More wait in the kernel until one is over.
+const MOST_CONNECTIONS: usize = 128;
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
+/// A summary is work for the collector's loop: asked for more often, it is the one before.
+const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
 /// Asks the collector's loop for a summary as of now.
 pub type SummaryRequest = oneshot::Sender<Box<Summary>>;
 
 pub struct Server {
-    pub address: SocketAddr,
-    /// Set when the wanted port was in use.
-    pub note: Option<String>,
+    /// `http://127.0.0.1:9977`, `unix:/path`
+    pub url: String,
+    /// What users should know of where it listens.
+    pub notes: Vec<String>,
+    /// Goes with it.
+    _socket: Option<SocketFile>,
 }
 
-/// Binds the address, or the next free port, and serves until the process ends.
+/// What is served, and to whom.
+pub struct Service {
+    latest: Latest,
+    summaries: Sender<SummaryRequest>,
+    access: Access,
+    /// What was last encoded: many who ask get the same bytes.
+    metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
+    summary: Mutex<Option<(Instant, Bytes)>>,
+}
+
+/// Binds what is wanted, or the next free port, and serves until the process ends.
 pub fn serve(
-    wanted: SocketAddr,
+    wanted: &Listen,
+    access: Access,
     latest: Latest,
     summaries: Sender<SummaryRequest>,
 ) -> Result<Server, String> {
-    let (listener, note) = bind(wanted)?;
-    let address = listener.local_addr().map_err(|e| format!("no address to listen on: {e}"))?;
-    listener.set_nonblocking(true).map_err(|e| format!("cannot listen on {address}: {e}"))?;
+    let (bound, note) = listen::bind(wanted)?;
+    let url = bound.url();
+    let mut notes: Vec<String> = note.into_iter().collect();
+    if bound.is_open_to_others() {
+        let who = match access.token() {
+            Some(_) => "who knows the token can read them",
+            None => "whoever reaches it can read them: set AMPERE_TOKEN_FILE, or listen on 127.0.0.1",
+        };
+        notes.push(format!("metrics are on {url}, which is not this node's alone: {who}"));
+    }
+    let (listener, socket) = match bound {
+        Bound::Tcp(listener, _) => (listener.set_nonblocking(true).map(|()| Listener::Tcp(listener)), None),
+        Bound::Unix(listener, file) => {
+            (listener.set_nonblocking(true).map(|()| Listener::Unix(listener)), Some(file))
+        }
+    };
+    let listener = listener.map_err(|e| format!("cannot listen on {url}: {e}"))?;
     std::thread::Builder::new()
         .name("ampere-http".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
-                runtime.block_on(accept(listener, latest, summaries));
+                let service = Rc::new(Service::new(latest, summaries, access));
+                runtime.block_on(tokio::task::LocalSet::new().run_until(accept(listener, service)));
             }
         })
         .map_err(|e| format!("cannot start the metrics server: {e}"))?;
-    Ok(Server { address, note })
+    Ok(Server { url, notes, _socket: socket })
 }
 
-/// The address, or the next free port with a note that says so.
-pub fn bind(wanted: SocketAddr) -> Result<(std::net::TcpListener, Option<String>), String> {
-    let mut first_error = None;
-    for step in 0..TRIED_PORTS {
-        let Some(port) = wanted.port().checked_add(step) else { break };
-        match std::net::TcpListener::bind(SocketAddr::new(wanted.ip(), port)) {
-            Ok(listener) if step == 0 => return Ok((listener, None)),
-            Ok(listener) => {
-                let note = format!("port {} is in use; metrics are on port {port} instead", wanted.port());
-                return Ok((listener, Some(note)));
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+async fn accept(listener: Listener, service: Rc<Service>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    match listener {
+        Listener::Tcp(listener) => {
+            let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, _)) => converse(stream, service.clone(), place),
+                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+                }
             }
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
-            // An address of another node, say, where one setting is for all of them: figures matter more than where.
-            Err(e) if wanted != DEFAULT_ADDRESS => {
-                let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
-                return bind(DEFAULT_ADDRESS).map(|(listener, _)| (listener, Some(note)));
-            }
-            Err(e) => {
-                return Err(format!("cannot listen on {wanted}: {e}; choose another address with --listen"));
+        }
+        Listener::Unix(listener) => {
+            let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, _)) => converse(stream, service.clone(), place),
+                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+                }
             }
         }
     }
-    let why = first_error.map_or_else(|| "no port".to_owned(), |e| e.to_string());
-    Err(format!(
-        "cannot listen on {wanted} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen"
-    ))
 }
 
-async fn accept(listener: std::net::TcpListener, latest: Latest, summaries: Sender<SummaryRequest>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
-    let local = tokio::task::LocalSet::new();
-    local
-        .run_until(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let (latest, summaries) = (latest.clone(), summaries.clone());
-                tokio::task::spawn_local(async move {
-                    let service = service_fn(move |request| {
-                        let (latest, summaries) = (latest.clone(), summaries.clone());
-                        async move { Ok::<_, Infallible>(answer(&request, &latest, &summaries).await) }
-                    });
-                    // A client that goes away or sends nonsense is its own problem.
-                    let _ = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(HEADER_LIMIT)
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        })
+fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    service: Rc<Service>,
+    place: tokio::sync::OwnedSemaphorePermit,
+) {
+    tokio::task::spawn_local(async move {
+        // A client that goes away or sends nonsense is its own problem.
+        let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, service)).await;
+        drop(place);
+    });
+}
+
+/// One connection, whatever comes over it.
+pub async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, service: Rc<Service>) {
+    let answer = service_fn(move |request| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(&request).await) }
+    });
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(MOST_HEADERS)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), answer)
         .await;
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    latest: &Latest,
-    summaries: &Sender<SummaryRequest>,
-) -> Response<Full<Bytes>> {
-    if request.method() != Method::GET {
-        return reply(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n".to_owned());
+impl Service {
+    pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
+        Service { latest, summaries, access, metrics: Mutex::new(None), summary: Mutex::new(None) }
     }
-    match request.uri().path() {
-        "/metrics" => match encode(latest.get()) {
-            Ok(body) => reply(StatusCode::OK, CONTENT_TYPE, body),
-            Err(_) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "cannot encode\n".to_owned()),
-        },
-        "/snapshot.json" => json(serde_json::to_string(&*latest.get())),
-        "/summary.json" => {
-            let (ask, told) = oneshot::channel();
-            // Never waits: where the loop is busy with many of these, one more is refused.
-            let asked = summaries.try_send(ask).is_ok();
-            match tokio::time::timeout(SUMMARY_LIMIT, told).await {
-                Ok(Ok(summary)) if asked => json(serde_json::to_string_pretty(&summary)),
-                _ => reply(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "the run is ending\n".to_owned()),
+
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let Ok(host) = host_of(request) else {
+            return text(StatusCode::BAD_REQUEST, "a request names one host\n");
+        };
+        let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        match self.access.check(host, authorization) {
+            Err(Refusal::Host) => {
+                return text(
+                    StatusCode::FORBIDDEN,
+                    "this is no name of this node: ask it by its address, or set AMPERE_ALLOWED_HOSTS\n",
+                );
             }
+            Err(Refusal::Token) => {
+                let mut refusal = text(
+                    StatusCode::UNAUTHORIZED,
+                    "a token is needed: Authorization: Bearer, and what is in the collector's AMPERE_TOKEN_FILE\n",
+                );
+                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                return refusal;
+            }
+            Ok(()) => {}
         }
-        "/" => {
-            let index = "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n";
-            reply(StatusCode::OK, "text/plain", index.to_owned())
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         }
-        _ => reply(StatusCode::NOT_FOUND, "text/plain", "there is /metrics and /summary.json\n".to_owned()),
+        match request.uri().path() {
+            "/metrics" => self.metrics().await,
+            "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
+            "/summary.json" => self.summary().await,
+            "/" => text(
+                StatusCode::OK,
+                "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n",
+            ),
+            _ => text(StatusCode::NOT_FOUND, "there is /metrics and /summary.json\n"),
+        }
+    }
+
+    async fn metrics(&self) -> Response<Full<Bytes>> {
+        let snapshot = self.latest.get();
+        let mut last = self.metrics.lock().await;
+        let body = match &*last {
+            Some((of, body)) if Arc::ptr_eq(of, &snapshot) => body.clone(),
+            _ => match encode(snapshot.clone()) {
+                Ok(body) => last.insert((snapshot, Bytes::from(body))).1.clone(),
+                Err(_) => return text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
+            },
+        };
+        reply(StatusCode::OK, CONTENT_TYPE, body)
+    }
+
+    async fn summary(&self) -> Response<Full<Bytes>> {
+        let mut last = self.summary.lock().await; // one asks, the others get the same
+        if let Some((_, body)) = last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
+            return reply(StatusCode::OK, "application/json", body.clone());
+        }
+        let (ask, told) = oneshot::channel();
+        // Never waits: where the loop is busy with many of these, one more is refused.
+        let asked = self.summaries.try_send(ask).is_ok();
+        match tokio::time::timeout(SUMMARY_LIMIT, told).await {
+            Ok(Ok(summary)) if asked => match serde_json::to_string_pretty(&summary) {
+                Ok(body) => {
+                    let body = last.insert((Instant::now(), Bytes::from(body))).1.clone();
+                    reply(StatusCode::OK, "application/json", body)
+                }
+                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
+            },
+            _ => text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n"),
+        }
+    }
+}
+
+/// Whom a request asks. `Err`: several, or nothing that can be a name.
+fn host_of(request: &Request<Incoming>) -> Result<Option<&str>, ()> {
+    if let Some(authority) = request.uri().authority() {
+        return Ok(Some(authority.as_str()));
+    }
+    let mut all = request.headers().get_all(header::HOST).iter();
+    match (all.next(), all.next()) {
+        (None, _) => Ok(None),
+        (Some(host), None) => host.to_str().map(Some).map_err(drop),
+        _ => Err(()),
     }
 }
 
 fn json(body: serde_json::Result<String>) -> Response<Full<Bytes>> {
     match body {
         Ok(body) => reply(StatusCode::OK, "application/json", body),
-        Err(_) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "cannot encode\n".to_owned()),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
     }
 }
 
-fn reply(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn text(status: StatusCode, line: &'static str) -> Response<Full<Bytes>> {
+    reply(status, "text/plain; charset=utf-8", line)
+}
+
+fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE_HEADER, hyper::header::HeaderValue::from_static(kind));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Names in it come from an application: a browser is not to guess that they are a page.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

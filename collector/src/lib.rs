@@ -14,12 +14,16 @@
 //! live/takeover.rs  a dead collector's place     gaps.rs        what was not sampled meanwhile
 //! facts.rs       what a run is finished with      leftover.rs, recover.rs, stale.rs  runs that nobody collects
 //! supervise.rs   who restarts a collector
+//! listen.rs      where metrics are served             access.rs      to whom          client.rs  who asks
+//! growth.rs      how much of anything there may be
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod attributor;
+pub mod client;
 pub mod clock;
 pub mod clock_text;
 pub mod config;
@@ -30,9 +34,11 @@ pub mod evidence;
 pub mod facts;
 mod gaps;
 pub mod gauges;
+mod growth;
 pub mod http;
 pub mod leftover;
 pub mod linking;
+pub mod listen;
 pub mod live;
 pub mod metrics;
 pub mod nature;

@@ -14,6 +14,7 @@ use crate::evidence::place_of;
 use crate::facts::Facts;
 use crate::gaps::Gaps;
 use crate::gauges::Seen;
+use crate::growth::{self, CallPaths};
 use crate::metrics::Latest;
 use crate::nature::Nature;
 use crate::numbers::Handles;
@@ -142,6 +143,7 @@ pub struct LiveRun {
     has_taken_over: bool,
     /// Something of the run is lost for good.
     is_incomplete: bool,
+    callpaths: CallPaths,
 }
 
 /// What one round of the loop found.
@@ -193,6 +195,7 @@ impl LiveRun {
             predecessors_last: 0,
             has_taken_over: begins,
             is_incomplete: false,
+            callpaths: CallPaths::default(),
         };
         run.begin_replay()?;
         run.go_on();
@@ -246,6 +249,9 @@ impl LiveRun {
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
             self.drain_samples();
+            if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
+                self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
+            }
             let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
             let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
             if self.is_catching_up() {
@@ -255,6 +261,7 @@ impl LiveRun {
             }
             self.watermark = self.watermark.max(certain);
             self.advance(self.watermark);
+            self.look_at_callpaths();
         }
         self.check_liveness();
         if Instant::now() >= self.next_snapshot {
@@ -278,6 +285,38 @@ impl LiveRun {
         self.look_for_lost_beginnings();
     }
 
+    /// What waits has become too much: nobody is waited for whose ring is not emptied, and who tells of times that are yet
+    /// to come, which would wait until then, is not read any further.
+    fn stop_waiting(&mut self, future: Timestamp) {
+        self.behind = None;
+        let mut notes = Vec::new();
+        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            if !live.damaged && live.stream.last_time() > future {
+                live.damaged = true;
+                notes.push(format!(
+                    "{} has events of times that are yet to come: it is not read further",
+                    live.ring.path().display()
+                ));
+            }
+        }
+        notes.into_iter().for_each(|line| self.note(line));
+    }
+
+    /// A location whose call tree grows without end is not read any further.
+    fn look_at_callpaths(&mut self) {
+        let Some(attributor) = &self.attributor else { return };
+        let mut notes = Vec::new();
+        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
+            let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
+            let now = attributor.engine.callpaths_of(index);
+            if let Some(why) = self.callpaths.grew(std::mem::replace(&mut live.callpaths, now), now) {
+                live.damaged = true;
+                notes.push(format!("{} {why}: it is not read further", live.ring.path().display()));
+            }
+        }
+        notes.into_iter().for_each(|line| self.note(line));
+    }
+
     fn find_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(self.session.directory()) else { return };
         for entry in entries.flatten() {
@@ -286,6 +325,12 @@ impl LiveRun {
                 path.extension().is_some_and(|e| e == "defs") && !entry.file_name().eq("sampler.defs");
             if !is_log || self.known_logs.contains(&path) {
                 continue;
+            }
+            if self.known_logs.len() >= growth::MOST_PROCESSES {
+                return self.note(format!(
+                    "more than {} processes: the others are not measured",
+                    growth::MOST_PROCESSES
+                ));
             }
             match Process::open(&path, &self.spool) {
                 Ok(Some(process)) => {
@@ -341,8 +386,8 @@ impl LiveRun {
                     attributor.set_rank(index, rank, group);
                 }
             }
-            let complaints: Vec<String> = process.complaints.drain(..).collect();
-            self.notes.extend(complaints);
+            let room = growth::MOST_NOTES.saturating_sub(self.notes.len());
+            self.notes.extend(process.complaints.drain(..).take(room));
         }
         self.join_kernel_lanes();
     }
@@ -644,24 +689,38 @@ impl LiveRun {
             done += decoder.take(&batch[done..], &mut process.program_end);
             let Some(unknown) = batch.get(done) else { return };
             // Its region's definition was written before the event was: it is in the log by now.
-            process.read_log(&self.spool);
+            if process.looks_for_definitions() {
+                process.read_log(&self.spool);
+            }
             for region in process.new_regions.drain(..) {
                 let reference = attributor.regions.add(&region);
                 process.regions.insert(region.handle.0, reference);
             }
             let handle = unknown.argument();
             if process.regions.get(handle).is_none() {
-                process.regions.insert(handle, attributor.regions.add_unknown(handle));
+                if process.may_be_undefined() {
+                    process.regions.insert(handle, attributor.regions.add_unknown(handle));
+                } else {
+                    process.regions.pretend(handle, attributor.regions.add_unknown(u32::MAX));
+                }
             }
         }
     }
 
     fn drain_samples(&mut self) {
+        // As much as there was when it began, and no more at a time than of any other ring.
+        let waiting = self.samples.as_mut().map_or(0, |samples| samples.ring.available().unwrap_or(0));
+        for _ in 0..waiting.div_ceil(BATCH as u64) {
+            self.drain_some_samples();
+        }
+    }
+
+    fn drain_some_samples(&mut self) {
         let Some(samples) = &mut self.samples else { return };
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let position = samples.ring.position();
-        let copied = samples.ring.copy_out(&mut batch, usize::MAX);
+        let copied = samples.ring.copy_out(&mut batch, BATCH);
         if samples.ring.is_lost() {
             self.batch = batch;
             return self.note(format!(
@@ -745,7 +804,7 @@ impl LiveRun {
     }
 
     fn note(&mut self, line: String) {
-        if !self.notes.contains(&line) {
+        if self.notes.len() < growth::MOST_NOTES && !self.notes.contains(&line) {
             self.notes.push(line);
         }
     }
@@ -903,7 +962,7 @@ fn write_whole_with(
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), String> {
     let making = path.with_extension("part");
-    let written = File::create(&making).and_then(|file| {
+    let written = ampere_ring::files::create_shared(&making).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
         file.flush()

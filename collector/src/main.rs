@@ -1,11 +1,13 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
+use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
 use ampere_collector::cpus;
 use ampere_collector::facts::Facts;
 use ampere_collector::http;
-use ampere_collector::live::{LiveRun, Mode, Options, write_whole};
+use ampere_collector::listen::Listen;
+use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
@@ -16,7 +18,6 @@ use ampere_ring::{CollectorLock, CollectorState, Session};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -128,7 +129,7 @@ fn from_environment(name: &str) -> Option<OsString> {
 
 /// Leaves the reason where whoever waits for us finds it.
 fn fail(session: &Path, why: &str) {
-    let _ = write_whole(&session.join("failure"), why);
+    let _ = ampere_ring::files::write_private(&session.join("failure"), why);
     if let Ok(session) = Session::open(session) {
         session.set_collector(std::process::id(), CollectorState::Failed);
     }
@@ -182,8 +183,7 @@ fn supervise(session: &Session) -> ExitCode {
 /// The job must get no child that it did not make: this process is that child, and the collector is nobody's.
 fn detach(arguments: &Arguments) -> ExitCode {
     let Ok(session) = Session::open(&arguments.session) else { return ExitCode::FAILURE };
-    let log =
-        std::fs::OpenOptions::new().create(true).append(true).open(arguments.session.join("collector.log"));
+    let log = ampere_ring::files::append_private(&arguments.session.join("collector.log"));
     let started = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .args((!arguments.counters_only).then_some("--supervise"))
@@ -241,6 +241,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     }
     let (path, config) = config_of(&arguments)?;
     let address = listen_address(arguments.listen.as_deref())?;
+    let access = Access::load(&config)?;
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
@@ -249,7 +250,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let mut facts = Facts::new(session.directory(), &run_id, &arguments.command, path.as_deref());
     facts.replay = arguments.replay.is_some();
     let output = output::claim(&wanted, &node_name(), &facts.text())?;
-    let mut begin = Begin { config, address, facts, notes: Vec::new() };
+    let mut begin = Begin { config, address, access, facts, notes: Vec::new() };
     if recoverable > 0 && !arguments.until_input_closes {
         begin.notes.push(stale::told(recoverable)); // ampere run tells it itself
     }
@@ -264,7 +265,8 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
 /// What a run is begun, or gone on, with.
 struct Begin {
     config: Config,
-    address: SocketAddr,
+    address: Listen,
+    access: Access,
     facts: Facts,
     notes: Vec<String>,
 }
@@ -282,7 +284,9 @@ fn take_over(output: &Output, facts: Facts, session: Session, arguments: Argumen
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok)?;
     let facts = facts.by_this_process();
     facts.save(&output.spool)?;
-    let begin = Begin { config: facts.config()?, address, facts, notes: Vec::new() };
+    let config = facts.config()?;
+    let access = Access::load(&config)?;
+    let begin = Begin { config, address, access, facts, notes: Vec::new() };
     let result = collect_into(output, session, arguments, begin);
     output.end_announcement();
     result
@@ -305,32 +309,24 @@ fn sample_only(session: Session, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-fn listen_address(wanted: Option<&str>) -> Result<SocketAddr, String> {
+fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
     let wanted = wanted.map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
-    let Some(wanted) = wanted.map(|text| text.to_string_lossy().into_owned()) else {
-        return Ok(http::DEFAULT_ADDRESS);
-    };
-    wanted.parse().map_err(|_| {
-        format!(
-            "{wanted:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977"
-        )
-    })
+    wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())
 }
 
 fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
-    let Begin { config, address, facts, notes } = begin;
+    let Begin { config, address, access, facts, notes } = begin;
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
-    let server = http::serve(address, latest.clone(), summaries)?;
+    let server = http::serve(&address, access, latest.clone(), summaries)?;
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
-    let url = format!("http://{}", server.address);
-    output.announce(&url, &node_name())?;
+    output.announce(&server.url, &node_name())?;
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
     let options = Options {
@@ -345,7 +341,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(notes);
-    run.notes.extend(server.note);
+    run.notes.extend(server.notes);
     run.notes.extend(elsewhere);
     run.session().set_collector(std::process::id(), CollectorState::Running);
 

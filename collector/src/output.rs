@@ -4,8 +4,10 @@
 //! not mix their results: the first one has it, the others get a directory of their node's name in it.
 
 use crate::facts::{self, Facts};
-use crate::live::write_whole;
+use crate::listen::Listen;
 use crate::{clock_text, spool};
+use ampere_ring::files::write_private;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
@@ -79,7 +81,8 @@ pub fn remove_half_results(directory: &Path) {
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    RESULTS.iter().any(|name| directory.join(name).exists())
+    // A link that leads nowhere is there, too: the trace would be written to where it leads.
+    RESULTS.iter().any(|name| directory.join(name).symlink_metadata().is_ok())
 }
 
 fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
@@ -87,15 +90,23 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
     if holds_results(directory) {
         return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
     }
+    let is_new = std::fs::symlink_metadata(directory).is_err();
     std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
+    // Who owns a directory can put links in the way of what is written there.
+    let of = std::fs::metadata(&directory).map_err(|e| refuse("look at", e.to_string()))?.uid();
+    if !is_new && of != rustix::process::geteuid().as_raw() {
+        return Err(refuse("use", format!("it belongs to somebody else (user {of})")));
+    }
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
     // something in it.
     let making = directory.join(format!(".{CLAIM}{node}.{}", std::process::id()));
     remove_half_claims(&directory, node);
-    let claimed = std::fs::create_dir(&making)
-        .and_then(|()| std::fs::write(making.join(facts::FILE_NAME), facts))
+    let claimed = std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&making)
+        .and_then(|()| write_private(&making.join(facts::FILE_NAME), facts))
         .and_then(|()| std::fs::rename(&making, &spool));
     match claimed {
         Ok(()) => Ok(Output { directory, spool }),
@@ -134,14 +145,19 @@ impl Output {
     /// `collector.json`: where we can be found while the job runs.
     pub fn announce(&self, url: &str, node: &str) -> Result<(), String> {
         let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
-        write_whole(&self.directory.join("collector.json"), &format!("{text}\n"))
+        // Whole or not at all, and nobody else's business.
+        let (path, making) = (self.directory.join("collector.json"), self.directory.join("collector.part"));
+        write_private(&making, &format!("{text}\n"))
+            .and_then(|()| std::fs::rename(&making, &path))
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
     /// Where the collector before this one was to be found.
-    pub fn announced(&self) -> Option<std::net::SocketAddr> {
+    pub fn announced(&self) -> Option<Listen> {
         let text = std::fs::read(self.directory.join("collector.json")).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        json.get("url")?.as_str()?.strip_prefix("http://")?.parse().ok()
+        let url = json.get("url")?.as_str()?;
+        url.strip_prefix("http://").unwrap_or(url).parse().ok()
     }
 
     pub fn end_announcement(&self) {

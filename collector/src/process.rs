@@ -49,7 +49,17 @@ pub struct Process {
     pub seen_alive: Option<Timestamp>,
     /// When it ended, where it did not say so itself.
     pub died_at: Option<Timestamp>,
+    complaints_left_out: bool,
+    undefined: usize,
 }
+
+/// Handles that were used and never defined: more are damage, and their events are left out.
+const MOST_UNDEFINED: usize = 4096;
+/// More locations than a process can have, and what is said of it at most.
+const MOST_LOCATIONS: usize = 1 << 14;
+const MOST_COMPLAINTS: usize = 100;
+/// From here on a trace has numbers of its own.
+const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
 
 pub struct LiveLocation {
     pub definition: Location,
@@ -71,6 +81,8 @@ pub struct LiveLocation {
     pub ended_at: Option<Timestamp>,
     /// An earlier collector's records are not kept anywhere.
     pub beginning_is_lost: bool,
+    /// As last looked at.
+    pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
     pub fullest: f64,
 }
@@ -155,21 +167,52 @@ impl Process {
             complaints: Vec::new(),
             seen_alive: None,
             died_at: None,
+            complaints_left_out: false,
+            undefined: 0,
         };
         process.read_log(spool);
         process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
-        Ok((process.info.pid != 0).then_some(process))
+        // Files are named after it.
+        let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
+        match process.info.pid {
+            0 => Ok(None),
+            pid if named == Some(pid) => Ok(Some(process)),
+            pid => {
+                Err(format!("{} is not the log of process {pid}, as it says: it is not read", path.display()))
+            }
+        }
+    }
+
+    fn complain(&mut self, line: String) {
+        if self.complaints.len() < MOST_COMPLAINTS {
+            self.complaints.push(line);
+        } else if !std::mem::replace(&mut self.complaints_left_out, true) {
+            self.complaints.push(format!("process {}: more of the like", self.info.pid));
+        }
+    }
+
+    /// A handle was used that no definition is known of: whether it may be taken for a region.
+    pub fn may_be_undefined(&mut self) -> bool {
+        self.undefined += 1;
+        self.undefined <= MOST_UNDEFINED
+    }
+
+    /// Whether another handle without a definition is worth a look into the log.
+    pub fn looks_for_definitions(&self) -> bool {
+        self.undefined < MOST_UNDEFINED
     }
 
     /// Reads what is new in the log.
     pub fn read_log(&mut self, spool: &Place) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
-            self.complaints.push(error.to_string());
+            self.complain(error.to_string());
         }
         for definition in new {
             match definition {
-                Definition::Process(info) => self.info = info,
+                // Who it is does not change.
+                Definition::Process(info) if self.info.pid == 0 => self.info = info,
+                Definition::Process(_) => {}
                 Definition::Rank { rank, size } => self.rank = Some((rank, size)),
                 Definition::Region(region) => self.new_regions.push(region),
                 Definition::Location(location) => self.open_location(location, spool),
@@ -183,23 +226,34 @@ impl Process {
     }
 
     fn open_location(&mut self, definition: Location, spool: &Place) {
-        // The name comes from another process: nothing but a file beside the log.
-        let plain = !definition.ring.contains('/') && definition.ring.ends_with(".ring");
+        let id = definition.id.0;
+        // The name comes from another process: nothing but its own file beside the log.
+        let expected = format!("{}.{id}.ring", self.name);
+        let wrong = if definition.ring != expected {
+            Some(format!("{:?} is no name for ring {expected}", definition.ring))
+        } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= MOST_LOCATIONS {
+            Some(format!("{expected} is one location more than a process can have"))
+        } else if self.locations.iter().any(|known| known.definition.id.0 == id) {
+            Some(format!("{expected} is defined twice"))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.is_read_in_part = true;
+            return self.complain(wrong);
+        }
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
         let name = format!("{}.{}.records", self.name, definition.id.0);
         let path = directory.join(&definition.ring);
-        let open = || match spool.rings_are_lost {
+        let opened = match spool.rings_are_lost {
             true => RingConsumer::lost(&path, spool.records(&name)),
             false => RingConsumer::open(&path),
         };
-        let mut ring = match plain.then(open) {
-            Some(Ok(ring)) => ring,
-            other => {
+        let mut ring = match opened {
+            Ok(ring) => ring,
+            Err(error) => {
                 self.is_read_in_part = true;
-                return self.complaints.push(match other {
-                    Some(Err(error)) => format!("{error}; its calls are not among those below"),
-                    _ => format!("{:?} is no name for a ring", definition.ring),
-                });
+                return self.complain(format!("{error}; its calls are not among those below"));
             }
         };
         let position = ring.position();
@@ -207,7 +261,7 @@ impl Process {
         let spool = match spool.open(&name, position) {
             Ok(spool) => spool,
             Err(error) => {
-                self.complaints.push(format!("cannot write {name}: {error}; no trace is written"));
+                self.complain(format!("cannot write {name}: {error}; no trace is written"));
                 None
             }
         };
@@ -227,6 +281,7 @@ impl Process {
             catching_up,
             ended_at: end.map(|record| record.word0),
             beginning_is_lost: position > 0 && catching_up.is_none(),
+            callpaths: 0,
             fullest: 0.0,
         });
     }

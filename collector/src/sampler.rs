@@ -342,7 +342,7 @@ impl Work {
         let series = SampleWriter::new(directory, devices.len(), MOST_SAMPLES);
         let (ring, series) = match &go_on {
             Some(before) => {
-                let _ = std::fs::write(directory.join(NOTES_NAME), notes);
+                let _ = ampere_ring::files::write_private(&directory.join(NOTES_NAME), &notes);
                 let ring = before.take_over(directory, timer, &mut opened.sources, &mut devices)?;
                 (ring, series.go_on())
             }

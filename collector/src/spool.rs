@@ -64,6 +64,8 @@ impl Place {
     }
 }
 
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
 pub struct Spool {
     file: File,
     path: PathBuf,
@@ -77,8 +79,14 @@ impl Spool {
     pub fn open(path: &Path, position: u64) -> io::Result<Spool> {
         let mut options = std::fs::OpenOptions::new();
         // At the beginning of a ring, what may be in the file is of another one.
-        let file =
-            options.create(true).read(true).write(true).truncate(position == 0).mode(0o600).open(path)?;
+        let file = options
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(position == 0)
+            .mode(0o600)
+            .custom_flags(NO_LINK)
+            .open(path)?;
         let records = file.metadata()?.len() / RECORD_BYTES;
         if records < position {
             return Err(io::Error::other(format!(

@@ -47,13 +47,13 @@ impl Page {
             "{}",
             self.bold(&format!(
                 "ampere: {ranks} on {}, {:.1} s{}",
-                if run.nodes.is_empty() { "no node".to_owned() } else { run.nodes.join(", ") },
+                if run.nodes.is_empty() { "no node".to_owned() } else { printable(&run.nodes.join(", ")) },
                 run.seconds,
                 if run.complete { "" } else { ", INCOMPLETE" }
             ))
         )?;
         if !run.command.is_empty() {
-            writeln!(out, "command: {}", run.command.join(" "))?;
+            writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
         }
         let all_estimated = summary.devices.iter().all(|device| device.energy == "estimated");
         match run.energy.as_str() {
@@ -71,13 +71,13 @@ impl Page {
             "none" if summary.devices.is_empty() => writeln!(out, "energy:  none: no counter was read")?,
             "none" => writeln!(out, "energy:  none: time only")?,
             "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
-            other => writeln!(out, "energy:  {other}")?,
+            other => writeln!(out, "energy:  {}", printable(other))?,
         }
         if summary.devices.len() > 1 {
-            writeln!(out, "total:   {}", total(summary))?;
+            writeln!(out, "total:   {}", printable(&total(summary)))?;
         }
         for note in &run.notes {
-            writeln!(out, "note:    {note}")?;
+            writeln!(out, "note:    {}", printable(note))?;
         }
         Ok(())
     }
@@ -122,14 +122,14 @@ impl Page {
                 device.name, device.node, device.energy, device.metric, device.samples
             )
         };
-        writeln!(out, "\n{}", self.bold(&title))?;
+        writeln!(out, "\n{}", self.bold(&printable(&title)))?;
         if device.stale {
             let still = device.longest_still_seconds;
             writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
         }
         if !device.gauges.is_empty() {
             let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
-            writeln!(out, "  as it reports: {}", says.join(", "))?;
+            writeln!(out, "  as it reports: {}", printable(&says.join(", ")))?;
         }
         for view in &device.views {
             self.view(device, view, out)?;
@@ -144,14 +144,14 @@ impl Page {
         writeln!(
             out,
             "\n  {} view ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
-            view.view,
-            view.policy,
-            view.sharing,
+            printable(&view.view),
+            printable(&view.policy),
+            printable(&view.sharing),
             joules(view.attributed_joules),
             joules(view.idle_joules),
             joules(view.lost_joules),
             view.conservation_error_joules,
-            unit = device.unit,
+            unit = printable(&device.unit),
         )?;
         self.regions(device, view, out)?;
         self.groups(device, view, out)?;
@@ -160,7 +160,7 @@ impl Page {
 
     fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit, regions) = (device.total_joules, &device.unit, &view.regions);
+        let (total, unit, regions) = (device.total_joules, printable(&device.unit), &view.regions);
         let is_time = unit == "s";
         writeln!(
             out,
@@ -207,7 +207,13 @@ impl Page {
             *sums.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) +=
                 row.exclusive_joules;
         }
-        writeln!(out, "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group", device.unit, "share", "")?;
+        writeln!(
+            out,
+            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
+            printable(&device.unit),
+            "share",
+            ""
+        )?;
         let count = sums.len();
         for ((_, group), sum) in sums.into_iter().take(MOST_ROWS) {
             writeln!(
@@ -216,7 +222,7 @@ impl Page {
                 joules(sum),
                 percent(sum, total),
                 bar(sum, total),
-                printable(group)
+                short(group, LONGEST_NAME)
             )?;
         }
         more(count, out)
@@ -224,7 +230,8 @@ impl Page {
 
     fn callpaths(&self, device: &Device, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
         let total = device.total_joules;
-        writeln!(out, "\n  {:>12} {:>6} {:>10} {:>10}  top call paths", device.unit, "share", "s", "calls")?;
+        let unit = printable(&device.unit);
+        writeln!(out, "\n  {unit:>12} {:>6} {:>10} {:>10}  top call paths", "share", "s", "calls")?;
         for row in rows.iter().take(MOST_ROWS) {
             writeln!(
                 out,
@@ -233,7 +240,7 @@ impl Page {
                 percent(row.exclusive_joules, total),
                 row.exclusive_seconds,
                 row.calls,
-                printable(&row.location_group),
+                short(&row.location_group, LONGEST_NAME),
                 short_path(&row.path),
             )?;
         }
@@ -368,9 +375,11 @@ fn short_path(path: &[Name]) -> String {
     format!("{more}{}", names[names.len() - kept..].join(" > "))
 }
 
-/// Names come from the application: no control character reaches a terminal.
+/// Names come from the application: no control character reaches a terminal, and none that turns the direction of writing,
+/// by which a line can be made to say something else than it does.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -399,5 +408,9 @@ mod tests {
     #[test]
     fn a_hostile_name_is_only_a_name() {
         assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(
+            printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"),
+            "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本"
+        );
     }
 }

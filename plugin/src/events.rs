@@ -2,26 +2,59 @@
 //!
 //! Each location's writer hangs on Score-P's own location object, and only one thread at a time writes events of one
 //! location (Score-P's promise), so nothing is shared and nothing is locked.
+//!
+//! A signal handler runs in the thread that it interrupts, and may have events of its own: an instrumented function of the
+//! program's, or a sample. One that comes while an event is being written is left out and counted; Score-P keeps its own
+//! samples back then, but nobody has to.
 
 use ampere_ring::EventWriter;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 type GetData = unsafe extern "C" fn(*const Location, usize) -> *mut c_void;
 type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
 
 /// What hangs on a location.
 pub struct LocationData {
-    pub writer: EventWriter,
+    /// [`FREE`], or that an event is being written.
+    busy: AtomicU8,
+    /// Events that came meanwhile, in a signal handler.
+    lost: AtomicU64,
+    inner: UnsafeCell<Inner>,
+}
+
+/// What events are written with: never by two at once.
+struct Inner {
+    writer: EventWriter,
     /// Innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
     calling_context: AnyHandle,
 }
 
+const FREE: u8 = 0;
+const BUSY: u8 = 1;
+/// Busy, and a signal handler's events were lost.
+const INTERRUPTED: u8 = 2;
+
 impl LocationData {
     pub fn new(writer: EventWriter) -> LocationData {
-        LocationData { writer, calling_context: 0 }
+        let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
+        LocationData { busy: AtomicU8::new(FREE), lost: AtomicU64::new(0), inner }
+    }
+
+    /// A handler that interrupted an event: its own cannot be written. All of them are lost then, enters and leaves, so that
+    /// what is written still nests.
+    #[cold]
+    fn interrupted(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.busy.store(INTERRUPTED, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn tell_losses(&self, inner: &mut Inner) {
+        inner.writer.count_lost(self.lost.swap(0, Ordering::Relaxed));
     }
 }
 
@@ -69,44 +102,54 @@ pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
 }
 
+/// Runs `body` with what hangs on a location, unless this thread is at it already.
+///
 /// # Safety
 /// `location` is Score-P's, and this thread is the one that writes its events now.
 #[inline(always)]
-unsafe fn data_of<'a>(location: *mut Location) -> Option<&'a mut LocationData> {
+unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) {
     // SAFETY: GET_DATA only ever holds functions of this type.
     let get_data: GetData = unsafe { std::mem::transmute(GET_DATA.load(Ordering::Relaxed)) };
     // SAFETY: what hangs there is what process::new_location hung there (never freed), or NULL.
-    unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_mut() }
+    let data =
+        unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
+    let Some(data) = data else { return };
+    if data.busy.load(Ordering::Relaxed) != FREE {
+        return data.interrupted();
+    }
+    data.busy.store(BUSY, Ordering::Relaxed);
+    // Only a handler in this thread can come in between: the compiler has to keep the order, the processor does.
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
+    let inner = unsafe { &mut *data.inner.get() };
+    body(inner);
+    compiler_fence(Ordering::SeqCst);
+    if data.busy.load(Ordering::Relaxed) == INTERRUPTED {
+        data.tell_losses(inner);
+    }
+    data.busy.store(FREE, Ordering::Relaxed);
 }
 
 /// Its thread leaves it, for now.
 pub fn location_is_quiet(location: *const Location) {
     // SAFETY: Score-P says this to the thread that writes the location's events, or when that is gone.
-    if let Some(data) = unsafe { data_of(location.cast_mut()) } {
-        data.writer.settle();
-    }
+    unsafe { with_data(location, |inner| inner.writer.settle()) };
 }
 
 /// No event will follow.
 pub fn location_is_over(location: *const Location) {
     // SAFETY: as above.
-    if let Some(data) = unsafe { data_of(location.cast_mut()) } {
-        data.writer.settle_last();
-    }
+    unsafe { with_data(location, |inner| inner.writer.settle_last()) };
 }
 
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        data.writer.enter(timestamp, region);
-    }
+    unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) };
 }
 
 unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        data.writer.leave(timestamp, region);
-    }
+    unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
 }
 
 unsafe extern "C" fn program_begin(
@@ -120,16 +163,12 @@ unsafe extern "C" fn program_begin(
     _thread_id: u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        data.writer.program_begin(timestamp);
-    }
+    unsafe { with_data(location, |inner| inner.writer.program_begin(timestamp)) };
 }
 
 unsafe extern "C" fn program_end(location: *mut Location, timestamp: u64, _status: i64, _region: AnyHandle) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        data.writer.program_end(timestamp);
-    }
+    unsafe { with_data(location, |inner| inner.writer.program_end(timestamp)) };
 }
 
 unsafe extern "C" fn task_begin(
@@ -173,9 +212,7 @@ unsafe extern "C" fn context_enter(
     _metrics: *mut u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        move_to_context(data, timestamp, context);
-    }
+    unsafe { with_data(location, |inner| move_to_context(inner, timestamp, context)) };
 }
 
 unsafe extern "C" fn context_leave(
@@ -187,9 +224,7 @@ unsafe extern "C" fn context_leave(
     _metrics: *mut u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    if let Some(data) = unsafe { data_of(location) } {
-        move_to_context(data, timestamp, parent_of(context));
-    }
+    unsafe { with_data(location, |inner| move_to_context(inner, timestamp, parent_of(context))) };
 }
 
 fn region_of(context: AnyHandle) -> u32 {
@@ -203,7 +238,7 @@ fn parent_of(context: AnyHandle) -> AnyHandle {
 }
 
 /// Goes from the calling context of before to `target`: up to their common ancestor, then down.
-fn move_to_context(data: &mut LocationData, timestamp: u64, target: AnyHandle) {
+fn move_to_context(data: &mut Inner, timestamp: u64, target: AnyHandle) {
     let (mut from, mut to) = (data.calling_context, target);
     let (mut from_depth, mut to_depth) = (depth_of(from), depth_of(to));
     let mut entered = [NO_CONTEXT; DEEPEST_CONTEXT];

@@ -414,7 +414,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
                 ));
             }
             CollectorState::Failed => {
-                let why = std::fs::read_to_string(session.directory().join("failure")).unwrap_or_default();
+                let why = ampere_ring::files::read_text(&session.directory().join("failure"));
                 return say_as_the_only_one(&format!("the collector failed: {}", why.trim()));
             }
             // It may have finished between the two looks.

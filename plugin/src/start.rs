@@ -40,7 +40,7 @@ pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), Strin
         && session.collector_state() != CollectorState::Failed
     {
         // The node's other processes are not to try, and wait, one after the other.
-        let _ = std::fs::write(session.directory().join("failure"), why);
+        let _ = ampere_ring::files::write_private(&session.directory().join("failure"), why);
         session.set_collector(std::process::id(), CollectorState::Failed);
     }
     started
@@ -93,12 +93,12 @@ pub fn seconds_from(variable: &str) -> Option<Duration> {
 
 /// What the collector left behind when it gave up.
 fn failure(session: &Session) -> String {
-    let why = std::fs::read_to_string(session.directory().join("failure"));
+    let why = ampere_ring::files::read_text(&session.directory().join("failure"));
     let said = "energy is not measured";
-    match why.as_deref().map(str::trim) {
-        Ok(why) if why.contains(said) => why.to_owned(),
-        Ok(why) => format!("{said}: {why}"),
-        Err(_) => format!("{said}: the collector failed"),
+    match why.trim() {
+        "" => format!("{said}: the collector failed"),
+        why if why.contains(said) => why.to_owned(),
+        why => format!("{said}: {why}"),
     }
 }
 

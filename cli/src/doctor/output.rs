@@ -2,9 +2,10 @@
 
 use super::report::{Check, Group};
 use super::{Wanted, bytes};
-use ampere_collector::http;
+use ampere_collector::access::Access;
+use ampere_collector::config::Config;
+use ampere_collector::listen::{self, Listen};
 use ampere_collector::output::{ADVICE, CLAIM, holds_results};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Less is soon full: a trace has 10 bytes an event, and as long as it runs 16 more.
@@ -14,6 +15,7 @@ pub fn look(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("output");
     look_at_directory(&mut group, wanted.output.as_deref());
     look_at_port(&mut group, wanted.listen.as_deref());
+    look_at_token(&mut group, wanted.config.as_deref());
     group.checks
 }
 
@@ -65,20 +67,33 @@ fn try_to_write(directory: &Path) -> Result<(), String> {
 }
 
 fn look_at_port(group: &mut Group, wanted: Option<&str>) {
-    let address = match wanted.map(str::parse::<SocketAddr>) {
-        None => http::DEFAULT_ADDRESS,
-        Some(Ok(address)) => address,
-        Some(Err(_)) => {
-            let found = format!("{:?} is no address to listen on", wanted.unwrap_or_default());
-            return group.problem("metrics", found, "write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977");
-        }
+    let wanted = match wanted.map(str::parse::<Listen>).transpose() {
+        Ok(wanted) => wanted.unwrap_or_default(),
+        Err(why) => return group.problem("metrics", why, "put it right, or leave it out"),
     };
-    match http::bind(address) {
+    match listen::bind(&wanted) {
         Ok((_, Some(note))) => group.note("metrics", note, None),
-        Ok((listener, None)) => {
-            let bound = listener.local_addr().unwrap_or(address);
-            group.ok("metrics", format!("http://{bound}/metrics"));
+        Ok((bound, None)) if bound.is_open_to_others() => {
+            let found = format!("{}/metrics, which is not this node's alone", bound.url());
+            group.note("metrics", found, Some("set AMPERE_TOKEN_FILE, or listen on 127.0.0.1".to_owned()));
+        }
+        Ok((bound, None)) => {
+            let url = bound.url();
+            group.ok("metrics", if url.starts_with("http") { format!("{url}/metrics") } else { url });
         }
         Err(why) => group.problem("metrics", why, ""),
+    }
+}
+
+/// A token that cannot be used: a run is refused.
+fn look_at_token(group: &mut Group, config: Option<&Path>) {
+    // What else is wrong with the settings is told of with these.
+    let Ok(config) = Config::load(config) else { return };
+    match (&config.token_file, Access::load(&config)) {
+        (Some(path), Ok(_)) => {
+            group.ok("token", format!("{}: only who knows it reads metrics", path.display()))
+        }
+        (_, Err(why)) => group.problem("token", why, "put it right, or unset AMPERE_TOKEN_FILE"),
+        (None, Ok(_)) => {}
     }
 }

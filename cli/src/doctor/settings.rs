@@ -8,7 +8,7 @@ use ampere_counters::Settings;
 use std::path::Path;
 
 /// Read by the collector, with [`Config::apply`].
-const OF_CONFIG: [&str; 15] = [
+const OF_CONFIG: [&str; 17] = [
     "AMPERE_POLICY",
     "AMPERE_SHARING",
     "AMPERE_LOCATIONS",
@@ -24,6 +24,8 @@ const OF_CONFIG: [&str; 15] = [
     "AMPERE_COUNTER_WATTS_MAX",
     "AMPERE_COUNTER_GAP",
     "AMPERE_COUNTER_STALE",
+    "AMPERE_TOKEN_FILE",
+    "AMPERE_ALLOWED_HOSTS",
 ];
 /// Read by the counters, with [`Settings::apply_environment`].
 const OF_COUNTERS: [&str; 8] = [

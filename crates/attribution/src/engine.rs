@@ -270,6 +270,11 @@ impl Engine {
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
     }
 
+    /// How many call paths a location has.
+    pub fn callpaths_of(&self, location: LocationIndex) -> usize {
+        self.locations[location.0 as usize].paths.len() - 1
+    }
+
     /// When its innermost frame last changed.
     pub fn last_change(&self, location: LocationIndex) -> Timestamp {
         self.locations[location.0 as usize].since

@@ -125,11 +125,11 @@ impl RegionRow {
     }
 
     fn add(&mut self, row: &CallpathRow, outermost: bool) {
-        self.calls += row.calls;
+        self.calls = self.calls.saturating_add(row.calls);
         self.exclusive_joules += row.exclusive_joules;
         self.resolved_joules += row.resolved_joules;
-        self.exclusive_ticks += row.exclusive_ticks;
-        self.resolved_ticks += row.resolved_ticks;
+        self.exclusive_ticks = self.exclusive_ticks.saturating_add(row.exclusive_ticks);
+        self.resolved_ticks = self.resolved_ticks.saturating_add(row.resolved_ticks);
         if outermost {
             self.inclusive_joules += row.inclusive_joules;
         }

@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 #[allow(unsafe_code)]
+mod anchor;
 mod call;
 #[forbid(unsafe_code)]
 mod definitions;

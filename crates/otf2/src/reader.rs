@@ -1,5 +1,6 @@
 //! Reading a trace.
 
+use crate::anchor;
 use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// What an anchor file begins with, after two bytes.
 const MAGIC: &[u8; 5] = b"OTF2\0";
+
+/// Names and properties of a trace have room in it many times.
+const MOST_ANCHOR_BYTES: u64 = 16 << 20;
 
 /// What reading does with events. All methods may stop the reading with [`ControlFlow::Break`].
 ///
@@ -119,13 +123,16 @@ impl Trace {
         if path.extension().is_none_or(|extension| extension != "otf2") {
             return Err(not_otf2("its name does not end in .otf2"));
         }
-        let mut magic = [0; MAGIC.len() + 2];
+        let mut anchor = Vec::new();
         let opened = fs::File::open(path);
         let mut file = opened.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
+        let read = file.by_ref().take(MOST_ANCHOR_BYTES).read_to_end(&mut anchor);
+        read.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
         // The second byte is the byte order. OTF2 reads the first two without asking whether they are there.
-        if file.read_exact(&mut magic).is_err() || magic[2..] != *MAGIC {
+        if !anchor.get(2..).is_some_and(|rest| rest.starts_with(MAGIC)) {
             return Err(not_otf2("it does not begin as one"));
         }
+        anchor::look(&anchor).map_err(not_otf2)?;
         let definitions_file = path.with_extension("def");
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
         let definitions = read_global_definitions(&reader, &definitions_file)?;

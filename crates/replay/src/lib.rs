@@ -16,7 +16,7 @@
 
 #[forbid(unsafe_code)]
 mod conductor;
-mod host;
+pub mod host;
 #[forbid(unsafe_code)]
 mod player;
 

@@ -26,6 +26,10 @@ const MAGIC: &[u8; 8] = b"AMPDEFS1";
 const LONGEST_ENTRY_BYTES: usize = 1 << 20;
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 256 << 10;
+/// What is longer, or has more entries, is damage, too: a program of two million functions has less, and whoever reads it
+/// must come to an end.
+const MOST_LOG_BYTES: u64 = 256 << 20;
+const MOST_ENTRIES: u64 = 1 << 21;
 
 /// Appends definitions. Calls must not overlap (the plugin holds a lock that no event path takes).
 ///
@@ -74,7 +78,7 @@ impl LogWriter {
         let mut whole = 0;
         if let Some(mut reader) = LogReader::open(path)? {
             reader.read_new(|_| {})?;
-            whole = reader.offset - reader.pending.len() as u64;
+            whole = reader.offset;
         }
         if whole < MAGIC.len() as u64 {
             return Err(Error::malformed(path, "it has no beginning"));
@@ -165,8 +169,10 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
 pub struct LogReader {
     file: OwnedFd,
     path: PathBuf,
+    /// After the last whole entry. What was read of the next is read again: its writer may take it back.
     offset: u64,
     pending: Vec<u8>,
+    entries: u64,
     /// An entry made no sense: nothing after it can be read.
     damaged: bool,
     chunk: Vec<u8>,
@@ -179,7 +185,7 @@ pub struct LogReader {
 impl LogReader {
     /// `None` while its writer has just made it and not yet written its first bytes.
     pub fn open(path: &Path) -> Result<Option<LogReader>, Error> {
-        let file = mapping::open_read_write(path)?;
+        let (file, _) = mapping::open_ours(path, OFlags::RDONLY)?;
         let mut magic = [0; 8];
         match rustix::io::pread(&file, &mut magic, 0) {
             Ok(8) if &magic == MAGIC => {}
@@ -192,6 +198,7 @@ impl LogReader {
             path: path.to_owned(),
             offset: 8,
             pending: Vec::new(),
+            entries: 0,
             damaged: false,
             chunk: vec![0; READ_BYTES],
             copy: None,
@@ -212,19 +219,23 @@ impl LogReader {
 
     /// Hands over every definition that has been written since the last call.
     pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
+        self.pending.clear();
+        let mut end = self.offset;
         while !self.damaged {
-            let count = rustix::io::pread(&self.file, &mut self.chunk, self.offset)
-                .map_err(|e| Error::io("read", &self.path, e))?;
+            let count = match rustix::io::pread(&self.file, &mut self.chunk, end) {
+                Err(rustix::io::Errno::INTR) => continue,
+                read => read.map_err(|e| Error::io("read", &self.path, e))?,
+            };
             if count == 0 {
-                return Ok(());
+                break;
             }
             if let Some(copy) = &self.copy {
                 use std::os::unix::fs::FileExt;
-                if copy.write_all_at(&self.chunk[..count], self.offset).is_err() {
+                if copy.write_all_at(&self.chunk[..count], end).is_err() {
                     self.copy = None;
                 }
             }
-            self.offset += count as u64;
+            end += count as u64;
             self.pending.extend_from_slice(&self.chunk[..count]);
             self.take_entries(&mut each)?;
         }
@@ -235,11 +246,14 @@ impl LogReader {
         let mut at = 0;
         while let Some(head) = self.pending.get(at..at + 4) {
             let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-            if length > LONGEST_ENTRY_BYTES {
-                self.damaged = true;
-                return Err(Error::malformed(&self.path, format!("an entry of {length} bytes")));
+            if length == 0 || length > LONGEST_ENTRY_BYTES {
+                return self.damage(format!("an entry of {length} bytes"));
             }
             let Some(body) = self.pending.get(at + 4..at + 4 + length) else { break };
+            self.entries += 1;
+            if self.entries > MOST_ENTRIES || self.offset + at as u64 > MOST_LOG_BYTES {
+                return self.damage(format!("more than {MOST_ENTRIES} entries or {MOST_LOG_BYTES} bytes"));
+            }
             match codec::decode(body) {
                 Some(definition) => each(definition),
                 None => self.unknown_entries += 1,
@@ -247,6 +261,12 @@ impl LogReader {
             at += 4 + length;
         }
         self.pending.drain(..at);
+        self.offset += at as u64;
         Ok(())
+    }
+
+    fn damage(&mut self, why: String) -> Result<(), Error> {
+        self.damaged = true;
+        Err(Error::malformed(&self.path, why))
     }
 }

@@ -11,7 +11,7 @@ pub enum Error {
     NoSpace { path: PathBuf, bytes: u64 },
     /// The file is not what its name says.
     Malformed { path: PathBuf, why: String },
-    /// A directory that somebody else owns or may write to.
+    /// Something that somebody else owns or may write to, or that is not what it should be.
     NotOurs { path: PathBuf, why: &'static str },
     /// Another live process holds this end of the ring.
     Held { path: PathBuf, by_pid: u32 },

@@ -178,6 +178,12 @@ impl EventWriter {
         self.ring.set_dropped_records(self.dropped_records);
     }
 
+    /// Events that could not be handed over, because this was in the middle of another one.
+    pub fn count_lost(&mut self, events: u64) {
+        self.dropped_records = self.dropped_records.saturating_add(events);
+        self.ring.set_dropped_records(self.dropped_records);
+    }
+
     /// The program's measurement begins.
     pub fn program_begin(&mut self, timestamp: u64) {
         if self.ring.has_room(self.open + 1 + RESERVE) {

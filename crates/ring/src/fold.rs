@@ -406,7 +406,8 @@ impl Folding {
     /// The innermost frame had the time until now.
     #[inline(always)]
     fn tick(&mut self, timestamp: u64) {
-        self.tree[self.current].exclusive += timestamp.saturating_sub(self.last);
+        let path = &mut self.tree[self.current];
+        path.exclusive = path.exclusive.saturating_add(timestamp.saturating_sub(self.last));
         self.last = self.last.max(timestamp);
     }
 

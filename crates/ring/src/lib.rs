@@ -83,6 +83,7 @@ pub mod clock;
 pub mod definitions;
 mod error;
 mod events;
+pub mod files;
 mod fold;
 pub mod layout;
 pub mod lost;

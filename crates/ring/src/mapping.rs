@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::lost::{self, Watched};
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -78,8 +78,7 @@ pub(crate) fn create(path: &Path, bytes: u64) -> Result<Mapping, Error> {
 
 /// Opens an existing file and maps all of it. `least` is the smallest size that makes sense.
 pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
-    let fd = open_read_write(path)?;
-    let bytes = rustix::fs::fstat(&fd).map_err(|e| Error::io("look at", path, e))?.st_size as u64;
+    let (fd, bytes) = open_ours(path, OFlags::RDWR)?;
     if bytes < least {
         return Err(Error::malformed(path, format!("{bytes} bytes, at least {least} expected")));
     }
@@ -94,9 +93,19 @@ pub(crate) fn nowhere(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     Ok(watched(MmapRaw::from(map)))
 }
 
-pub(crate) fn open_read_write(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))
+/// Opens an existing file of this user's, and says how long it is. Nothing else is followed, waited for or believed: no link,
+/// no pipe, nothing that somebody else put there.
+pub(crate) fn open_ours(path: &Path, access: OFlags) -> Result<(OwnedFd, u64), Error> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
+    let found = rustix::fs::fstat(&fd).map_err(|e| Error::io("look at", path, e))?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(Error::NotOurs { path: path.to_owned(), why: "is no regular file" });
+    }
+    if found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Error::NotOurs { path: path.to_owned(), why: "belongs to somebody else" });
+    }
+    Ok((fd, found.st_size as u64))
 }
 
 fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<Mapping, Error> {

@@ -27,6 +27,35 @@ impl Position for std::sync::atomic::AtomicU64 {
     }
 }
 
+/// Who holds one end, by pid; 0 when it is free.
+pub trait Hold {
+    fn holder(&self) -> u32;
+    /// Puts `to` in the place of `from`, or says who is there instead.
+    fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
+}
+
+impl Hold for std::sync::atomic::AtomicU32 {
+    fn holder(&self) -> u32 {
+        self.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn replace(&self, from: u32, to: u32) -> Result<(), u32> {
+        use std::sync::atomic::Ordering::{AcqRel, Acquire};
+        self.compare_exchange(from, to, AcqRel, Acquire).map(drop)
+    }
+}
+
+/// Takes an end that is free, or whose holder is dead. `Err`: who has it. Of several that find a dead one, one has it.
+///
+/// What the dead one has done before is seen by who takes over: it looks at the positions after this.
+pub fn take_hold<H: Hold>(hold: &H, me: u32, is_alive: impl Fn(u32) -> bool) -> Result<(), u32> {
+    let holder = hold.holder();
+    if holder != 0 && holder != me && is_alive(holder) {
+        return Err(holder);
+    }
+    hold.replace(holder, me)
+}
+
 /// The producer's side: its own position, and a copy of the consumer's. Cells, because ringbuf moves positions through
 /// shared references; a cursor is of one thread at a time.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::mapping::{self, Mapping};
 use crate::process;
-use crate::protocol::{ConsumerCursor, ImpossiblePosition, ProducerCursor};
+use crate::protocol::{ConsumerCursor, Hold, ImpossiblePosition, ProducerCursor, take_hold};
 use crate::record::Record;
 use ringbuf::traits::{Consumer, Observer, Producer, Raw};
 use std::mem::MaybeUninit;
@@ -255,16 +255,12 @@ impl RingConsumer {
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
         let hold = &shared.header().holds.consumer;
-        let started = &shared.header().holds.consumer_start;
-        let (me, holder) = (std::process::id(), hold.load(Ordering::Acquire));
-        let lives = match started.load(Ordering::Acquire) {
+        let (started, me) = (&shared.header().holds.consumer_start, std::process::id());
+        let lives = |holder| match started.load(Ordering::Acquire) {
             0 => process::start_time(holder).is_some(),
             started => process::is_alive(holder, started),
         };
-        if holder != 0 && holder != me && lives {
-            return Err(Error::Held { path: path.to_owned(), by_pid: holder });
-        }
-        hold.store(me, Ordering::Release);
+        take_hold(hold, me, lives).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
         let cursor = ConsumerCursor::new(shared.capacity, read);
@@ -379,7 +375,8 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        self.shared.header().holds.consumer.store(0, Ordering::Release);
+        // Unless somebody else has it by now.
+        let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }
 

@@ -111,6 +111,7 @@ impl Session {
     /// The directory under which all sessions of this user lie: made if absent, refused if somebody else's.
     pub fn base_directory() -> Result<PathBuf, Error> {
         let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        check_root(&root)?;
         let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
         make_private(&base)?;
         Ok(base)
@@ -300,7 +301,7 @@ impl Session {
     /// Says goodbye. Returns how many processes are left by this count (a killed one is never counted off).
     pub fn leave(&self) -> u32 {
         let page = self.page();
-        let left = page.left.fetch_add(1, Ordering::AcqRel) + 1;
+        let left = page.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         self.announce();
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
@@ -381,6 +382,7 @@ impl Session {
 
 /// Makes a directory for this user alone, or checks that an existing one is.
 fn make_private(path: &Path) -> Result<(), Error> {
+    let refuse = |why| Err(Error::NotOurs { path: path.to_owned(), why });
     match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) => return Ok(()),
         Err(rustix::io::Errno::EXIST) => {}
@@ -388,13 +390,27 @@ fn make_private(path: &Path) -> Result<(), Error> {
     }
     let stat = rustix::fs::lstat(path).map_err(|e| Error::io("look at", path, e))?;
     if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Directory {
-        return Err(Error::NotOurs { path: path.to_owned(), why: "is not a directory" });
+        return refuse("is not a directory");
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(Error::NotOurs { path: path.to_owned(), why: "belongs to somebody else" });
+        return refuse("belongs to somebody else");
     }
     if stat.st_mode & 0o077 != 0 {
-        return Err(Error::NotOurs { path: path.to_owned(), why: "is open to others" });
+        return refuse("is open to others");
+    }
+    Ok(())
+}
+
+/// Where everybody may write, they must not be able to put another directory in the place of ours.
+fn check_root(root: &Path) -> Result<(), Error> {
+    // Where there is none, making ours says so.
+    let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
+    let (of_others, sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
+    if of_others && !sticky {
+        return Err(Error::NotOurs {
+            path: root.to_owned(),
+            why: "may be written to by everybody, and is not sticky",
+        });
     }
     Ok(())
 }

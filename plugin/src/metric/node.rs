@@ -37,7 +37,7 @@ impl Node {
             join_own_session()?
         };
         let devices = wait_for_devices(&session)?;
-        let notes = std::fs::read_to_string(session.directory().join("sampler.notes")).unwrap_or_default();
+        let notes = ampere_ring::files::read_text(&session.directory().join("sampler.notes"));
         Ok(Node { session, devices, notes: notes.lines().map(str::to_owned).collect(), own_log })
     }
 
@@ -70,8 +70,8 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), String> {
     match joined.map(|own| own.log) {
         Ok(log) => {
             session.join();
-            let notes = std::fs::read_to_string(session.directory().join("settings.notes"));
-            notes.unwrap_or_default().lines().for_each(say);
+            let notes = ampere_ring::files::read_text(&session.directory().join("settings.notes"));
+            notes.lines().for_each(say);
             Ok((session, Some(log)))
         }
         Err(why) => {

@@ -236,7 +236,7 @@ fn a_counter_that_only_root_may_read_is_told() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).expect("chmod");
     if is_root() {
         // Root may read anything: somebody else is to look.
-        let all = std::fs::Permissions::from_mode(0o777);
+        let all = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(place.directory.path(), all).expect("chmod");
         let mut other = place.command("setpriv");
         other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(artifact("ampere"));

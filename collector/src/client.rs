@@ -1,0 +1,59 @@
+//! Asks a collector over HTTP, as `ampere run` does for its screen.
+
+use crate::access::Token;
+use crate::listen::UNIX;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// An answer is no longer than this.
+const MOST_BYTES: usize = 1 << 28;
+
+/// The body of the answer, from a URL as `collector.json` has it. The error is one line.
+pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, String> {
+    let authorization =
+        token.map_or_else(String::new, |token| format!("Authorization: {}\r\n", token.authorization()));
+    let request =
+        format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
+    let answer = ask(url, request.as_bytes(), limit).map_err(|e| format!("cannot ask {url}: {e}"))?;
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    let head = head.ok_or_else(|| format!("{url} does not speak HTTP"))?;
+    let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
+    if first.split(' ').nth(1) != Some("200") {
+        return Err(format!("{url}{path}: {}", crate::text::printable(&first)));
+    }
+    Ok(answer[head + 4..].to_vec())
+}
+
+fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+    if let Some(path) = url.strip_prefix(UNIX) {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        return converse(stream, request, limit);
+    }
+    let address = url.strip_prefix("http://").and_then(|rest| rest.trim_end_matches('/').parse().ok());
+    let address: SocketAddr =
+        address.ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address"))?;
+    let stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    converse(stream, request, limit)
+}
+
+/// As a whole it takes no longer than the limit and one step more.
+fn converse(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+    stream.write_all(request)?;
+    let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);
+    let begun = Instant::now();
+    loop {
+        match stream.read(&mut chunk)? {
+            0 => return Ok(answer),
+            count => answer.extend_from_slice(&chunk[..count]),
+        }
+        if answer.len() > MOST_BYTES || begun.elapsed() > limit {
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the answer does not end"));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What an application can make the collector hold, at most. None of these numbers is met by a program that is well: they
+//! are there so that one that is not, or means harm, costs its own figures and not the node's memory.
+
+/// Call paths of one location, and of all.
+const MOST_CALLPATHS: usize = 1 << 19;
+const MOST_CALLPATHS_OF_ALL: usize = 1 << 21;
+/// Processes of one run.
+pub const MOST_PROCESSES: usize = 1 << 16;
+/// Events that wait for others in the order of time: 32 bytes each.
+pub const MOST_WAITING: usize = 1 << 25;
+/// Where so many wait, events of later than this from now are of no clock.
+pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
+/// Notes of a run.
+pub const MOST_NOTES: usize = 1000;
+
+/// Call paths so far.
+#[derive(Debug, Default)]
+pub struct CallPaths {
+    all: usize,
+}
+
+impl CallPaths {
+    /// A location had so many and has so many now. Why it is not to be read any further, if so.
+    pub fn grew(&mut self, before: usize, after: usize) -> Option<String> {
+        self.all += after.saturating_sub(before);
+        if after > MOST_CALLPATHS {
+            Some(format!("has more than {MOST_CALLPATHS} call paths"))
+        } else if after > before && self.all > MOST_CALLPATHS_OF_ALL {
+            Some(format!("has one call path more than the {MOST_CALLPATHS_OF_ALL} that a run can have"))
+        } else {
+            None
+        }
+    }
+}

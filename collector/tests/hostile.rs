@@ -1,0 +1,218 @@
+//! An application that means harm, while the collector's loop reads: bytes that change under it, definitions without end,
+//! a call tree that only grows. The run goes on, ends, and holds no more memory than it may.
+
+use ampere_collector::config::Config;
+use ampere_collector::facts::Facts;
+use ampere_collector::live::{LiveRun, Mode, Options};
+use ampere_collector::metrics::Latest;
+use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
+use ampere_ring::clock::usual;
+use ampere_ring::{Kind, LogWriter, Record, RingProducer, Session};
+use memmap2::MmapRaw;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// In a directory that goes with the test.
+fn session(name: &str) -> (tempfile::TempDir, Session) {
+    let root =
+        tempfile::Builder::new().prefix("ampere-hostile-").tempdir_in("/dev/shm").expect("a directory");
+    let directory = root.path().join(name);
+    std::fs::create_dir(&directory).expect("a directory");
+    let mut page = vec![0; 8192];
+    page[..8].copy_from_slice(b"AMPSESS1");
+    (page[8], page[12]) = (1, 1);
+    std::fs::write(directory.join("session"), page).expect("room");
+    let session = Session::open(&directory).expect("a session");
+    (root, session)
+}
+
+fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
+    let output = root.join("out");
+    let spool = output.join("spool");
+    std::fs::create_dir_all(&spool).expect("a directory");
+    let config = Config { trace, ..Config::default() };
+    let facts = Facts::new(session.directory(), "hostile", &[], None);
+    let options = Options {
+        output,
+        spool,
+        config,
+        command: Vec::new(),
+        run_id: "hostile".to_owned(),
+        replay: None,
+        facts,
+        mode: Mode::Collector,
+    };
+    LiveRun::new(session, options, Latest::default()).expect("a run")
+}
+
+fn log(directory: &Path) -> LogWriter {
+    let (pid, clocks) = (std::process::id(), ampere_ring::clock::read_clocks());
+    let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).expect("a log");
+    let start_time = ampere_ring::process::start_time(pid).unwrap_or(0);
+    let process = Process { pid, start_time, host: "embedded".to_owned(), clocks, ..Process::default() };
+    log.append(&Definition::Process(process));
+    log
+}
+
+fn region(handle: u32) -> Definition {
+    Definition::Region(Region {
+        handle: RegionHandle(handle),
+        name: format!("f{handle}"),
+        canonical_name: String::new(),
+        source_file: String::new(),
+        begin_line: 0,
+        end_line: 0,
+        region_type: 0,
+        paradigm: 0,
+    })
+}
+
+fn location(id: u32, ring: &str) -> Definition {
+    let (name, ring) = (format!("thread {id}"), ring.to_owned());
+    Definition::Location(Location { id: LocalLocation(id), kind: LocationKind::CpuThread, name, ring })
+}
+
+fn ring(directory: &Path, records: u64) -> (RingProducer, String) {
+    let name = format!("{}.0.ring", std::process::id());
+    (RingProducer::create(&directory.join(&name), records, 0).expect("a ring"), name)
+}
+
+fn resident_megabytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 4096 / (1 << 20)
+}
+
+/// All bytes of ring, page and the sampler's ring, over and over, while the loop reads them.
+#[test]
+fn bytes_that_change_while_they_are_read() {
+    let (root, session) = session("s-scribble");
+    let directory = session.directory().to_owned();
+    let mut log = log(&directory);
+    (0..8).for_each(|handle| _ = log.append(&region(handle)));
+    let (mut producer, name) = ring(&directory, 4096);
+    log.append(&location(0, &name));
+    producer.push_with_room(Record::new(Kind::Enter, usual(), 1));
+    let mut run = run(root.path(), session, true);
+    for _ in 0..50 {
+        run.round();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let paths = [name.as_str(), "session", "sampler.0.ring"].map(|name| directory.join(name)).to_vec();
+    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let scribblers: Vec<_> = (0..2)
+        .map(|number| {
+            let (paths, stop, written) = (paths.clone(), stop.clone(), written.clone());
+            std::thread::spawn(move || scribble(&paths, 0x9e37_79b9 + number, &stop, &written))
+        })
+        .collect();
+    let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+    while begun.elapsed() < Duration::from_secs(2) {
+        let round = Instant::now();
+        run.round();
+        longest = longest.max(round.elapsed());
+    }
+    stop.store(true, Ordering::Relaxed);
+    scribblers.into_iter().for_each(|thread| thread.join().expect("a scribbler"));
+    assert!(written.load(Ordering::Relaxed) > 100_000, "it was scribbled");
+    assert!(longest < Duration::from_secs(3), "a round took {longest:?}");
+    let (summary, _) = run.finish(false).expect("results");
+    assert!(root.path().join("out/summary.json").exists());
+    let total = summary.devices.iter().map(|device| device.total_joules).sum::<f64>();
+    assert!(summary.quality.conservation_error_joules <= 1e-6 * total.max(1.0));
+    assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());
+}
+
+fn scribble(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64) {
+    let open = |path: &PathBuf| OpenOptions::new().read(true).write(true).open(path).ok();
+    let maps: Vec<MmapRaw> =
+        paths.iter().filter_map(open).filter_map(|file| MmapRaw::map_raw(&file).ok()).collect();
+    assert!(maps.len() >= 2);
+    let mut state = seed;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let map = &maps[(next() % maps.len() as u64) as usize];
+        // Positions now and then, records mostly: of kinds that there are, with times of about now.
+        let (at, value) = match next() % 16 {
+            0 => ([128, 136, 256, 24, 16, 4072][(next() % 6) as usize], next() >> (next() % 64)),
+            1 => (next() as usize % map.len(), next()),
+            2..=8 => (next() as usize % map.len() / 16 * 16 + 8, ((next() % 12) << 32) | (next() % 10)),
+            _ => (next() as usize % map.len() / 16 * 16, usual()),
+        };
+        let at = at.min(map.len() - 8) & !7;
+        // SAFETY: within the mapping, aligned, an atomic: what others make of it is what is tested.
+        unsafe { &*map.as_mut_ptr().add(at).cast::<AtomicU64>() }.store(value, Ordering::Relaxed);
+        written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Definitions that claim more than there is, that come twice, or that name what is somebody else's.
+#[test]
+fn definitions_that_are_no_good() {
+    let (root, session) = session("s-definitions");
+    let directory = session.directory().to_owned();
+    let mut log = log(&directory);
+    let (_producer, name) = ring(&directory, 4096);
+    log.append(&Definition::Process(Process { pid: 1, ..Process::default() }));
+    (0..3).for_each(|_| _ = log.append(&location(0, &name)));
+    log.append(&location(1, &name));
+    let last = format!("{}.{}.ring", std::process::id(), u32::MAX);
+    log.append(&location(u32::MAX, &last));
+    (2..2000).for_each(|id| _ = log.append(&location(id, "../../../../etc/passwd")));
+    let own = directory.join(format!("{}.defs", std::process::id()));
+    std::fs::copy(own, directory.join("1.defs")).expect("room");
+    std::os::unix::fs::symlink("/etc/passwd", directory.join("2.defs")).expect("a link");
+    let mut run = run(root.path(), session, true);
+    let begun = Instant::now();
+    let mut producer = _producer;
+    producer.push_with_room(Record::new(Kind::Enter, usual(), 1));
+    while begun.elapsed() < Duration::from_millis(300) {
+        run.session().announce();
+        run.round();
+    }
+    assert_eq!(run.processes_seen(), 1);
+    let (summary, _) = run.finish(false).expect("results");
+    let notes = summary.run.notes.join("\n");
+    for words in
+        ["is not the log of process", "is defined twice", "is no name for ring", "more of the like", "2.defs"]
+    {
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
+    assert!(summary.run.notes.len() < 200, "{}", summary.run.notes.len());
+}
+
+/// Handles that were never defined, and a call tree without end.
+#[test]
+fn what_grows_without_end_is_given_up() {
+    let (root, session) = session("s-growth");
+    let directory = session.directory().to_owned();
+    let mut log = log(&directory);
+    let (mut producer, name) = ring(&directory, 1 << 16);
+    log.append(&location(0, &name));
+    let mut run = run(root.path(), session, false);
+    let (begun, mut handle) = (Instant::now(), 0u32);
+    let given_up =
+        |run: &LiveRun| run.notes.iter().any(|note| note.contains("call paths: it is not read further"));
+    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
+        while producer.has_room(2) {
+            // Deeper and deeper, and each time something new.
+            producer.push_with_room(Record::new(Kind::Enter, usual(), handle % 4000));
+            producer.push_with_room(Record::new(Kind::Enter, usual(), handle.wrapping_mul(0x9e37_79b9)));
+            handle += 1;
+        }
+        run.round();
+    }
+    assert!(given_up(&run), "{:?}", run.notes);
+    assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());
+    let begun = Instant::now();
+    let (summary, _) = run.finish(false).expect("results");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert!(summary.quality.events > 0 && !summary.run.complete);
+}

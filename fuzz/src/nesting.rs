@@ -1,0 +1,136 @@
+//! Where events go: they have to nest, and time must not go back, whatever the records were. Then the engine gets them.
+
+use ampere_attribution::LocationIndex;
+use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use ampere_collector::config::Config;
+use ampere_collector::order::{Lane, QueueIndex};
+use ampere_collector::stream::{Event, Stream};
+use ampere_model::{LocationKind, Quality, RegionRef, Timestamp};
+use ampere_ring::Record;
+
+pub struct Nesting {
+    attributor: Attributor,
+    location: LocationIndex,
+    lane: Lane,
+    events: QueueIndex,
+    samples: QueueIndex,
+    stream: Stream,
+    checked: Checked,
+}
+
+/// What was seen of the stream so far.
+#[derive(Default)]
+struct Checked {
+    stack: Vec<u32>,
+    last: Timestamp,
+    count: u64,
+}
+
+impl Default for Nesting {
+    fn default() -> Nesting {
+        let mut attributor = Attributor::new(Config::default(), 1_000_000_000);
+        attributor.add_device(FoundDevice {
+            node: "node".to_owned(),
+            metric: "rocm_smi:::energy_count:device=0".to_owned(),
+            source: "rocm_smi".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1e-9),
+        });
+        let location = attributor.add_location(LocationInfo {
+            node: "node".to_owned(),
+            group: "MPI Rank 0".to_owned(),
+            name: "Master thread".to_owned(),
+            kind: LocationKind::CpuThread,
+            rank: Some(0),
+            main: true,
+        });
+        let mut lane = Lane::default();
+        let (events, samples) = (lane.add_location(location), lane.add_counter());
+        let (stream, checked) = (Stream::default(), Checked::default());
+        Nesting { attributor, location, lane, events, samples, stream, checked }
+    }
+}
+
+impl Checked {
+    fn take(&mut self, event: Event) {
+        let time = match event {
+            Event::Enter(time, region) | Event::EnterFolded(time, region, _) => {
+                self.stack.push(region);
+                time
+            }
+            Event::Leave(time, region) => {
+                assert_eq!(self.stack.pop(), Some(region), "only what is innermost is left");
+                time
+            }
+            Event::Sample(time, ..) | Event::ProgramEnd(time) => time,
+        };
+        assert!(time >= self.last && time < Timestamp::MAX, "{time} after {}", self.last);
+        self.last = time;
+        self.count += 1;
+    }
+}
+
+impl Nesting {
+    pub fn take(&mut self, record: Record) {
+        let Nesting { attributor, lane, events, samples, stream, checked, .. } = self;
+        stream.take(record, &mut |event| {
+            checked.take(event);
+            hand_over(event, attributor, lane, *events, *samples);
+        });
+        assert_eq!(self.stream.is_open(), !self.checked.stack.is_empty());
+    }
+
+    /// Everything up to here is handed over.
+    pub fn advance(&mut self, until: Timestamp) {
+        self.lane.advance(until, &mut self.attributor);
+    }
+
+    /// The end: nothing stays open, no energy is made or lost.
+    pub fn finish(mut self) -> u64 {
+        let Nesting { attributor, lane, events, samples, stream, checked, .. } = &mut self;
+        stream.close(0, &mut |event| {
+            checked.take(event);
+            hand_over(event, attributor, lane, *events, *samples);
+        });
+        self.lane.advance(Timestamp::MAX, &mut self.attributor);
+        assert!(!self.stream.is_open() && !self.attributor.engine.is_open(self.location));
+        assert_eq!(self.lane.waiting(), 0);
+        conserves(&self.attributor);
+        self.checked.count
+    }
+}
+
+fn hand_over(
+    event: Event,
+    attributor: &mut Attributor,
+    lane: &mut Lane,
+    events: QueueIndex,
+    samples: QueueIndex,
+) {
+    let region = |region: u32| RegionRef(region % 1000);
+    match event {
+        Event::Enter(time, r) => lane.queue(events).enter(time, region(r), 1),
+        Event::EnterFolded(time, r, calls) => {
+            lane.queue(events).enter(time, region(r), calls);
+        }
+        Event::Leave(time, _) => lane.queue(events).leave(time),
+        Event::Sample(time, _, bits) => {
+            let device = &mut attributor.devices[0];
+            let (time, increase) = device.read_u64(time, bits);
+            lane.queue(samples).sample(time, device.ranks, increase);
+        }
+        Event::ProgramEnd(_) => {}
+    }
+}
+
+/// Attributed + idle + lost = the counter's increase, but for rounding.
+pub fn conserves(attributor: &Attributor) {
+    for device in &attributor.devices {
+        for view in ViewKind::BOTH {
+            let totals = attributor.engine.totals(device.view(view));
+            let error = totals.conservation_error_joules;
+            assert!(error <= 1e-9 + 1e-6 * totals.total_joules, "{error} J of {} J", totals.total_joules);
+            assert!(totals.attributed_joules >= 0.0 && totals.idle_joules >= 0.0, "{totals:?}");
+        }
+    }
+}

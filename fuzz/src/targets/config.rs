@@ -1,0 +1,30 @@
+//! Settings: a file of any text, and variables.
+
+use ampere_collector::config::Config;
+
+pub fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match Config::parse(&text, "ampere.toml") {
+        Ok(config) => {
+            for device in &config.devices {
+                let _ = device.name_for("frontier1234", "A2rocm_smi:::energy_count:device=3");
+                let _ = device.name_for("", &text);
+            }
+        }
+        Err(error) => assert_is_message(&error.to_string()),
+    }
+    // Each line as a variable of its own.
+    for line in text.lines().take(8) {
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let mut config = Config::default();
+        let lookup = |asked: &str| (asked == name.trim()).then(|| value.trim().to_owned());
+        if let Err(error) = config.apply(&lookup) {
+            assert_is_message(&error.to_string());
+        }
+    }
+}
+
+/// One line, fit for a terminal.
+fn assert_is_message(message: &str) {
+    assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
+}

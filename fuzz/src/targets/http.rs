@@ -1,0 +1,70 @@
+//! Requests of any bytes, in parts, over one connection.
+
+use crate::scratch::directory;
+use ampere_collector::access::Access;
+use ampere_collector::config::Config;
+use ampere_collector::http::{Service, serve_connection};
+use ampere_collector::metrics::Latest;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::rc::Rc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Nobody guesses it.
+const TOKEN: &str = "f3b1c0de-5a5a-4c4c-9191-0123456789ab";
+
+thread_local! {
+    static RUNTIME: tokio::runtime::Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    static ACCESS: [Access; 2] = {
+        let path = directory("http").join("token");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let _ = file.and_then(|mut file| file.write_all(TOKEN.as_bytes()));
+        let with_token = Config { token_file: Some(path), ..Config::default() };
+        [Config::default(), with_token].map(|config| Access::load(&config).expect("a token"))
+    };
+}
+
+pub fn run(data: &[u8]) {
+    let Some((head, request)) = data.split_first() else { return };
+    let access = ACCESS.with(|access| access[usize::from(head & 1)].clone());
+    let answer = RUNTIME.with(|runtime| runtime.block_on(converse(access, request, usize::from(head >> 1))));
+    let text = String::from_utf8_lossy(&answer);
+    if text.is_empty() {
+        return;
+    }
+    let status =
+        text.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or_else(|| panic!("{text:?}"));
+    assert!(
+        ["200", "400", "401", "403", "404", "405", "408", "414", "431", "503"].contains(&status),
+        "{text:?}"
+    );
+    assert!(head & 1 == 0 || status != "200" || find(request, TOKEN.as_bytes()), "{text:?}");
+    assert!(!text.contains(TOKEN));
+    assert_eq!(text.matches("\r\nx-content-type-options: ").count().max(1), 1, "one answer a connection");
+}
+
+async fn converse(access: Access, request: &[u8], part: usize) -> Vec<u8> {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    let (summaries, _) = crossbeam_channel::bounded(1);
+    let service = Rc::new(Service::new(Latest::default(), summaries, access));
+    let talk = async {
+        for part in request.chunks(1 + part * 16) {
+            if client.write_all(part).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let _ = client.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = client.read_to_end(&mut answer).await;
+        answer
+    };
+    let ((), answer) = tokio::join!(serve_connection(server, service), talk);
+    answer
+}
+
+fn find(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}

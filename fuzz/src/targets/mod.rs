@@ -1,0 +1,12 @@
+pub mod config;
+pub mod engine;
+pub mod http;
+pub mod log;
+pub mod names;
+pub mod otf2;
+pub mod page;
+pub mod ring;
+pub mod samples;
+pub mod session;
+pub mod spool;
+pub mod writer;

@@ -1,0 +1,108 @@
+//! Names of an application in every output: metrics, summary, table.
+
+use crate::bytes::Bytes;
+use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo};
+use ampere_collector::config::Config;
+use ampere_collector::metrics;
+use ampere_collector::snapshot::{self, Limits, RankFigures};
+use ampere_collector::summary::{QualityFigures, Run, Summary};
+use ampere_collector::text;
+use ampere_model::{LocationKind, Quality, Region, RegionHandle};
+use std::sync::Arc;
+
+pub fn run(data: &[u8]) {
+    let mut from = Bytes::new(data);
+    let mut attributor = Attributor::new(Config::default(), 1000);
+    let node = from.text();
+    attributor.add_device(FoundDevice {
+        node: node.clone(),
+        metric: from.text(),
+        source: from.text(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    });
+    let location = attributor.add_location(LocationInfo {
+        node: node.clone(),
+        group: from.text(),
+        name: from.text(),
+        kind: LocationKind::CpuThread,
+        rank: Some(0),
+        main: true,
+    });
+    let (mut time, mut names) = (0, Vec::new());
+    for number in 0..16 {
+        let name = from.text();
+        let region = attributor.regions.add(&Region {
+            handle: RegionHandle(number),
+            name: name.clone(),
+            canonical_name: from.text(),
+            source_file: from.text(),
+            begin_line: 1,
+            end_line: 2,
+            region_type: 0,
+            paradigm: 0,
+        });
+        names.push(name);
+        let device = &mut attributor.devices[0];
+        let (at, increase) = device.read_u64(time, time);
+        attributor.engine.enter(location, time, region);
+        let view = device.ranks;
+        attributor.engine.sample(view, at, increase);
+        time += 10;
+        if from.is_empty() {
+            break;
+        }
+    }
+    let mut snapshot = snapshot::of_attributor(&attributor, &mut Limits::new(100));
+    snapshot.node = node;
+    let current_region = names.last().cloned().unwrap_or_default();
+    snapshot.ranks = vec![RankFigures { rank: from.text(), current_region, ..RankFigures::default() }];
+    let body = metrics::encode(Arc::new(snapshot)).expect("what can be encoded");
+    let found = body.lines().map(series).sum::<usize>();
+    assert!(body.ends_with("# EOF\n") && found > 0);
+
+    let run = Run { notes: names.clone(), command: names.clone(), ..Run::default() };
+    let summary = Summary::new(&attributor, None, run, QualityFigures::default());
+    for colour in [false, true] {
+        let table = text::render(&summary, colour);
+        // Our own marks are bold and its end.
+        let plain = if colour { table.replace("\x1b[1m", "").replace("\x1b[0m", "") } else { table };
+        assert!(!plain.chars().any(|c| c.is_control() && c != '\n'), "{plain:?}");
+    }
+    let json = serde_json::to_string(&summary).expect("what can be encoded");
+    let again: Summary = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(again.run.notes, names);
+}
+
+/// Checks a line of OpenMetrics and returns how many labels it has.
+fn series(line: &str) -> usize {
+    if line.starts_with('#') {
+        return 0;
+    }
+    let (name, mut rest) = line.split_once('{').unwrap_or_else(|| panic!("{line:?}"));
+    assert!(
+        name.starts_with("ampere_") && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "{line:?}"
+    );
+    let mut labels = 0;
+    loop {
+        let (label, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{line:?}"));
+        assert!(label.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{line:?}");
+        labels += 1;
+        let mut escaped = false;
+        let end = value.find(|c| {
+            let end = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            end
+        });
+        let end = end.unwrap_or_else(|| panic!("{line:?}"));
+        rest = &value[end + 1..];
+        match rest.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => break,
+        }
+    }
+    let number = rest.strip_prefix("} ").unwrap_or_else(|| panic!("{line:?}"));
+    assert!(number.parse::<f64>().is_ok(), "{line:?}");
+    labels
+}

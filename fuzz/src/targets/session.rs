@@ -1,0 +1,176 @@
+//! A whole node's run: logs, rings, samples and the page of any bytes, through the collector's loop to metrics, summary
+//! and trace. Its time is told, as in a replay, so that no counter is read and no clock waited for.
+
+use crate::bytes::Bytes;
+use crate::scratch::directory;
+use crate::targets::ring::header;
+use ampere_collector::config::Config;
+use ampere_collector::facts::Facts;
+use ampere_collector::live::{LiveRun, Mode, Options};
+use ampere_collector::metrics::{self, Latest};
+use ampere_collector::nature::Nature;
+use ampere_collector::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
+use ampere_collector::topology::{Accelerator, Place};
+use ampere_collector::{sampler, text};
+use ampere_ring::Session;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const CAPACITY: u64 = 64;
+const WRITE: u64 = 128;
+const RECORDS: u64 = 4096;
+
+pub fn run(data: &[u8]) {
+    let place = directory("session");
+    let at = place.join("s-1");
+    let output = place.join("out");
+    for directory in [&at, &output] {
+        let _ = std::fs::remove_dir_all(directory);
+        std::fs::create_dir_all(directory).expect("a directory");
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).expect("ours");
+    }
+    let spool = output.join("spool-n");
+    std::fs::create_dir(&spool).expect("a directory");
+    let mut page = vec![0; 8192];
+    page[..8].copy_from_slice(b"AMPSESS1");
+    page[8..12].copy_from_slice(&1u32.to_le_bytes());
+    page[12..16].copy_from_slice(&1u32.to_le_bytes());
+    write(&at.join("session"), &page);
+    new_ring(&at.join(sampler::RING_NAME));
+    let session = Session::open(&at).expect("a page");
+    let config = Config { time: data.first().is_some_and(|byte| byte & 1 == 1), ..Config::default() };
+    let options = Options {
+        output: output.clone(),
+        spool,
+        config,
+        command: Vec::new(),
+        run_id: "fuzz".to_owned(),
+        replay: Some(replay()),
+        facts: Facts::new(&at, "fuzz", &[], None),
+        mode: Mode::Collector,
+    };
+    let mut run = LiveRun::new(session, options, Latest::default()).expect("a run");
+    let mut from = Bytes::new(data.get(1..).unwrap_or_default());
+    let names = ["1.defs", "2.defs", "1.0.ring", "1.1.ring", "2.0.ring", sampler::RING_NAME];
+    let mut written = [0u64; 6];
+    for _ in 0..32 {
+        if from.is_empty() {
+            break;
+        }
+        let which = usize::from(from.u8()) % 8;
+        match which {
+            // A part of a log.
+            0 | 1 => {
+                let length = from.u16() % 2048;
+                let path = at.join(names[which]);
+                if !path.exists() {
+                    write(&path, b"AMPDEFS1");
+                }
+                append(&path, from.take(length.into()));
+                run.session().announce();
+            }
+            // Some records of a ring, or any bytes of its header.
+            2..=5 => {
+                let path = at.join(names[which]);
+                if !path.exists() {
+                    new_ring(&path);
+                }
+                let file = OpenOptions::new().write(true).open(&path).expect("its file");
+                let count = from.u8();
+                if count == 255 {
+                    file.write_all_at(&from.u64().to_le_bytes(), u64::from(from.u16()) % RECORDS)
+                        .expect("room");
+                } else {
+                    for _ in 0..u64::from(count) % CAPACITY {
+                        let slot = RECORDS + 16 * (written[which] % CAPACITY);
+                        file.write_all_at(from.take(16), slot).expect("room");
+                        written[which] += 1;
+                    }
+                    file.write_all_at(&written[which].to_le_bytes(), WRITE).expect("room");
+                }
+            }
+            6 => run.session().tell_time(from.odd_u64()),
+            _ => {
+                let _ = run.round();
+            }
+        }
+    }
+    let _ = run.round();
+    run.publish();
+    metrics::encode(run.latest.get()).expect("what can be encoded");
+    let (summary, _) = run.finish(true).expect("results");
+    assert!(summary.quality.conservation_error_joules <= 1e-9 + 1e-6 * summary.run.total_joules);
+    let table = text::render(&summary, false);
+    assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    let _ = std::fs::remove_file(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).expect("a file");
+    file.write_all_at(bytes, 0).expect("room");
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    use std::io::Write;
+    OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(bytes)).expect("room");
+}
+
+fn new_ring(path: &Path) {
+    let mut bytes = header(CAPACITY);
+    bytes.resize((RECORDS + 16 * CAPACITY) as usize, 0);
+    write(path, &bytes);
+}
+
+/// Two processes, one of them with a GPU stream, and two counters.
+fn replay() -> Replay {
+    let location = |process: u32, id: u32, gpu: bool| ReplayedLocation {
+        reference: (u64::from(id) << 32) | u64::from(process),
+        id,
+        name: if gpu { "HIP[0:0]" } else { "Master thread" }.to_owned(),
+        gpu,
+        node: "n".to_owned(),
+        group: if gpu { "HIP Context 0".to_owned() } else { format!("MPI Rank {process}") },
+        is_of_process: true,
+        accelerator: Accelerator::default(),
+    };
+    let process = |number: u32| ReplayedProcess {
+        number,
+        size: 2,
+        rank: Some(number),
+        node: "n".to_owned(),
+        group: format!("MPI Rank {number}"),
+        environment: Vec::new(),
+        locations: vec![location(number, 0, false), location(number, 1, true)],
+    };
+    let metric = |name: &str, value| ReplayedMetric {
+        node: "n".to_owned(),
+        name: name.to_owned(),
+        description: String::new(),
+        unit: "J".to_owned(),
+        binary: false,
+        exponent: -6,
+        value,
+        joules_per_unit: Some(1e-6),
+        place: Place::default(),
+        nature: Nature::default(),
+    };
+    Replay {
+        trace: PathBuf::from("/nowhere/traces.otf2"),
+        ticks_per_second: 1_000_000_000,
+        first: 0,
+        last: 1 << 40,
+        realtime_ns: Some(1_700_000_000_000_000_000),
+        processes: vec![process(0), process(1)],
+        metrics: vec![
+            metric("A2rocm_smi:::energy_count:device=0", ValueType::U64),
+            metric("node_power_energy", ValueType::F64),
+        ],
+        metric_names: vec!["A2rocm_smi:::energy_count:device=0".to_owned()],
+        recorders: Vec::new(),
+        events: 100,
+        stream_lag_ticks: Some(1000),
+        longest_lag_ticks: 1000,
+        notes: Vec::new(),
+    }
+}

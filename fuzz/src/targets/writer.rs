@@ -1,0 +1,78 @@
+//! The plugin's side: any events, while somebody else writes any read position. What comes out has to be a stream that
+//! nests, and no call may be forgotten.
+
+use crate::bytes::Bytes;
+use crate::nesting::Nesting;
+use crate::scratch::directory;
+use ampere_ring::{EventWriter, Events, RingConsumer, RingProducer, Surroundings};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+const READ: u64 = 256;
+
+const SURROUNDINGS: Surroundings =
+    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || false };
+
+pub fn run(data: &[u8]) {
+    let mut from = Bytes::new(data);
+    let path = directory("writer").join("1.0.ring");
+    let _ = std::fs::remove_file(&path);
+    let ring = RingProducer::create(&path, 4096, 0).expect("a ring");
+    let file = OpenOptions::new().write(true).open(&path).expect("its file");
+    let mut reader = RingConsumer::open(&path).expect("its other end");
+    let head = from.u8();
+    let events = [Events::Suppress, Events::Auto, Events::Folded][usize::from(head) % 3];
+    let mut writer = EventWriter::with_events(ring, events, SURROUNDINGS);
+    let hostile_reader = head & 0x80 != 0;
+    let mut nesting = Nesting::default();
+    let (mut time, mut batch) = (0u64, Vec::new());
+    for _ in 0..512 {
+        if from.is_empty() {
+            break;
+        }
+        let op = from.u8();
+        let region = u32::from(op >> 4);
+        match op & 15 {
+            0..=4 => writer.enter(time, region),
+            5..=8 => writer.leave(time, region),
+            9 => time = time.wrapping_add(u64::from(from.u16())),
+            10 => time = from.odd_u64(),
+            11 => {
+                // A burst, so that the ring fills.
+                for call in 0..16 * u64::from(from.u8()) {
+                    writer.enter(time.saturating_add(call), region);
+                    if op & 0x10 == 0 {
+                        writer.leave(time.saturating_add(call), region);
+                    }
+                }
+            }
+            12 if hostile_reader => {
+                file.write_all_at(&from.odd_u64().to_le_bytes(), READ).expect("room");
+            }
+            12 | 13 => {
+                batch.clear();
+                if let Ok(count) = reader.copy_out(&mut batch, usize::from(from.u16())) {
+                    if !hostile_reader {
+                        batch.iter().for_each(|record| nesting.take(*record));
+                    }
+                    reader.release(count);
+                }
+            }
+            14 => writer.settle(),
+            _ => match op >> 4 {
+                0 => writer.program_begin(time),
+                1 => writer.program_end(time),
+                2 => writer.sample(time, 0, from.u64()),
+                _ => writer.location_end(time),
+            },
+        }
+    }
+    writer.settle_last();
+    writer.close();
+    if !hostile_reader {
+        batch.clear();
+        let _ = reader.copy_out(&mut batch, usize::MAX);
+        batch.iter().for_each(|record| nesting.take(*record));
+        nesting.finish();
+    }
+}

@@ -1,0 +1,232 @@
+//! Who can read what, and what names of an application can do: through whole runs.
+
+use ampere_tests::process::Running;
+use ampere_tests::runs::{Place, compile, is_root, json, list, on_path, succeed, text};
+use ampere_tests::{artifact, skip_unless};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// nobody
+const OTHER_USER: &str = "65534";
+const TOKEN: &str = "a-token-of-this-test-0123456789";
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Some(found) => return found,
+            None if begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(20)),
+            None => panic!("no {what} within {LIMIT:?}"),
+        }
+    }
+}
+
+fn token_file(place: &Place) -> PathBuf {
+    let path = place.directory.path().join("token");
+    std::fs::write(&path, format!("{TOKEN}\n")).expect("room");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    path
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().expect("it is there").permissions().mode() & 0o7777
+}
+
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(below(&path));
+        }
+        all.push(path);
+    }
+    all
+}
+
+fn ask(socket: &Path, path: &str, more: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("a socket");
+    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+    write!(stream, "GET {path} HTTP/1.0\r\n{more}\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// On a node that is shared: a socket that is the user's alone, and a token on top of it.
+#[test]
+fn a_private_run_is_private() {
+    let place = Place::new();
+    let (socket, log) = (place.directory.path().join("m.sock"), place.directory.path().join("log"));
+    let mut command = place.ampere_run(&["sleep", "6"]);
+    command
+        .env("AMPERE_LISTEN", format!("unix:{}", socket.display()))
+        .env("AMPERE_TOKEN_FILE", token_file(&place));
+    let mut run = Running::start(command.stderr(std::fs::File::create(&log).expect("a log")));
+    let url = wait_for("collector.json", || std::fs::read(place.output().join("collector.json")).ok());
+    let url: serde_json::Value = serde_json::from_slice(&url).expect("JSON");
+    assert_eq!(url["url"], format!("unix:{}", socket.display()));
+    assert_eq!(mode(&socket), 0o600);
+    assert_eq!(mode(&place.output().join("collector.json")), 0o600);
+
+    assert!(ask(&socket, "/metrics", "").starts_with("HTTP/1.0 401"));
+    assert!(
+        ask(&socket, "/metrics", "Authorization: Bearer another-token-altogether\r\n")
+            .starts_with("HTTP/1.0 401")
+    );
+    let told = wait_for("metrics", || {
+        let answer = ask(&socket, "/metrics", &format!("Authorization: Bearer {TOKEN}\r\n"));
+        answer.contains("ampere_device_energy_joules_total{").then_some(answer)
+    });
+    assert!(told.starts_with("HTTP/1.0 200"), "{told}");
+
+    // All that is in shared memory, and what is spooled, is the user's alone.
+    let base = wait_for("session", || {
+        let bases = std::fs::read_dir(place.directory.path()).ok()?.flatten().map(|entry| entry.path());
+        bases.into_iter().find(|path| path.join("..").is_dir() && is_base(path))
+    });
+    let spools = below(&place.output()).into_iter().filter(|path| path.to_string_lossy().contains("/spool-"));
+    let private: Vec<PathBuf> = below(&base).into_iter().chain([base]).chain(spools).collect();
+    assert!(private.len() > 5, "{private:?}");
+    for path in &private {
+        let wanted = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(path), wanted, "{} is {:o}", path.display(), mode(path));
+    }
+    assert!(run.wait(LIMIT).is_some_and(|status| status.success()));
+    let said = std::fs::read_to_string(&log).expect("a log");
+    assert!(said.contains(&format!("live metrics at unix:{}", socket.display())), "{said}");
+    assert!(said.contains(" s  node "), "our own screen gets through both: {said}");
+    assert!(!said.contains(TOKEN), "{said}");
+    assert!(!socket.exists() && place.is_clean());
+}
+
+fn is_base(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    name.strip_prefix("ampere-").is_some_and(|uid| uid.parse::<u32>().is_ok())
+}
+
+#[test]
+fn a_token_file_that_others_can_read_is_refused_before_anything_starts() {
+    let place = Place::new();
+    let (file, trace) = (token_file(&place), place.directory.path().join("ran"));
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("ours");
+    let trace = trace.to_string_lossy().into_owned();
+    let output =
+        place.ampere_run(&["touch", &trace]).env("AMPERE_TOKEN_FILE", &file).output().expect("it runs");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("is open to others: chmod 600"), "{said}");
+    assert!(!Path::new(&trace).exists());
+}
+
+/// Another user has been there before us: whatever lies in the place of our directory is not used.
+#[test]
+fn what_somebody_else_has_put_there_is_not_used() {
+    skip_unless!(is_root() && on_path("setpriv"), "needs root, and setpriv, to be two users");
+    let as_other = |place: &Place, script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", OTHER_USER, "--regid", OTHER_USER, "--clear-groups", "sh", "-c", script]);
+        succeed(command.current_dir(place.directory.path()));
+    };
+    let before: [(&str, &str); 4] = [
+        ("mkdir -m 700 ampere-0", "belongs to somebody else"),
+        ("mkdir -m 777 ampere-0; mkdir -m 777 ampere-0/s-x", "belongs to somebody else"),
+        ("mkdir d; ln -s d ampere-0", "is not a directory"),
+        ("mkfifo -m 666 ampere-0", "is not a directory"),
+    ];
+    for (script, why) in before {
+        let place = Place::new();
+        std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o1777))
+            .expect("ours");
+        as_other(&place, script);
+        let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "done\n"), "{said}");
+        assert!(said.contains(why) && said.contains("without being measured"), "{script}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let touched = below(place.directory.path()).into_iter().filter(|path| {
+            path.symlink_metadata().is_ok_and(|found| found.uid() == 0)
+                && path.to_string_lossy().contains("ampere-0")
+        });
+        assert_eq!(touched.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "{script}");
+    }
+    // A place that everybody may rename things in is none, whoever made what is there now.
+    let place = Place::new();
+    std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
+    assert!(text(&output.stderr).contains("not sticky"), "{}", text(&output.stderr));
+
+    // The same of the output directory: who owns it can put links in the way.
+    let place = Place::new();
+    std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o1777)).expect("ours");
+    as_other(&place, "mkdir -m 777 out; touch precious; ln -s ../precious out/traces.def");
+    let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
+    assert!(text(&output.stderr).contains("holds the results of another run"), "{}", text(&output.stderr));
+    as_other(&place, "rm out/traces.def");
+    let output = place.ampere_run(&["echo", "done"]).output().expect("it runs");
+    assert!(
+        text(&output.stderr).contains("belongs to somebody else (user 65534)"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+/// A function that is called like a page, a line of metrics and a terminal's command is a function with a long name.
+#[test]
+fn a_name_is_only_a_name() {
+    skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
+    let place = Place::new();
+    let source = r#"
+        #include <time.h>
+        void odd(void) __asm__("<script>\"\n{}\033[31m\033]0;title\007\\");
+        void odd(void) {
+            struct timespec begin, now;
+            clock_gettime(CLOCK_MONOTONIC, &begin);
+            do clock_gettime(CLOCK_MONOTONIC, &now);
+            while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < 0.1);
+        }
+        int main(void) { for (int i = 0; i < 60; i++) odd(); return 0; }
+    "#;
+    let name = "<script>\"\n{}\x1b[31m\x1b]0;title\x07\\";
+    let program = compile(&place, &["clang", "-O1", "-finstrument-functions", "-rdynamic"], "odd", source);
+    let log = place.directory.path().join("log");
+    let mut command = place.ampere_run(&[&program.to_string_lossy()]);
+    command.stdin(Stdio::null()).stderr(std::fs::File::create(&log).expect("a log"));
+    let mut run = Running::start(&mut command);
+    let escaped = r#"region="<script>\"\n{}"#;
+    let metrics = wait_for("metrics with the name", || {
+        let url = std::fs::read(place.output().join("collector.json")).ok()?;
+        let url: serde_json::Value = serde_json::from_slice(&url).ok()?;
+        let address = url["url"].as_str()?.strip_prefix("http://")?.parse().ok()?;
+        let body = ampere_tests::http::get(address, "/metrics").ok()?.body;
+        body.contains("<script>").then_some(body)
+    });
+    assert!(metrics.contains(escaped), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n") && metrics.matches("# EOF").count() == 1);
+    let parsed = ampere_tests::openmetrics::parse(&metrics).expect("valid metrics");
+    assert!(!parsed.is_empty());
+    assert!(run.wait(LIMIT).is_some_and(|status| status.success()));
+
+    let summary = json(&place.output().join("summary.json"));
+    let regions = list(&list(&list(&summary, "devices")[0], "views")[0], "regions");
+    assert!(regions.iter().any(|row| row["region"] == name), "JSON has it as it is: {regions:?}");
+    let trace = otf2::Trace::open(&place.trace()).expect("a trace");
+    assert!(
+        trace.definitions().regions.iter().any(|(_, region)| region.name == name),
+        "and so has the trace"
+    );
+    // What is for people, and their terminals, has marks in its place.
+    let said = std::fs::read_to_string(&log).expect("a log");
+    let table = std::fs::read_to_string(place.output().join("summary.txt")).expect("a table");
+    let attributed = succeed(Command::new(artifact("ampere")).arg("attribute").arg(place.trace()));
+    for shown in [said, table, text(&attributed.stdout)] {
+        let control: Vec<char> = shown.chars().filter(|c| c.is_control() && *c != '\n').collect();
+        assert_eq!(control, Vec::<char>::new(), "{shown:?}");
+        assert!(shown.contains("<script>\"\u{fffd}{}\u{fffd}[31m"), "{shown}");
+    }
+}

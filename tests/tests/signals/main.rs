@@ -1,0 +1,285 @@
+//! The event path in the worst of places: a signal handler, in the middle of another event.
+//!
+//! Each test plays a measurement system in a process of its own: this program again, with a library in front of it that
+//! ends it when memory is taken or a lock is asked for while an event is being written.
+
+use ampere_model::{Region, RegionHandle};
+use ampere_replay::host::{HostLocation, Plugin};
+use ampere_ring::clock::usual;
+use ampere_tests::runs::{Place, json, list, succeed, text};
+use ampere_tests::{artifact, root, skip_unless};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "SIGNALS_CHILD";
+const OUTER: u32 = 1;
+const INNER: u32 = 2;
+const HANDLED: u32 = 3;
+/// Further regions, for more call paths than are kept.
+const MANY: u32 = 3000;
+/// Records of the smallest ring.
+const DEEP: u32 = 4096;
+const STORM: Duration = Duration::from_millis(1500);
+
+static PLUGIN: OnceLock<(Plugin, &'static HostLocation)> = OnceLock::new();
+static HANDLED_CALLS: AtomicU64 = AtomicU64::new(0);
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// Runs `body` with all that the event path must not do forbidden.
+fn watched(body: impl FnOnce()) {
+    // SAFETY: a lookup by name; the shim's function has this type, and it returns its thread's own variable.
+    let forbidden = unsafe {
+        static SHIM: OnceLock<usize> = OnceLock::new();
+        let function =
+            *SHIM.get_or_init(|| libc::dlsym(libc::RTLD_DEFAULT, c"ampere_test_forbidden".as_ptr()) as usize);
+        assert!(function != 0, "the shim is not there");
+        &mut *std::mem::transmute::<usize, extern "C" fn() -> *mut i32>(function)()
+    };
+    // In a handler it may be forbidden already.
+    let before = std::mem::replace(forbidden, 1);
+    body();
+    *forbidden = before;
+}
+
+fn event(region: u32) {
+    let Some((plugin, location)) = PLUGIN.get() else { return };
+    watched(|| plugin.enter(location, usual(), region));
+    watched(|| plugin.leave(location, usual(), region));
+}
+
+fn begin() {
+    let plugin = PathBuf::from(std::env::var_os("SIGNALS_PLUGIN").expect("the plugin"));
+    let regions = (1..=HANDLED + MANY).map(|handle| Region {
+        handle: RegionHandle(handle),
+        name: format!("region {handle}"),
+        canonical_name: String::new(),
+        source_file: String::new(),
+        begin_line: 0,
+        end_line: 0,
+        region_type: 0,
+        paradigm: 0,
+    });
+    let plugin = Plugin::begin(&plugin, 0, 1, regions).expect("a plugin");
+    let location = HostLocation::new(0, false, "Master thread");
+    plugin.create_location(location);
+    plugin.program_begin(location, usual());
+    assert!(PLUGIN.set((plugin, location)).is_ok());
+    event(OUTER); // what is looked up once has been
+}
+
+fn end() {
+    let (plugin, location) = PLUGIN.get().expect("a plugin");
+    plugin.program_end(location, usual());
+    plugin.finalize();
+}
+
+extern "C" fn handler(_signal: libc::c_int) {
+    HANDLED_CALLS.fetch_add(1, Ordering::Relaxed);
+    event(HANDLED);
+}
+
+/// Signals as fast as they can be sent, while the thread that gets them does nothing but write events.
+fn storm() {
+    begin();
+    // SAFETY: a handler that does what may be done in one: that is what is tested.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGPROF, &action, std::ptr::null_mut()), 0);
+    }
+    // SAFETY: this thread outlives the sender, which is joined.
+    let target = unsafe { libc::pthread_self() };
+    let sender = std::thread::spawn(move || {
+        while !OVER.load(Ordering::Relaxed) {
+            // SAFETY: the thread is there until `OVER` is seen.
+            unsafe { libc::pthread_kill(target, libc::SIGPROF) };
+            (0..50).for_each(|_| std::hint::spin_loop());
+        }
+    });
+    let (begun, mut calls) = (Instant::now(), 1u64);
+    let (plugin, location) = PLUGIN.get().expect("a plugin");
+    while begun.elapsed() < STORM {
+        for _ in 0..1000 {
+            watched(|| plugin.enter(location, usual(), OUTER));
+            event(INNER);
+            watched(|| plugin.leave(location, usual(), OUTER));
+            calls += 1;
+        }
+    }
+    OVER.store(true, Ordering::Relaxed);
+    sender.join().expect("the sender");
+    end();
+    println!("{{\"calls\": {calls}, \"handled\": {}}}", HANDLED_CALLS.load(Ordering::Relaxed));
+}
+
+/// From here on this thread's other system calls end the process.
+fn allow_only(calls: [libc::c_long; 2]) {
+    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    const LOAD: u16 = 0x20; // the call's number, first in what a filter sees
+    const IS: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let mut steps = [
+        step(LOAD, 0, 0, 0),
+        step(IS, calls[0] as u32, 2, 0),
+        step(IS, calls[1] as u32, 1, 0),
+        step(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
+        step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: a filter that is whole, copied by the kernel.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
+
+/// Records, folds and suppresses where the kernel allows a thread nothing but to say that it is done, and to end.
+fn strict() {
+    begin();
+    let (mut from, to) = std::io::pipe().expect("a pipe");
+    let thread = std::thread::spawn(move || {
+        use std::os::fd::AsRawFd;
+        let pipe = to.as_raw_fd();
+        allow_only([libc::SYS_write, libc::SYS_exit]);
+        let Some((plugin, location)) = PLUGIN.get() else { return };
+        // Deeper than a ring is long.
+        for depth in 0..2 * DEEP {
+            watched(|| plugin.enter(location, usual(), HANDLED + 1 + depth % MANY));
+        }
+        for depth in (0..2 * DEEP).rev() {
+            watched(|| plugin.leave(location, usual(), HANDLED + 1 + depth % MANY));
+        }
+        for round in 0..1_000_000u32 {
+            event(INNER);
+            if round % 4 == 0 {
+                let region = HANDLED + 1 + round % MANY;
+                watched(|| plugin.enter(location, usual(), OUTER));
+                watched(|| plugin.enter(location, usual(), region));
+                watched(|| plugin.leave(location, usual(), region));
+                watched(|| plugin.leave(location, usual(), OUTER));
+            }
+        }
+        // SAFETY: both are allowed; the thread ends here and nothing of it is used again.
+        unsafe {
+            libc::write(pipe, b"done".as_ptr().cast(), 4);
+            libc::syscall(libc::SYS_exit, 0);
+        }
+    });
+    let mut word = [0; 4];
+    std::io::Read::read_exact(&mut from, &mut word).expect("the thread came to its end");
+    std::mem::forget(thread);
+    end();
+    println!("{{\"calls\": 1000001}}");
+}
+
+/// That the filter does stop what it is to stop.
+fn calls() {
+    allow_only([libc::SYS_write, libc::SYS_exit]);
+    // SAFETY: a call without effect.
+    unsafe { libc::getppid() };
+    println!("nothing was noticed");
+}
+
+/// That the shim does.
+fn allocates() {
+    watched(|| drop(std::hint::black_box(vec![0u8; 100])));
+    println!("nothing was noticed");
+}
+
+#[test]
+fn child() {
+    match std::env::var(CHILD).as_deref() {
+        Ok("storm") => storm(),
+        Ok("strict") => strict(),
+        Ok("calls") => calls(),
+        Ok("allocates") => allocates(),
+        _ => {}
+    }
+}
+
+fn play(place: &Place, what: &str, more: &[(&str, &str)]) -> Output {
+    let shim = place.directory.path().join("shim.so");
+    let source = root().join("tests/tests/signals/shim.c");
+    succeed(Command::new("gcc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&shim).arg(source));
+    let mut command = place.command(std::env::current_exe().expect("this program"));
+    command.args(["child", "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, what);
+    command.env("SIGNALS_PLUGIN", artifact("libscorep_substrate_ampere.so"));
+    command.env("AMPERE_OUTPUT", place.output()).env("LD_PRELOAD", &shim).envs(more.iter().copied());
+    command.output().expect("it runs")
+}
+
+fn figures(output: &Output) -> Value {
+    assert!(output.status.success(), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
+    let line = said.lines().find_map(|line| line.find("{\"calls\"").map(|at| line[at..].to_owned()));
+    serde_json::from_str(&line.unwrap_or_else(|| panic!("{said}"))).expect("JSON")
+}
+
+fn calls_of(summary: &Value, region: u32) -> u64 {
+    let view = &list(&list(summary, "devices")[0], "views")[0];
+    let rows = list(view, "regions").iter().filter(|row| row["region"] == format!("region {region}"));
+    rows.map(|row| row["calls"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn events_in_handlers_are_written_or_counted() {
+    for events in ["auto", "folded"] {
+        let place = Place::new();
+        let played = figures(&play(&place, "storm", &[("AMPERE_EVENTS", events)]));
+        let summary = json(&place.output().join("summary.json"));
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let (calls, handled) = (number(&played["calls"]), number(&played["handled"]));
+        let lost = number(&summary["quality"]["dropped_records"]);
+        println!("{events}: {calls} calls, {handled} signals, {lost} events lost");
+        assert!(handled > 100, "{played}");
+        assert!(
+            lost > 0 && lost < 2 * handled,
+            "a handler interrupts events, now and then: {lost} of {handled}"
+        );
+        // Nothing is corrupted: every call is there, and of the handler's all that are not counted as lost.
+        let quality = &summary["quality"];
+        assert_eq!(
+            (number(&quality["damaged_records"]), number(&quality["suppressed_calls"])),
+            (0, 0),
+            "{quality}"
+        );
+        assert_eq!(calls_of(&summary, OUTER), calls);
+        assert_eq!(calls_of(&summary, INNER), calls - 1);
+        assert_eq!(calls_of(&summary, HANDLED), handled - lost / 2);
+        assert!(list(&summary["run"], "notes").iter().all(|note| !note.to_string().contains("damaged")));
+    }
+}
+
+#[test]
+fn the_event_path_asks_the_kernel_for_nothing() {
+    let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let clock = clock.unwrap_or_default();
+    skip_unless!(
+        ["tsc", "kvm-clock"].contains(&clock.trim()),
+        "this machine's clock cannot be read without the kernel"
+    );
+    let place = Place::new();
+    // A small ring: it is soon full, and calls are folded and suppressed.
+    let played = figures(&play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]));
+    let summary = json(&place.output().join("summary.json"));
+    let number = |key: &str| summary["quality"][key].as_u64().expect("a number");
+    println!("{} coalesced, {} suppressed", number("coalesced_calls"), number("suppressed_calls"));
+    assert!(number("events") > 1000 && number("coalesced_calls") > 1000, "{}", summary["quality"]);
+    assert!(number("suppressed_calls") > 0, "more call paths than are kept: {}", summary["quality"]);
+    assert_eq!(played["calls"], 1_000_001);
+    assert_eq!(number("damaged_records"), 0);
+}
+
+/// The other tests can fail.
+#[test]
+fn what_is_forbidden_is_noticed() {
+    let output = play(&Place::new(), "calls", &[]);
+    assert!(!output.status.success() && !text(&output.stdout).contains("nothing was noticed"));
+    let output = play(&Place::new(), "allocates", &[]);
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("the event path calls "), "{}", text(&output.stderr));
+}
