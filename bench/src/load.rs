@@ -241,8 +241,9 @@ impl Feed {
         for location in &mut self.locations {
             let waiting = location.gauge.capacity_records() - location.gauge.free();
             let read = location.ring.position() - waiting;
-            while let Some((_, since)) = location.written.pop_front_if(|(position, _)| *position <= read) {
+            while let Some((_, since)) = location.written.front().filter(|(position, _)| *position <= read) {
                 self.longest_wait = self.longest_wait.max(since.elapsed());
+                location.written.pop_front();
             }
         }
     }

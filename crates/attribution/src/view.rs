@@ -221,12 +221,14 @@ impl View {
         self.interval.is_some()
     }
 
-    /// Time that is before the latest break is counted, and taken as then.
+    /// An event that comes before the latest break is late, and so is a break before any event: it is counted, and taken as
+    /// of then.
     #[inline]
-    fn timely(&mut self, time: Timestamp) -> Timestamp {
-        if time < self.now {
+    fn timely(&mut self, time: Timestamp, is_break: bool) -> Timestamp {
+        let earliest = if is_break { self.reached } else { self.now };
+        if time < earliest {
             self.late += 1;
-            return self.now;
+            return earliest;
         }
         self.reached = self.reached.max(time);
         time
@@ -251,17 +253,18 @@ impl View {
     /// From `time` on, the consumer's innermost frame is `node`.
     #[inline]
     pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) {
-        let time = self.timely(time);
+        let was_active = !self.consumers[index as usize].node.is_root();
+        let starts_or_stops = was_active == node.is_root();
+        let time = self.timely(time, starts_or_stops);
         let clock = self.charge(index, self.clock_at(time));
         let consumer = &mut self.consumers[index as usize];
         if time > consumer.changed {
             consumer.before = consumer.node;
             consumer.changed = time;
         }
-        let was_active = !consumer.node.is_root();
         consumer.node = node;
-        consumer.since = clock;
-        if was_active == node.is_root() {
+        consumer.since = consumer.since.max(clock); // what has been charged is not charged again
+        if starts_or_stops {
             self.start_or_stop(index, time, !was_active);
         }
     }
@@ -283,7 +286,7 @@ impl View {
         let Consumer { node, since, before, changed, accounts, .. } = consumer;
         for (time, next) in in_time {
             let clock = clock + time.saturating_sub(now) as f64 * rate;
-            let clock = group.map_or(clock, |group| group.at(clock));
+            let clock = group.map_or(clock, |group| group.at(clock)).max(*since);
             let due = clock - *since;
             if due > 0.0 && paid {
                 let account = &mut accounts[node.0 as usize];
@@ -344,7 +347,7 @@ impl View {
             self.totals.unusable_samples += 1;
             return;
         }
-        let time = self.timely(time);
+        let time = self.timely(time, true);
         self.advance(time);
         for index in 0..self.consumers.len() as u32 {
             self.charge(index, self.clock);

@@ -432,6 +432,29 @@ fn a_consumer_that_is_none_any_more_is_paid_up_to_then() {
     }
 }
 
+/// A sample that is older than an event between two breaks pays for what the event has told of, and for no more.
+#[test]
+fn a_late_sample_does_not_end_the_interval_before_what_it_has_seen() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+    let location = engine.add_location();
+    engine.bind(view, location);
+    engine.enter(location, 0, RegionRef(0));
+    engine.sample(view, 0, Increase::First);
+    engine.enter(location, 100, RegionRef(1));
+    for late in [0, 50] {
+        engine.sample(view, late, Increase::Joules(10.0));
+    }
+    engine.leave(location, 60);
+    engine.sample(view, 200, Increase::Joules(10.0));
+    assert_eq!(engine.oddities().late, 3);
+    let totals = engine.totals(view);
+    assert_eq!(
+        (totals.total_joules, totals.attributed_joules, totals.conservation_error_joules),
+        (30.0, 30.0, 0.0)
+    );
+}
+
 /// One that has been a consumer, then none, and is one again is not somebody else when it is told to be none once more.
 #[test]
 fn a_consumer_may_come_and_go() {
