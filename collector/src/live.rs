@@ -710,7 +710,7 @@ impl LiveRun {
     fn drain_samples(&mut self) {
         // As much as there was when it began, and no more at a time than of any other ring.
         let waiting = self.samples.as_mut().map_or(0, |samples| samples.ring.available().unwrap_or(0));
-        for _ in 0..waiting.div_ceil(BATCH as u64) {
+        for _ in 0..waiting.div_ceil(BATCH as u64).max(1) {
             self.drain_some_samples();
         }
     }

@@ -28,7 +28,7 @@ impl Room {
     /// Keeps room in the spool's directory. Where none can be kept, there is none.
     pub fn keep(directory: &Path) -> Room {
         let reserve = directory.join("reserve");
-        let kept = File::create(&reserve).is_ok_and(|file| {
+        let kept = ampere_ring::files::create_private(&reserve).is_ok_and(|file| {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
         });
         if !kept {

@@ -188,7 +188,7 @@ pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
 /// Makes log and ring. Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.
 fn begin(directory: &Path, devices: &[Device], notes: &str) -> Result<RingProducer, String> {
     let _ = std::fs::remove_file(directory.join(RING_NAME));
-    let _ = std::fs::write(directory.join(NOTES_NAME), notes);
+    let _ = ampere_ring::files::write_private(&directory.join(NOTES_NAME), notes);
     let _ = std::fs::remove_file(directory.join(LOG_NAME));
     let mut log = LogWriter::create(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
     for device in devices {

@@ -195,6 +195,7 @@ fn a_truncated_session_or_sampler_ends_nobody() {
         let output = format!("out-{name}");
         let running = start(&mut place.ampere_run(&output, &words));
         until("the collector reads", || collected(&place, &output) > 2000);
+        std::thread::sleep(std::time::Duration::from_millis(100)); // and there are samples
         let files = of_session(&place, name);
         assert!(!files.is_empty());
         files.iter().for_each(|file| truncate(file, 0));
