@@ -6,7 +6,6 @@
 
 use crate::clock::{SessionClock, Timer};
 use crate::config::Config;
-use crate::live::write_whole;
 use ampere_model::Clocks;
 use ampere_ring::process::{boot_id, node_name, start_time};
 use serde::{Deserialize, Serialize};
@@ -102,7 +101,9 @@ impl Facts {
     }
 
     pub fn save(&self, spool: &Path) -> Result<(), String> {
-        write_whole(&spool.join(FILE_NAME), &self.text())
+        let path = spool.join(FILE_NAME);
+        ampere_ring::files::replace_private(&path, &self.text())
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
     pub fn text(&self) -> String {

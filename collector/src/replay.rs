@@ -233,7 +233,8 @@ impl Replay {
     pub fn save(&self, path: &Path) -> Result<(), String> {
         let text =
             serde_json::to_string_pretty(self).map_err(|e| format!("cannot encode the replay: {e}"))?;
-        crate::live::write_whole(path, &text)
+        ampere_ring::files::replace_private(path, &text)
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
     /// Streams come so long after their events: `None` for at the end. `step_ticks`: how far the replay goes at a time.

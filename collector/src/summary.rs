@@ -142,7 +142,7 @@ impl CommandEnd {
 
     pub fn save(&self, session: &Path) {
         // Without it the signal is not named; nothing else depends on it.
-        let _ = crate::live::write_whole(
+        let _ = ampere_ring::files::replace_private(
             &session.join(CommandEnd::FILE_NAME),
             &serde_json::to_string(self).unwrap_or_default(),
         );

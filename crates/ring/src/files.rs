@@ -40,6 +40,13 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     create_private(path)?.write_all(text.as_bytes())
 }
 
+/// The same, whole or not at all.
+pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
+    let making = path.with_extension("part");
+    write_private(&making, text)?;
+    std::fs::rename(&making, path)
+}
+
 /// The beginning of a text that was left so, fit to print: empty where there is none.
 pub fn read_text(path: &Path) -> String {
     let mut bytes = Vec::new();
