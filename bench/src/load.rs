@@ -201,7 +201,7 @@ impl Feed {
 
     /// CPU seconds of the whole collector while nothing happens, each second.
     pub fn idle(self, duration: Duration) -> Result<f64, String> {
-        std::thread::sleep(Duration::from_secs(1)); // until it has settled
+        std::thread::sleep(Duration::from_secs(5)); // until it has settled
         let (begun, before) = (Instant::now(), process_seconds(self.collector.id()));
         std::thread::sleep(duration);
         let used = process_seconds(self.collector.id()) - before;

@@ -48,6 +48,9 @@ const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
 /// How often a snapshot is made for /metrics.
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
+/// How often while nothing happens and nobody has asked for one for so long.
+const UNASKED_PERIOD: Duration = Duration::from_secs(1);
+const UNASKED_AFTER: Duration = Duration::from_secs(3);
 /// How often it is checked who still lives.
 const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 /// Power is averaged over this.
@@ -126,6 +129,10 @@ pub struct LiveRun {
     pub latest: Latest,
     next_thorough: Instant,
     next_snapshot: Instant,
+    /// When somebody last asked for metrics.
+    asked: Instant,
+    /// The loop has seen nothing happen for a while.
+    pub is_idle: bool,
     next_liveness: Instant,
     batch: Vec<Record>,
     pub notes: Vec<String>,
@@ -184,6 +191,8 @@ impl LiveRun {
             latest,
             next_thorough: Instant::now(),
             next_snapshot: Instant::now(),
+            asked: Instant::now(),
+            is_idle: false,
             next_liveness: Instant::now(),
             batch: Vec::with_capacity(BATCH),
             notes: Vec::new(),
@@ -813,8 +822,13 @@ impl LiveRun {
         let begun = Instant::now();
         let snapshot = self.snapshot();
         self.latest.set(snapshot);
+        if self.latest.was_asked() {
+            self.asked = begun;
+        }
+        let unwanted = self.is_idle && begun.duration_since(self.asked) > UNASKED_AFTER;
+        let period = if unwanted { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
         // With very many call paths a snapshot takes time that the rings need: never more than a twentieth of it.
-        self.next_snapshot = begun + SNAPSHOT_PERIOD.max(20 * begun.elapsed());
+        self.next_snapshot = begun + period.max(20 * begun.elapsed());
     }
 
     fn snapshot(&mut self) -> Snapshot {
@@ -909,25 +923,14 @@ impl Decoder<'_> {
                     None => return at,
                 },
             };
-            let (queue, events) = (&mut self.queue, &mut *self.events);
-            self.stream.take(*record, &mut |event| {
-                let calls = match event {
-                    Event::Enter(..) => 1,
-                    Event::EnterFolded(_, _, calls) => calls,
-                    Event::Leave(..) => 0,
-                    Event::ProgramEnd(time) => {
-                        *program_end = Some(time);
-                        return;
-                    }
-                    Event::Sample(..) => return,
-                };
-                *events += 1;
-                let Some(queue) = queue else { return };
-                match event {
-                    Event::Leave(time, _) => queue.leave(time),
-                    Event::Enter(time, _) | Event::EnterFolded(time, ..) => queue.enter(time, region, calls),
-                    _ => {}
-                }
+            let Decoder { stream, queue, events, .. } = &mut self;
+            if let Some(event) = stream.take_usual(*record) {
+                put(event, region, queue.as_deref_mut(), events);
+                continue;
+            }
+            stream.take_unusual(*record, &mut |event| match event {
+                Event::ProgramEnd(time) => *program_end = Some(time),
+                event => put(event, region, queue.as_deref_mut(), events),
             });
         }
         records.len()
@@ -939,6 +942,18 @@ fn began(started: &Clocks) -> Instant {
     let now = best_reading();
     let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(started.monotonic_ns));
     Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
+}
+
+#[inline(always)]
+fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut u64) {
+    *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterFolded(..) | Event::Leave(..)));
+    let Some(queue) = queue else { return };
+    match event {
+        Event::Enter(time, _) => queue.enter(time, region, 1),
+        Event::EnterFolded(time, _, calls) => queue.enter(time, region, calls),
+        Event::Leave(time, _) => queue.leave(time),
+        Event::Sample(..) | Event::ProgramEnd(_) => {}
+    }
 }
 
 /// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.

@@ -63,7 +63,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 /// Once nothing has happened for so long, it sleeps longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-const IDLE_SLEEP: Duration = Duration::from_millis(20);
+const IDLE_SLEEP: Duration = Duration::from_millis(30);
 /// How full the fullest ring should be when it is looked at again, and from where on there is no time to sleep. At half its
 /// capacity its writer begins to fold.
 const COMFORTABLE: f64 = 0.05;
@@ -377,9 +377,10 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         if round.records > 0 {
             busy = Instant::now();
         }
+        run.is_idle = busy.elapsed() > IDLE_AFTER;
         sleep = if round.fullest > PRESSED {
             Duration::ZERO
-        } else if busy.elapsed() > IDLE_AFTER {
+        } else if run.is_idle {
             IDLE_SLEEP
         } else {
             // As long as leaves the fullest ring as full as it may be, but no more than twice as long as the last time.

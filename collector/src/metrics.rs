@@ -9,6 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -18,12 +19,12 @@ const TYPICAL_SERIES_BYTES: usize = 128;
 
 /// The latest snapshot: written by the collector's loop, read by whoever asks.
 #[derive(Clone, Debug)]
-pub struct Latest(Arc<Mutex<Arc<Snapshot>>>);
+pub struct Latest(Arc<Mutex<Arc<Snapshot>>>, Arc<AtomicBool>);
 
 impl Default for Latest {
     /// Every series has a node, also those that are there before the first process is.
     fn default() -> Latest {
-        Latest(Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))))
+        Latest(Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))), Arc::default())
     }
 }
 
@@ -35,7 +36,13 @@ impl Latest {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
+    /// Whether somebody has, since this was last called.
+    pub fn was_asked(&self) -> bool {
+        self.1.swap(false, Ordering::Relaxed)
+    }
+
     pub fn get(&self) -> Arc<Snapshot> {
+        self.1.store(true, Ordering::Relaxed);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -73,8 +73,37 @@ impl Stream {
         !self.stack.is_empty()
     }
 
+    /// What nearly all records are: an enter, or the leave of what was entered last. Of any other nothing has been taken.
+    #[inline(always)]
+    pub fn take_usual(&mut self, record: Record) -> Option<Event> {
+        if !matches!(self.unfinished, Unfinished::Nothing) {
+            return None;
+        }
+        match record.kind() {
+            Some(Kind::Enter) => {
+                let time = self.forward(record.word0);
+                self.stack.push(record.argument());
+                Some(Event::Enter(time, record.argument()))
+            }
+            Some(Kind::Leave) if self.stack.last() == Some(&record.argument()) => {
+                let time = self.forward(record.word0);
+                self.stack.pop();
+                Some(Event::Leave(time, record.argument()))
+            }
+            _ => None,
+        }
+    }
+
     #[inline]
     pub fn take(&mut self, record: Record, out: &mut impl FnMut(Event)) {
+        if let Some(event) = self.take_usual(record) {
+            return out(event);
+        }
+        self.take_unusual(record, out);
+    }
+
+    /// Any record.
+    pub fn take_unusual(&mut self, record: Record, out: &mut impl FnMut(Event)) {
         let Some(kind) = record.kind() else {
             self.repairs.damaged += 1;
             return;
