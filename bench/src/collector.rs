@@ -16,8 +16,14 @@ pub fn figures() -> Result<Vec<Figure>, String> {
 }
 
 /// As a program's ranks do: some hundred call paths each, up to 20 frames deep.
-const RANKS: Load =
-    Load { processes: 8, threads: 1, pattern: Pattern::Walk, trace: false, all_threads: false };
+const RANKS: Load = Load {
+    processes: 8,
+    threads: 1,
+    pattern: Pattern::Walk,
+    trace: false,
+    all_threads: false,
+    most_series: 2000,
+};
 
 fn throughput() -> Result<Figure, String> {
     const EVENTS: u64 = 60_000_000;

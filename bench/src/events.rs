@@ -23,11 +23,52 @@ const DEEP: u32 = 4;
 /// Of calls four deep.
 const TREES: u64 = 1_000_000;
 
-/// The same, for the event path beside a sampler.
+/// The same, for the event path beside a sampler, and for recorded calls.
 pub const SAMPLED_CHILD: &str = "--events-sampled";
+pub const RECORDED_CHILD: &str = "--events-recorded";
+
+/// This program as such a child, with these variables: the numbers that it says.
+fn numbers_of(child: &str, variables: &[(&str, &std::ffi::OsStr)]) -> Result<Vec<f64>, String> {
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let ran = std::process::Command::new(own).arg(child).envs(variables.iter().copied()).output();
+    let text = String::from_utf8(ran.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    if numbers.is_empty() {
+        return Err(format!("the child said {text:?}"));
+    }
+    Ok(numbers)
+}
+
+/// Of a child: its session, its results, and the plugin.
+struct Place {
+    _shm: tempfile::TempDir,
+    out: tempfile::TempDir,
+    library: libloading::Library,
+}
+
+impl Place {
+    fn prepare() -> Place {
+        let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
+        let out = tempfile::tempdir().expect("a directory");
+        // SAFETY: no other thread runs yet.
+        unsafe {
+            std::env::set_var("AMPERE_SHM", shm.path());
+            std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
+        }
+        let library = crate::child::beside("libscorep_substrate_ampere.so");
+        // SAFETY: our own library; its initialisers are Rust's.
+        let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
+        Place { _shm: shm, out, library }
+    }
+
+    fn summary(&self) -> serde_json::Value {
+        let summary = std::fs::read(self.out.path().join("out/summary.json")).unwrap_or_default();
+        serde_json::from_slice(&summary).unwrap_or_default()
+    }
+}
 
 pub fn figures() -> Result<Vec<Figure>, String> {
-    let mut figures = recorded();
+    let mut figures = recorded()?;
     figures.extend(folded()?);
     figures.extend(sampled()?);
     Ok(figures)
@@ -42,19 +83,15 @@ fn sampled() -> Result<[Figure; 2], String> {
     if !library.exists() {
         return Err(format!("no {}: cargo build --release --workspace", library.display()));
     }
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let measure = |counters: &str| -> Result<[Vec<f64>; 2], String> {
-        let child = std::process::Command::new(&own)
-            .arg(SAMPLED_CHILD)
-            .env("AMPERE_COUNTERS", counters)
-            .env("AMPERE_ROCM_SMI_LIBRARY", &library)
-            .env("FAKE_ROCM_SMI", "devices=8;busy_us=20")
-            .output();
-        let text = String::from_utf8(child.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
-        let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        if numbers.is_empty() {
-            return Err(format!("the child said {text:?}"));
-        }
+        let numbers = numbers_of(
+            SAMPLED_CHILD,
+            &[
+                ("AMPERE_COUNTERS", counters.as_ref()),
+                ("AMPERE_ROCM_SMI_LIBRARY", library.as_os_str()),
+                ("FAKE_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
+            ],
+        )?;
         // Pairs: by the wall clock, by the thread's CPU time.
         Ok([0, 1].map(|clock| numbers.iter().skip(clock).step_by(2).copied().collect()))
     };
@@ -81,17 +118,8 @@ fn sampled() -> Result<[Figure; 2], String> {
 /// The child's side: nanoseconds an event, by round.
 pub fn sampled_child() {
     const ROUNDS: usize = 11;
-    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
-    let out = tempfile::tempdir().expect("a directory");
-    // SAFETY: no other thread runs yet.
-    unsafe {
-        std::env::set_var("AMPERE_SHM", shm.path());
-        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
-    }
-    let library = crate::child::beside("libscorep_substrate_ampere.so");
-    // SAFETY: our own library; its initialisers are Rust's.
-    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
-    let host = Host::start(&library);
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
     // Until the counters are open and sampled.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| host.round()).collect();
@@ -101,11 +129,9 @@ pub fn sampled_child() {
 
 /// Folded from the start, in a process of its own.
 fn folded() -> Result<Vec<Figure>, String> {
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let child = std::process::Command::new(own).arg(CHILD).env("AMPERE_EVENTS", "folded").output();
-    let text = String::from_utf8(child.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [ours, counting, exact] = numbers[..] else { return Err(format!("the child said {text:?}")) };
+    let [ours, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..] else {
+        return Err("the child did not say three numbers".to_owned());
+    };
     Ok(vec![
         Figure {
             what: "plugin: an enter or leave of folded calls, 4 deep",
@@ -128,17 +154,8 @@ const FOLDED_ROUNDS: u64 = 15;
 
 /// The child's side: nanoseconds an event, of the yardstick, and how many calls the summary has.
 pub fn child() {
-    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
-    let out = tempfile::tempdir().expect("a directory");
-    // SAFETY: no other thread runs yet.
-    unsafe {
-        std::env::set_var("AMPERE_SHM", shm.path());
-        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
-    }
-    let library = crate::child::beside("libscorep_substrate_ampere.so");
-    // SAFETY: our own library; its initialisers are Rust's.
-    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
-    let host = Host::start(&library);
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
     let (mut ours, mut counting_only) = (Vec::new(), Vec::new());
     for _ in 0..FOLDED_ROUNDS {
         let time = |enter: RegionEvent, leave: RegionEvent| {
@@ -150,8 +167,7 @@ pub fn child() {
         counting_only.push(time(counting, counting));
     }
     host.end();
-    let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
-    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
+    let summary = place.summary();
     let regions = summary["devices"][0]["views"][0]["regions"].as_array().cloned().unwrap_or_default();
     let calls: f64 = regions.iter().filter_map(|region| region["calls"].as_f64()).sum();
     println!("{} {} {calls}", crate::median(ours), crate::median(counting_only));
@@ -175,33 +191,14 @@ fn trees(enter: RegionEvent, leave: RegionEvent) {
     }
 }
 
-fn recorded() -> Vec<Figure> {
-    let shm = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
-    let out = tempfile::tempdir().expect("a directory");
-    // SAFETY: no other thread runs yet.
-    unsafe {
-        std::env::set_var("AMPERE_SHM", shm.path());
-        std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
-    }
-    let library = crate::child::beside("libscorep_substrate_ampere.so");
-    // SAFETY: our own library; its initialisers are Rust's.
-    let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
-    let host = Host::start(&library);
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    for _ in 0..25 {
-        a.push(host.round().0);
-        let (counted, _) = alternate(2 * CALLS, count_calls, || {});
-        b.push(counted);
-    }
-    let (enter_leave, counting) = (crate::median(a), crate::median(b));
-    host.end();
-    let summary = std::fs::read(out.path().join("out/summary.json")).unwrap_or_default();
-    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap_or_default();
-    let suppressed = summary["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
-    vec![
+fn recorded() -> Result<Vec<Figure>, String> {
+    let [ours, counting, suppressed] = numbers_of(RECORDED_CHILD, &[])?[..] else {
+        return Err("the child did not say three numbers".to_owned());
+    };
+    Ok(vec![
         Figure {
             what: "plugin: an enter or leave through the .so, live collector",
-            value: enter_leave,
+            value: ours,
             unit: "ns",
             yardstick: "a callback that increments a counter",
             yardstick_value: counting,
@@ -213,7 +210,22 @@ fn recorded() -> Vec<Figure> {
             yardstick: "to reach",
             yardstick_value: 0.0,
         },
-    ]
+    ])
+}
+
+/// The child's side: nanoseconds an event, of the yardstick, and how many calls were suppressed.
+pub fn recorded_child() {
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
+    let (mut ours, mut counting_only) = (Vec::new(), Vec::new());
+    for _ in 0..25 {
+        ours.push(host.round().0);
+        let (counted, _) = alternate(2 * CALLS, count_calls, || {});
+        counting_only.push(counted);
+    }
+    host.end();
+    let suppressed = place.summary()["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
+    println!("{} {} {suppressed}", crate::median(ours), crate::median(counting_only));
 }
 
 unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {

@@ -18,6 +18,8 @@ pub struct Load {
     pub trace: bool,
     /// Whether all threads' frames are a rank's, not the main one's only.
     pub all_threads: bool,
+    /// Of one metric.
+    pub most_series: u32,
 }
 
 /// What each location does again and again.
@@ -85,9 +87,9 @@ impl Feed {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let shm = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
         let output = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
-        // SAFETY: this program has no other thread that reads the environment now.
-        unsafe { std::env::set_var("AMPERE_SHM", shm.path()) };
-        let session = Session::open_or_create("s-bench").map_err(|e| text(&e))?;
+        let place = shm.path().join("s-bench");
+        std::fs::create_dir(&place).map_err(|e| text(&e))?;
+        let session = Session::open_or_create_in(&place).map_err(|e| text(&e))?;
         let collector = Command::new(child::beside("ampere-collector"))
             .arg("--session")
             .arg(session.directory())
@@ -96,6 +98,7 @@ impl Feed {
             .args(["--listen", "127.0.0.1:0"])
             .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_LOCATIONS", if load.all_threads { "all" } else { "main" })
+            .env("AMPERE_MOST_SERIES", load.most_series.to_string())
             .env("AMPERE_TRACE", if load.trace { "on" } else { "off" })
             .stdin(Stdio::null())
             .spawn()

@@ -41,6 +41,7 @@ fn main() {
     }
     match std::env::args().nth(1).as_deref() {
         Some(events::SAMPLED_CHILD) => return events::sampled_child(),
+        Some(events::RECORDED_CHILD) => return events::recorded_child(),
         Some(latency::CHILD) => return latency::child(),
         _ => {}
     }

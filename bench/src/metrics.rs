@@ -15,6 +15,7 @@ const LOAD: Load = Load {
     pattern: Pattern::Tree { deep: 1, wide: 160 },
     trace: false,
     all_threads: false,
+    most_series: 20_000,
 };
 const RATE: f64 = 1e6;
 const DURATION: Duration = Duration::from_secs(5);
@@ -46,8 +47,6 @@ pub fn figures() -> Result<Vec<Figure>, String> {
 
 /// The longest that a record waited, and seconds for each scrape of so many series.
 fn run(scraped: bool) -> Result<(f64, Vec<f64>), String> {
-    // SAFETY: no other thread of this program runs now.
-    unsafe { std::env::set_var("AMPERE_MOST_SERIES", "20000") };
     let feed = Feed::start(&LOAD)?;
     let announced = feed.output().join("collector.json");
     let over = AtomicBool::new(false);

@@ -6,7 +6,7 @@ const MOST_CALLPATHS: usize = 1 << 19;
 const MOST_CALLPATHS_OF_ALL: usize = 1 << 21;
 /// Processes of one run.
 pub const MOST_PROCESSES: usize = 1 << 16;
-/// Events that wait for others in the order of time: 32 bytes each.
+/// Events that wait for others in the order of time: 16 bytes each.
 pub const MOST_WAITING: usize = 1 << 25;
 /// Where so many wait, events of later than this from now are of no clock.
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -253,7 +253,8 @@ impl LiveRun {
         let now = clock.now(&self.session);
         self.read_definitions();
         self.take_over_dead();
-        let thorough = clock.is_told() || self.is_catching_up() || self.next_thorough <= Instant::now();
+        let catching_up = self.is_catching_up();
+        let thorough = clock.is_told() || catching_up || self.next_thorough <= Instant::now();
         let round = if self.clock_is_certain { self.drain_all(thorough) } else { Round::default() };
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
@@ -263,7 +264,7 @@ impl LiveRun {
             }
             let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
             let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
-            if self.is_catching_up() {
+            if catching_up {
                 self.catch_up(certain);
                 self.next_thorough = Instant::now(); // nothing is published before all is attributed
                 return Round { records: round.records, fullest: 1.0 };

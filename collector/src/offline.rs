@@ -318,12 +318,10 @@ impl Feed<'_> {
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
-            match (&mut self.delayed, place.queue, calls) {
-                (Some(delayed), Some(queue), calls) => {
-                    delayed.lane.queue(queue).enter(time, region, calls.unwrap_or(1));
-                }
-                (_, _, None) => attributor.enter(place.index, time, region),
-                (_, _, Some(calls)) => attributor.enter_folded(place.index, time, region, calls.into()),
+            let calls = calls.unwrap_or(1);
+            match (&mut self.delayed, place.queue) {
+                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).enter(time, region, calls),
+                _ => attributor.enter_folded(place.index, time, region, calls.into()),
             }
         }
         ControlFlow::Continue(())

@@ -14,14 +14,13 @@ use ampere_model::{Quality, RegionRef, Timestamp};
 pub const TIME: &str = "time";
 
 impl Attributor {
+    #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
-        if !self.not_begun.is_empty() {
-            self.begin_time(location, time);
-        }
-        self.engine.enter(location, time, region);
+        self.enter_folded(location, time, region, 1);
     }
 
     /// One that stands for so many calls.
+    #[inline]
     pub fn enter_folded(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
         if !self.not_begun.is_empty() {
             self.begin_time(location, time);

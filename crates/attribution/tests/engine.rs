@@ -47,6 +47,20 @@ fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> 
     run_grouped(events, &vec![None; locations], policy, sharing)
 }
 
+/// One for each group, or by itself, which spends from all the views.
+fn add_locations(engine: &mut Engine, groups: &[Option<u64>], views: &[ViewIndex]) -> Vec<LocationIndex> {
+    let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
+    for view in views {
+        for (location, group) in all.iter().zip(groups) {
+            match group {
+                Some(group) => engine.bind_member(*view, *location, *group),
+                None => engine.bind(*view, *location),
+            }
+        }
+    }
+    all
+}
+
 /// A group for each location, or none.
 fn run_grouped(
     events: &[Event],
@@ -56,13 +70,7 @@ fn run_grouped(
 ) -> (Engine, ViewIndex) {
     let mut engine = Engine::new();
     let view = engine.add_view(policy, sharing);
-    let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
-    for (location, group) in all.iter().zip(groups) {
-        match group {
-            Some(group) => engine.bind_member(view, *location, *group),
-            None => engine.bind(view, *location),
-        }
-    }
+    let all = add_locations(&mut engine, groups, &[view]);
     let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
     let mut counter = Counter::new(kind, Limits::none(1.0));
     for event in events {
@@ -88,15 +96,7 @@ fn run_by_location(
 ) -> (Engine, [ViewIndex; 2]) {
     let mut engine = Engine::new();
     let views = [(); 2].map(|()| engine.add_view(policy, sharing));
-    let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
-    for view in views {
-        for (location, group) in all.iter().zip(groups) {
-            match group {
-                Some(group) => engine.bind_member(view, *location, *group),
-                None => engine.bind(view, *location),
-            }
-        }
-    }
+    let all = add_locations(&mut engine, groups, &views);
     let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
     let mut counter = Counter::new(kind, Limits::none(1.0));
     let (mut waiting, mut depth) = (vec![Vec::new(); all.len()], vec![0; all.len()]);
