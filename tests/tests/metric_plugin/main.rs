@@ -94,8 +94,7 @@ impl Metric {
     /// Times rise and lie in the measurement, values never fall. Returns microjoules over ticks.
     #[track_caller]
     fn rate(&self) -> f64 {
-        // A third of a second, and an estimate is sampled every 20 ms.
-        assert!(self.samples.len() > 10, "{} has {} samples", self.name, self.samples.len());
+        assert!(self.samples.len() > 20, "{} has {} samples", self.name, self.samples.len());
         assert!(
             self.samples.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1),
             "{self:?}"

@@ -104,9 +104,9 @@ impl Source for Estimate {
         Ok(Reading { nanojoules, raw: nanojoules, counter_timestamp_ns: Some(now_ns) })
     }
 
-    /// The CPU time behind it moves in steps of up to half of that for each core.
+    /// The CPU time behind it moves in steps of up to that size.
     fn shortest_period(&self, _device: usize) -> Duration {
-        Duration::from_millis(20)
+        Duration::from_millis(10)
     }
 }
 
