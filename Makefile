@@ -2,7 +2,8 @@
 # make test     everything the tests need, then all the tests
 # make bench    the benchmarks, each figure beside its yardstick
 # make soak     hundreds of runs that are killed and robbed, and a day's events: half an hour. SOAK_ROUNDS=20 make soak: a minute
-# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all)
+# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all). KEEP=1: counted
+#               in fuzz/hours.json
 # make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
 # make install PREFIX=/opt/ampere
 

@@ -11,7 +11,6 @@ pub fn figures() -> Result<Vec<Figure>, String> {
     let mut figures = vec![throughput()?];
     figures.extend(traced()?);
     figures.extend(memory()?);
-    figures.extend([many_locations()?, idle()?]);
     Ok(figures)
 }
 
@@ -101,11 +100,28 @@ fn memory() -> Result<[Figure; 2], String> {
     ])
 }
 
+/// For a profiler: that load alone, of so many processes and threads, for so many seconds.
+pub const LOAD_COMMAND: &str = "--load";
+
+pub fn load(processes: &str, threads: &str, seconds: &str) {
+    let number = |text: &str| text.parse::<u32>().map_err(|e| format!("{text}: {e}"));
+    let run = || -> Result<f64, String> {
+        let load = Load { processes: number(processes)?, threads: number(threads)?, ..LOCATIONS };
+        let feed = Feed::start(&load)?;
+        Ok(feed.run_at_rate(RATE, Duration::from_secs(number(seconds)?.into()))?.main_thread_per_event())
+    };
+    match run() {
+        Ok(nanoseconds) => println!("{nanoseconds:.2} ns an event"),
+        Err(why) => println!("{why}"),
+    }
+}
+
+const LOCATIONS: Load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
+
 /// The same events a second from 1,024 threads of 64 processes and from 16 of 16.
-fn many_locations() -> Result<Figure, String> {
-    let load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
+pub fn many_locations() -> Result<Vec<Figure>, String> {
     let cost = |processes, threads| -> Result<f64, String> {
-        let load = Load { processes, threads, ..load };
+        let load = Load { processes, threads, ..LOCATIONS };
         Ok(Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(4))?.main_thread_per_event())
     };
     let (mut many, mut few) = (Vec::new(), Vec::new());
@@ -113,24 +129,24 @@ fn many_locations() -> Result<Figure, String> {
         few.push(cost(16, 1)?);
         many.push(cost(64, 16)?);
     }
-    Ok(Figure {
+    Ok(vec![Figure {
         what: "collector: an event at 4 million a second, 1,024 locations",
         value: median(many),
         unit: "ns",
         yardstick: "16 locations; to reach: 1.2 x",
         yardstick_value: median(few),
-    })
+    }])
 }
 
-fn idle() -> Result<Figure, String> {
+pub fn idle() -> Result<Vec<Figure>, String> {
     let load = Load { processes: 16, ..RANKS };
     let shares: Result<Vec<f64>, String> =
         (0..3).map(|_| Feed::start(&load)?.idle(Duration::from_secs(5))).collect();
-    Ok(Figure {
+    Ok(vec![Figure {
         what: "collector: CPU while the job does nothing",
         value: 100.0 * median(shares?),
         unit: "% of core",
         yardstick: "at most",
         yardstick_value: 0.5,
-    })
+    }])
 }

@@ -45,7 +45,7 @@ fn main() {
         Some(latency::CHILD) => return latency::child(),
         _ => {}
     }
-    let benches: [(&str, Bench); 12] = [
+    let benches: [(&str, Bench); 14] = [
         ("ring", ring::figures),
         ("event path", events::figures),
         ("Score-P", hosts::score_p),
@@ -53,6 +53,8 @@ fn main() {
         ("engine", engine::figures),
         ("offline", offline::figures),
         ("collector", collector::figures),
+        ("locations", collector::many_locations),
+        ("idle", collector::idle),
         ("metrics", metrics::figures),
         ("sampler", sampler::figures),
         ("latency", latency::figures),
@@ -65,6 +67,11 @@ fn main() {
     }
     if wanted.first().is_some_and(|first| first == bare::WRITE_COMMAND) {
         return bare::write_main(&wanted[1..]);
+    }
+    if let [command, processes, threads, seconds] = &wanted[..]
+        && command == collector::LOAD_COMMAND
+    {
+        return collector::load(processes, threads, seconds);
     }
     let mut json = Vec::new();
     println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");

@@ -277,7 +277,15 @@ impl LiveRun {
         if Instant::now() >= self.next_snapshot {
             self.publish();
         }
+        if let Some(sampler) = &self.sampler {
+            sampler.set_calm(self.is_calm());
+        }
         round
+    }
+
+    /// Nothing happens, and nobody looks.
+    fn is_calm(&self) -> bool {
+        self.is_idle && self.asked.elapsed() > UNASKED_AFTER
     }
 
     /// Reads logs if anybody says that there is something new.
@@ -826,8 +834,7 @@ impl LiveRun {
         if self.latest.was_asked() {
             self.asked = begun;
         }
-        let unwanted = self.is_idle && begun.duration_since(self.asked) > UNASKED_AFTER;
-        let period = if unwanted { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
+        let period = if self.is_calm() { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
         // With very many call paths a snapshot takes time that the rings need: never more than a twentieth of it.
         self.next_snapshot = begun + period.max(20 * begun.elapsed());
     }

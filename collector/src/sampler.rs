@@ -114,6 +114,7 @@ pub struct Sampler {
     thread: Option<JoinHandle<()>>,
     found: Receiver<Result<Found, String>>,
     news: Receiver<String>,
+    is_calm: Arc<AtomicBool>,
     pub figures: Arc<SamplerFigures>,
 }
 
@@ -133,12 +134,12 @@ impl Sampler {
         settings: Settings,
         go_on: Option<GoOn>,
     ) -> Result<Sampler, String> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, is_calm) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let figures = Arc::new(SamplerFigures::default());
         let (tell, found) = crossbeam_channel::bounded(1);
         let (tell_news, news) = crossbeam_channel::bounded(64);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
-        let parts = (counted, tell_news);
+        let parts = (counted, tell_news, is_calm.clone());
         let work = move || match Work::open(&directory, timer, periods, settings, parts, go_on) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
@@ -152,7 +153,7 @@ impl Sampler {
             .name("ampere-sampler".to_owned())
             .spawn(work)
             .map_err(|e| format!("cannot start the sampler: {e}"))?;
-        Ok(Sampler { stop, thread: Some(thread), found, news, figures })
+        Ok(Sampler { stop, thread: Some(thread), found, news, is_calm, figures })
     }
 
     /// What was found, once: when the counters are open and the ring can be read.
@@ -163,6 +164,11 @@ impl Sampler {
     /// One line about something that happened to a counter, if there is one.
     pub fn news(&self) -> Option<String> {
         self.news.try_recv().ok()
+    }
+
+    /// Whether nothing happens, and nobody looks: what is only estimated is then estimated less often.
+    pub fn set_calm(&self, is_calm: bool) {
+        self.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
     /// Takes a last sample of every device and ends.
@@ -323,6 +329,7 @@ struct Work {
     timer: Timer,
     figures: Arc<SamplerFigures>,
     news: Sender<String>,
+    is_calm: Arc<AtomicBool>,
 }
 
 impl Work {
@@ -331,7 +338,7 @@ impl Work {
         timer: Timer,
         (period, gauges): (Duration, Option<Duration>),
         settings: Settings,
-        (figures, news): (Arc<SamplerFigures>, Sender<String>),
+        (figures, news, is_calm): (Arc<SamplerFigures>, Sender<String>, Arc<AtomicBool>),
         go_on: Option<GoOn>,
     ) -> Result<(Work, Found), String> {
         let mut opened = ampere_counters::open_sources(&settings);
@@ -372,6 +379,7 @@ impl Work {
             timer,
             figures,
             news,
+            is_calm,
         };
         Ok((work, Found { devices, notes: opened.notes }))
     }
@@ -462,7 +470,11 @@ impl Work {
         let time = before + (self.timer.now().saturating_sub(before)) / 2;
         let now = Instant::now();
         let took = now.duration_since(begun).as_nanos() as u64;
-        let shortest = self.sources[source].shortest_period(device);
+        let shortest = if self.is_calm.load(Ordering::Relaxed) {
+            self.sources[source].shortest_calm_period(device)
+        } else {
+            self.sources[source].shortest_period(device)
+        };
         let (again, shortest) = (self.ticks(TRY_AGAIN), self.ticks(shortest));
         let slot = &mut self.slots[source][device];
         let figures = &self.figures.devices()[number];

@@ -28,6 +28,15 @@ fn what_was_once_a_defect_is_none() {
     }
 }
 
+/// `make soak` looks for the least of them.
+#[test]
+fn every_target_has_its_hours() {
+    let hours = include_str!("../hours.json");
+    for target in TARGETS {
+        assert!(hours.contains(&format!("\"{}\"", target.name)), "KEEP=1 make fuzz TARGETS={}", target.name);
+    }
+}
+
 #[test]
 fn inputs_that_nobody_meant_are_survived() {
     for (number, target) in TARGETS.iter().enumerate() {

@@ -214,8 +214,11 @@ impl LiveRun {
         if !over {
             self.quiet_since = None;
         }
-        // A moment for one that is just joining.
-        over && self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD
+        // All ranks have joined before MPI lets one of them end. Of others, one may be joining just now: a moment for it.
+        let are_ranks = || self.processes.iter().all(|process| process.rank.is_some());
+        let are_all = self.session.joined() as usize <= self.processes.len();
+        over && (are_all && are_ranks()
+            || self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD)
     }
 
     pub fn summary(&self, complete: bool) -> Summary {

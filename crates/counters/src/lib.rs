@@ -233,6 +233,10 @@ pub trait Source: Send {
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
+    /// The same while no program does anything that its value could be divided among.
+    fn shortest_calm_period(&self, device: usize) -> Duration {
+        self.shortest_period(device)
+    }
     /// What `devices()[device]` can be asked for beside its energy: always the same, none of it is certain to be answered.
     fn gauges(&self, _device: usize) -> &[Gauge] {
         &[]

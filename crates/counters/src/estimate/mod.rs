@@ -108,6 +108,10 @@ impl Source for Estimate {
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::from_millis(10)
     }
+
+    fn shortest_calm_period(&self, _device: usize) -> Duration {
+        Duration::from_millis(50)
+    }
 }
 
 #[cfg(test)]
