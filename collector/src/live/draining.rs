@@ -1,0 +1,230 @@
+//! From the rings into the lanes: records are copied out, spooled and decoded.
+
+use super::{BATCH, LiveRun, RANKS, Round};
+use crate::numbers::Handles;
+use crate::order::Queue;
+use crate::process::LiveLocation;
+use crate::sampler;
+use crate::stream::{Event, Stream};
+use ampere_model::{LocationKind, RegionRef, Timestamp};
+use ampere_ring::Record;
+use otf2::MetricValue;
+
+/// A ring that is no fuller waits for its turn.
+const HARDLY_FILLED: f64 = 1.0 / 64.0;
+
+impl LiveRun {
+    /// All rings, or only those that would not have room for long.
+    pub(super) fn drain_all(&mut self, thorough: bool) -> Round {
+        let mut round = Round::default();
+        self.behind = None;
+        let mut batch = std::mem::take(&mut self.batch);
+        for at in 0..self.processes.len() {
+            for location in 0..self.processes[at].locations.len() {
+                let live = &mut self.processes[at].locations[location];
+                if live.damaged || live.closed {
+                    continue;
+                }
+                let fill = live.ring.fill_ratio();
+                live.fullest = live.fullest.max(fill);
+                round.fullest = round.fullest.max(fill);
+                if !thorough && fill < HARDLY_FILLED {
+                    continue;
+                }
+                round.records += self.drain_location(at, location, &mut batch);
+            }
+        }
+        self.batch = batch;
+        round
+    }
+
+    pub(super) fn drain_location(
+        &mut self,
+        process: usize,
+        location: usize,
+        batch: &mut Vec<Record>,
+    ) -> usize {
+        if self.processes[process].locations[location].index.is_none() {
+            return 0; // the attributor gets to know it first
+        }
+        let mut total = 0;
+        loop {
+            match self.processes[process].locations[location].drain(batch, BATCH) {
+                Ok(count) => {
+                    total += count;
+                    self.decode(process, location, batch);
+                    // A full batch may have more behind it; not for ever, the others wait.
+                    if count < BATCH {
+                        return total;
+                    }
+                    if total >= 4 * BATCH {
+                        self.stays_behind(process, location);
+                        return total;
+                    }
+                }
+                Err(why) => {
+                    self.decode(process, location, batch);
+                    self.note(why);
+                    if self.processes[process].locations[location].damaged
+                        && let Some(clock) = self.clock
+                    {
+                        // Or what it was in would have the energy of all that follows.
+                        let now = clock.now(&self.session);
+                        self.end_frames(process, location, now);
+                    }
+                    return total;
+                }
+            }
+        }
+    }
+
+    /// What is left in a ring is not late: the others wait for it.
+    pub(super) fn stays_behind(&mut self, process: usize, location: usize) {
+        let live = &mut self.processes[process].locations[location];
+        // Nobody but its own lane waits for a GPU stream, and that one does anyway.
+        if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
+            let reached = live.stream.last_time();
+            self.behind = Some(self.behind.map_or(reached, |least| least.min(reached)));
+        }
+    }
+
+    /// Records of one location become events in its lane.
+    pub(super) fn decode(&mut self, process: usize, location: usize, batch: &[Record]) {
+        let Some(attributor) = &mut self.attributor else { return };
+        let process = &mut self.processes[process];
+        let mut done = 0;
+        loop {
+            let LiveLocation { stream, queue, events, .. } = &mut process.locations[location];
+            let queue = queue.map(|(lane, queue)| self.lanes[lane].queue(queue));
+            let decoder = Decoder { regions: &mut process.regions, stream, queue, events };
+            done += decoder.take(&batch[done..], &mut process.program_end);
+            let Some(unknown) = batch.get(done) else { return };
+            // Its region's definition was written before the event was: it is in the log by now.
+            if process.looks_for_definitions() {
+                process.read_log(&self.spool);
+            }
+            for region in process.new_regions.drain(..) {
+                let reference = attributor.regions.add(&region);
+                process.regions.insert(region.handle.0, reference);
+            }
+            let handle = unknown.argument();
+            if process.regions.get(handle).is_none() {
+                if process.may_be_undefined() {
+                    process.regions.insert(handle, attributor.regions.add_unknown(handle));
+                } else {
+                    process.regions.pretend(handle, attributor.regions.add_unknown(u32::MAX));
+                }
+            }
+        }
+    }
+
+    pub(super) fn drain_samples(&mut self) {
+        // As much as there was when it began, and no more at a time than of any other ring.
+        let waiting = self.samples.as_mut().map_or(0, |samples| samples.ring.available().unwrap_or(0));
+        for _ in 0..waiting.div_ceil(BATCH as u64).max(1) {
+            self.drain_some_samples();
+        }
+    }
+
+    pub(super) fn drain_some_samples(&mut self) {
+        let Some(samples) = &mut self.samples else { return };
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        let position = samples.ring.position();
+        let copied = samples.ring.copy_out(&mut batch, BATCH);
+        if samples.ring.is_lost() {
+            self.batch = batch;
+            return self.note(format!(
+                "{} was truncated by somebody else: no more energy is sampled",
+                sampler::RING_NAME
+            ));
+        }
+        if let Ok(count) = copied {
+            let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &batch));
+            if samples.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
+                self.batch = batch;
+                return; // they stay in the ring until their turn has come
+            }
+            samples.ring.release(count);
+            if let Some(Err(error)) = spooled {
+                self.notes.push(format!(
+                    "cannot write {}: {error}; the trace has no more samples",
+                    self.spool.directory.display()
+                ));
+            }
+            if samples.catching_up.is_none() {
+                self.take_samples(position, &batch);
+            }
+        }
+        self.batch = batch;
+    }
+
+    /// Records of the sampler's, the first of which has this position.
+    pub(super) fn take_samples(&mut self, position: u64, records: &[Record]) {
+        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
+        let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
+        for (position, record) in (position..).zip(records) {
+            samples.stream.take(*record, &mut |event| {
+                let Event::Sample(time, number, bits) = event else { return };
+                let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
+                samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
+                let (time, increase) = match samples.metrics[number as usize].value(bits) {
+                    MetricValue::U64(value) => devices[device].read_u64(time, value),
+                    MetricValue::I64(value) => devices[device].read_i64(time, value),
+                    MetricValue::F64(value) => devices[device].read_f64(time, value),
+                };
+                samples.gaps.sample(position, device, time, increase);
+                let of_ranks = samples.rank_queues[device];
+                lanes[RANKS].queue(of_ranks).sample(time, devices[device].ranks, increase);
+                // Where there can be no stream there is nobody to wait for.
+                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
+                lanes[lane].queue(queue).sample(time, devices[device].kernels, increase);
+            });
+        }
+    }
+}
+
+/// Makes events of one location's records.
+struct Decoder<'a> {
+    regions: &'a mut Handles,
+    stream: &'a mut Stream,
+    queue: Option<&'a mut Queue>,
+    events: &'a mut u64,
+}
+
+impl Decoder<'_> {
+    /// Returns how many were taken: all, or those before the first whose region is not known.
+    fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
+        for (at, record) in records.iter().enumerate() {
+            let region = match record.begun_region() {
+                None => RegionRef(0),
+                Some(handle) => match self.regions.get(handle) {
+                    Some(region) => region,
+                    None => return at,
+                },
+            };
+            let Decoder { stream, queue, events, .. } = &mut self;
+            if let Some(event) = stream.take_usual(*record) {
+                put(event, region, queue.as_deref_mut(), events);
+                continue;
+            }
+            stream.take_unusual(*record, &mut |event| match event {
+                Event::ProgramEnd(time) => *program_end = Some(time),
+                event => put(event, region, queue.as_deref_mut(), events),
+            });
+        }
+        records.len()
+    }
+}
+
+#[inline(always)]
+fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut u64) {
+    *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterFolded(..) | Event::Leave(..)));
+    let Some(queue) = queue else { return };
+    match event {
+        Event::Enter(time, _) => queue.enter(time, region, 1),
+        Event::EnterFolded(time, _, calls) => queue.enter(time, region, calls),
+        Event::Leave(time, _) => queue.leave(time),
+        Event::Sample(..) | Event::ProgramEnd(_) => {}
+    }
+}
