@@ -34,6 +34,9 @@ pub struct Facts {
     pub replay: bool,
     /// Positions of the sampler's ring at which another sampler went on.
     pub breaks: Vec<u64>,
+    /// Everything that was measured is on disk: only the trace could not be written.
+    #[serde(default)]
+    pub is_drained: bool,
     /// Who collects, as far as is known: pid and start time.
     collector: (u32, u64),
 }
@@ -77,6 +80,7 @@ impl Facts {
             clock: None,
             replay: false,
             breaks: Vec::new(),
+            is_drained: false,
             collector: (0, 0),
         }
         .by_this_process()

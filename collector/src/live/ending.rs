@@ -364,6 +364,11 @@ impl LiveRun {
         if let Err(why) = written {
             self.note(why);
         }
+        if keep_records {
+            // The rings go now: who makes the trace later need not miss them.
+            self.options.facts.is_drained = !self.trace_is_cut();
+            let _ = self.options.facts.save(&self.spool.directory);
+        }
         let mut summary = self.summary(complete && traced);
         let unsettled = self.unsettled(&summary);
         if traced && self.spool.wanted && !unsettled.is_empty() {

@@ -217,7 +217,7 @@ impl LiveRun {
         }
         self.take_over_dead();
         self.catch_up_to_the_end();
-        if self.options.mode == Mode::RecoveryFromDisk {
+        if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.is_drained {
             self.is_incomplete = true;
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }

@@ -112,3 +112,29 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     place.is_clean();
     assert!(!place.path("first").exists(), "{:?}", common_bad::files_below(&place.path("first")));
 }
+
+/// The run ended in order, only its trace found no place: nothing of it is lost.
+#[test]
+fn a_trace_that_could_not_be_written_can_be_later() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_gpus(&mut command));
+    collector(&place, "out", &[]);
+    sleep_ms(300);
+    place.write("out/traces", "in its place");
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    let before = place.summary("out");
+    assert_eq!(before["run"]["complete"], false);
+    assert!(before["run"]["notes"].to_string().contains("traces"), "{}", before["run"]["notes"]);
+    std::fs::remove_file(place.path("out/traces")).expect("it is there");
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    let after = place.summary("out");
+    assert_eq!(after["run"]["complete"], true, "{}", after["run"]);
+    assert_eq!(calls(&before), calls(&after));
+    check_conserved(&after, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}
