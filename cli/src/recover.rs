@@ -23,6 +23,13 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     let Some(directory) = given(&arguments.directory) else { return list() };
     for left in finish::find(directory).map_err(anyhow::Error::msg)? {
         let recovered = finish::recover(left).map_err(anyhow::Error::msg)?;
+        if recovered.figures_stay {
+            say!(
+                "ampere: {} has a trace now, as far as its records go; its summary, which knows the whole run, is as it was",
+                recovered.output.display()
+            );
+            continue;
+        }
         run::show(&recovered.summary, &recovered.output);
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@
 
 use crate::clock::Timer;
 use crate::config::Config;
+use crate::leftover;
 use crate::process::{Process, State};
 use crate::sampler::{self, Sampler};
 use crate::spool::Place;
@@ -59,12 +60,7 @@ pub fn serve(
 /// Looks for processes that are new, and at what the others say.
 fn find(session: &Session, processes: &mut HashMap<PathBuf, Process>) {
     let nowhere = Place::nowhere(session.directory());
-    let entries = std::fs::read_dir(session.directory()).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()) {
-        let is_log = path.extension().is_some_and(|e| e == "defs") && !path.ends_with("sampler.defs");
-        if !is_log {
-            continue;
-        }
+    for path in leftover::logs_in(session.directory()) {
         match processes.get_mut(&path) {
             Some(process) => process.read_log(&nowhere),
             None => {

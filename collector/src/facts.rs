@@ -34,7 +34,7 @@ pub struct Facts {
     pub replay: bool,
     /// Positions of the sampler's ring at which another sampler went on.
     pub breaks: Vec<u64>,
-    /// Everything that was measured is on disk: only the trace could not be written.
+    /// Everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
     /// Who collects, as far as is known: pid and start time.

@@ -132,13 +132,18 @@ fn changed(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-/// Processes, ranks, and one that lives.
-fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
-    let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
+/// The logs of a session's processes.
+pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
     let is_log = |path: &PathBuf| {
         path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampler::LOG_NAME)
     };
-    for path in files(directory).filter(is_log) {
+    files(directory).filter(is_log).collect()
+}
+
+/// Processes, ranks, and one that lives.
+fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
+    let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
+    for path in logs_in(directory) {
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;
         // What can be read of it tells.

@@ -52,7 +52,7 @@ mod process;
 pub mod recover;
 pub mod regions;
 pub mod replay;
-mod room;
+pub mod room;
 pub mod sampler;
 pub mod snapshot;
 pub mod spool;

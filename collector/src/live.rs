@@ -8,7 +8,7 @@ mod takeover;
 
 pub use takeover::devices_in;
 
-pub use ending::write_results;
+pub use ending::{knows_more, write_results};
 
 use crate::attributor::Attributor;
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading};

@@ -11,6 +11,7 @@ use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
+use ampere_collector::room;
 use ampere_collector::stale;
 use ampere_collector::supervise::Restarts;
 use ampere_ring::process::node_name;
@@ -218,6 +219,7 @@ fn detach(arguments: &Arguments) -> ExitCode {
 }
 
 fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
+    session.set_finishing(false);
     session.set_collector(std::process::id(), CollectorState::Starting);
     // Out of the job's process group, so that its signals are not ours, and off the one core that a launcher may have
     // bound the starting rank to.
@@ -240,8 +242,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         }
     }
     let (path, config) = config_of(&arguments)?;
-    let address = listen_address(arguments.listen.as_deref())?;
-    let access = Access::load(&config)?;
+    let serving = (listen_address(arguments.listen.as_deref())?, Access::load(&config)?);
     let run_id = run_id(&session);
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
@@ -250,7 +251,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let mut facts = Facts::new(session.directory(), &run_id, &arguments.command, path.as_deref());
     facts.replay = arguments.replay.is_some();
     let output = output::claim(&wanted, &node_name(), &facts.text())?;
-    let mut begin = Begin { config, address, access, facts, notes: Vec::new() };
+    let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
     if recoverable > 0 && !arguments.until_input_closes {
         begin.notes.push(stale::told(recoverable)); // ampere run tells it itself
     }
@@ -265,10 +266,12 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
 /// What a run is begun, or gone on, with.
 struct Begin {
     config: Config,
-    address: Listen,
-    access: Access,
+    /// Where metrics are served, and to whom. The error is one line.
+    serving: Result<(Listen, Access), String>,
     facts: Facts,
     notes: Vec<String>,
+    /// In a dead one's place: then there is no reason to give up but that nothing can be measured.
+    goes_on: bool,
 }
 
 /// The settings' file, and the settings.
@@ -281,12 +284,13 @@ fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String>
 /// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
 fn take_over(output: &Output, facts: Facts, session: Session, arguments: Arguments) -> Result<(), String> {
     output::remove_half_results(&output.directory);
-    let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok)?;
+    room::give_back(&output.spool); // a disk may be full
+    let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
     let facts = facts.by_this_process();
-    facts.save(&output.spool)?;
+    let notes = facts.save(&output.spool).err().into_iter().collect();
     let config = facts.config()?;
-    let access = Access::load(&config)?;
-    let begin = Begin { config, address, access, facts, notes: Vec::new() };
+    let serving = address.and_then(|address| Ok((address, Access::load(&config)?)));
+    let begin = Begin { config, serving, facts, notes, goes_on: true };
     let result = collect_into(output, session, arguments, begin);
     output.end_announcement();
     result
@@ -315,18 +319,30 @@ fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
 }
 
 fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
-    let Begin { config, address, access, facts, notes } = begin;
+    let Begin { config, serving, facts, mut notes, goes_on } = begin;
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
-    let server = http::serve(&address, access, latest.clone(), summaries)?;
+    let server =
+        serving.and_then(|(address, access)| http::serve(&address, access, latest.clone(), summaries));
+    let server = match server {
+        Err(why) if goes_on => {
+            notes.push(format!("metrics are not served any more: {why}"));
+            output.end_announcement();
+            None
+        }
+        server => Some(server?),
+    };
     let ending = Arc::new(AtomicU8::new(GO_ON));
     watch_signals(ending.clone())?;
     if arguments.until_input_closes {
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
-    output.announce(&server.url, &node_name())?;
+    match server.as_ref().map_or(Ok(()), |server| output.announce(&server.url, &node_name())) {
+        Err(why) if goes_on => notes.push(why),
+        announced => announced?,
+    }
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
     let options = Options {
@@ -341,7 +357,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     };
     let mut run = LiveRun::new(session, options, latest)?;
     run.notes.extend(notes);
-    run.notes.extend(server.notes);
+    run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
@@ -429,6 +445,8 @@ fn watch_signals(ending: Arc<AtomicU8>) -> Result<(), String> {
             else {
                 return;
             };
+            // Beyond `ulimit -f` a write is to fail, as it does where a disk is full.
+            let _file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
             ending.store(TERMINATED, Ordering::Relaxed);
             // Later ones are taken and ignored: the results are being written.

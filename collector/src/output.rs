@@ -72,11 +72,21 @@ fn remove_half_claims(directory: &Path, node: &str) {
     }
 }
 
+/// A thread's part of a trace that is being written, with its number.
+pub const PART: &str = "traces.part";
+
 /// Takes away what a collector had begun to write of a run that is not finished.
 pub fn remove_half_results(directory: &Path) {
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
     let _ = std::fs::remove_file(directory.join("traces.def"));
     let _ = std::fs::remove_dir_all(directory.join("traces"));
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PART));
+        if number.is_some_and(|number| number.parse::<usize>().is_ok()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Whether a run has left its results there: they are not written over.

@@ -96,7 +96,9 @@ impl LiveLocation {
     /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
     pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, String> {
         batch.clear();
-        if self.damaged {
+        // What cannot be spooled stays in the ring until its turn has come.
+        let must_wait = self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut);
+        if self.damaged || must_wait {
             return Ok(0);
         }
         let position = self.ring.position();

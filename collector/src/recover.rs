@@ -2,7 +2,7 @@
 
 use crate::facts::Facts;
 use crate::leftover::{Leftover, spools_in};
-use crate::live::{LiveRun, Mode, Options};
+use crate::live::{LiveRun, Mode, Options, knows_more};
 use crate::metrics::Latest;
 use crate::output::{self, Output};
 use crate::replay::{self, Replay};
@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct Recovered {
     pub output: PathBuf,
     pub summary: Summary,
+    /// There were figures that know more than what is left: they are as they were.
+    pub figures_stay: bool,
 }
 
 /// What there is to recover in a directory: a session's, a spool, or an output directory. The error is one line.
@@ -107,7 +109,8 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     if mode == Mode::Recovery {
         session.remove();
     }
-    Ok(Recovered { output: output.directory, summary })
+    let figures_stay = mode == Mode::RecoveryFromDisk && knows_more(&output.directory, &summary);
+    Ok(Recovered { output: output.directory, summary, figures_stay })
 }
 
 /// For a session whose collector was killed before it had an output directory.

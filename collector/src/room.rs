@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// For the summary, where all else is full.
 const RESERVE_BYTES: u64 = 2 << 20;
+const RESERVE: &str = "reserve";
 /// What is left to others, but no more than a twentieth of the file system.
 const LEFT_BYTES: u64 = 64 << 20;
 
@@ -27,7 +28,7 @@ fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
 impl Room {
     /// Keeps room in the spool's directory. Where none can be kept, there is none.
     pub fn keep(directory: &Path) -> Room {
-        let reserve = directory.join("reserve");
+        let reserve = directory.join(RESERVE);
         let kept = ampere_ring::files::create_private(&reserve).is_ok_and(|file| {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
         });
@@ -57,4 +58,9 @@ impl Room {
     pub fn give_back(&self) {
         let _ = std::fs::remove_file(&self.reserve);
     }
+}
+
+/// What a collector that was killed has kept in its spool.
+pub fn give_back(spool: &Path) {
+    let _ = std::fs::remove_file(spool.join(RESERVE));
 }

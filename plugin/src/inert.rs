@@ -1,6 +1,7 @@
 //! Giving up without a trace but one line.
 
 use crate::events;
+use ampere_quiet::quietly;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,7 +44,7 @@ extern "C" fn file_is_lost() {
     events::stop();
     if IS_FIRST.load(Ordering::Relaxed) {
         // SAFETY: a buffer of that length. Failing to print is not a failure.
-        unsafe { libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len()) };
+        quietly(|| unsafe { libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len()) });
     }
 }
 
@@ -57,7 +58,7 @@ pub fn say(line: &str) {
 /// One line on standard error, where the caller knows that no other process says it.
 pub fn say_as_the_only_one(line: &str) {
     // One write, so that lines of several processes do not mix. Failing to print is not a failure.
-    let _ = std::io::stderr().write_all(format!("ampere: {line}\n").as_bytes());
+    let _ = quietly(|| std::io::stderr().write_all(format!("ampere: {line}\n").as_bytes()));
 }
 
 fn is_first_on_node() -> bool {

@@ -26,7 +26,8 @@ pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), Strin
         .lock_start(limit.saturating_add(LOCK_MARGIN))
         .map_err(|e| format!("{e}; energy is not measured"))?;
     if session.collector_is_alive() {
-        return Ok(());
+        let late = "this job's collector is already writing its results; energy is not measured";
+        return if session.is_finishing() { Err(late.to_owned()) } else { Ok(()) };
     }
     match session.collector_state() {
         CollectorState::Failed => return Err(failure(session)),

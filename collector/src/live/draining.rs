@@ -5,6 +5,7 @@ use crate::numbers::Handles;
 use crate::order::Queue;
 use crate::process::LiveLocation;
 use crate::sampler;
+use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::Record;
@@ -128,6 +129,9 @@ impl LiveRun {
 
     pub(super) fn drain_some_samples(&mut self) {
         let Some(samples) = &mut self.samples else { return };
+        if samples.catching_up.is_some() && samples.spool.as_ref().is_some_and(Spool::is_cut) {
+            return; // they stay in the ring until their turn has come
+        }
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let position = samples.ring.position();

@@ -4,6 +4,7 @@ use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_with};
 use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
 use crate::gauges::Seen;
+use crate::leftover;
 use crate::process::{LiveLocation, State};
 use crate::spool::Spool;
 use crate::summary::{CommandEnd, Ending, Gap};
@@ -215,7 +216,8 @@ impl LiveRun {
             self.quiet_since = None;
         }
         // All ranks have joined before MPI lets one of them end. Of others, one may be joining just now: a moment for it.
-        let are_ranks = || self.processes.iter().all(|process| process.rank.is_some());
+        let are_ranks =
+            || self.processes.iter().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
         let are_all = self.session.joined() as usize <= self.processes.len();
         over && (are_all && are_ranks()
             || self.quiet_since.get_or_insert_with(Instant::now).elapsed() > LIVENESS_PERIOD)
@@ -314,6 +316,7 @@ impl LiveRun {
 
     /// The end: everything that is left is attributed, and the trace and the summary are written.
     pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
+        self.session.set_finishing(true);
         self.read_definitions();
         self.find_devices();
         self.catch_up_to_the_end();
@@ -342,7 +345,7 @@ impl LiveRun {
             );
         }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
-        write_results(&self.options.output, &self.summary(false))?;
+        self.write_figures(&self.summary(false))?;
         let written = match (&self.attributor, self.clock) {
             _ if !self.spool.wanted => Ok(()),
             (Some(attributor), Some(clock)) => {
@@ -359,14 +362,16 @@ impl LiveRun {
             }
             _ => Err("no process wrote any event: there is no trace".to_owned()),
         };
-        let traced = written.is_ok() && !self.trace_is_cut();
+        self.look_for_latecomers();
+        let is_cut = self.trace_is_cut();
+        let traced = written.is_ok() && !is_cut;
         let keep_records = written.is_err() && self.attributor.is_some();
         if let Err(why) = written {
             self.note(why);
         }
         if keep_records {
             // The rings go now: who makes the trace later need not miss them.
-            self.options.facts.is_drained = !self.trace_is_cut();
+            self.options.facts.is_drained |= self.options.mode == Mode::Collector && !is_cut;
             let _ = self.options.facts.save(&self.spool.directory);
         }
         let mut summary = self.summary(complete && traced);
@@ -387,12 +392,32 @@ impl LiveRun {
                 summary.run.notes.push(note);
             }
         }
-        write_results(&self.options.output, &summary)?;
+        self.write_figures(&summary)?;
         // Records that did not make it into a trace stay.
         if !keep_records {
             spool::remove(&self.spool.directory);
         }
         Ok((summary, self.session))
+    }
+
+    /// Unless there are some that know more than the records that are left.
+    fn write_figures(&self, summary: &Summary) -> Result<(), String> {
+        if self.options.mode == Mode::RecoveryFromDisk && knows_more(&self.options.output, summary) {
+            return Ok(());
+        }
+        write_results(&self.options.output, summary)
+    }
+
+    /// Who joined when it was only just too late.
+    fn look_for_latecomers(&mut self) {
+        let logs = leftover::logs_in(self.session.directory());
+        let unknown = logs.iter().filter(|log| !self.known_logs.contains(*log)).count();
+        if unknown > 0 {
+            self.is_incomplete = true;
+            self.note(format!(
+                "{unknown} processes began when the results were being written: they were not measured"
+            ));
+        }
     }
 
     fn links_moved(&self) -> bool {
@@ -447,6 +472,17 @@ impl LiveRun {
             }
         }
     }
+}
+
+/// Whether the figures that lie there already are the same run's, of more events: where the disk was full, the records end
+/// early and the figures do not.
+pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
+    let text = std::fs::read(directory.join("summary.json")).unwrap_or_default();
+    let there: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let events = |name: &str| there["quality"][name].as_u64().unwrap_or(0);
+    let quality = &summary.quality;
+    there["run"]["id"] == summary.run.id.as_str()
+        && events("events") + events("coalesced_calls") > quality.events + quality.coalesced_calls
 }
 
 /// `summary.json` and `summary.txt`, each whole or not at all.

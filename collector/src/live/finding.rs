@@ -6,6 +6,7 @@ use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::evidence::place_of;
 use crate::gaps::Gaps;
 use crate::growth;
+use crate::leftover;
 use crate::nature::Nature;
 use crate::order::Lane;
 use crate::process::Process;
@@ -19,12 +20,8 @@ use std::collections::BTreeSet;
 
 impl LiveRun {
     pub(super) fn find_processes(&mut self) {
-        let Ok(entries) = std::fs::read_dir(self.session.directory()) else { return };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let is_log =
-                path.extension().is_some_and(|e| e == "defs") && !entry.file_name().eq("sampler.defs");
-            if !is_log || self.known_logs.contains(&path) {
+        for path in leftover::logs_in(self.session.directory()) {
+            if self.known_logs.contains(&path) {
                 continue;
             }
             if self.known_logs.len() >= growth::MOST_PROCESSES {

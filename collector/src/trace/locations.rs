@@ -78,7 +78,7 @@ struct Part {
 
 impl Part {
     fn make(output: &Path, number: usize) -> anyhow::Result<Part> {
-        let directory = output.join(format!("traces.part{number}"));
+        let directory = output.join(format!("{}{number}", crate::output::PART));
         let _ = std::fs::remove_dir_all(&directory); // of somebody who was killed here
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Part { directory })

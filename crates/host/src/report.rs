@@ -22,5 +22,5 @@ pub fn say(message: Arguments) {
     let _ = line.write_fmt(message);
     line.push('\n');
     // SAFETY: the pointer and the length are those of one live string. An error has nobody to go to.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    ampere_quiet::quietly(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
 }

@@ -17,6 +17,7 @@ mod codec;
 use crate::error::Error;
 use crate::mapping;
 use ampere_model::Definition;
+use ampere_quiet::quietly;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ impl LogWriter {
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
-        match rustix::io::write(&file, MAGIC) {
+        match quietly(|| rustix::io::write(&file, MAGIC)) {
             Ok(8) => Ok(LogWriter {
                 stays_open: may_stay_open(&file),
                 file: Some(file),
@@ -144,7 +145,7 @@ impl LogWriter {
 
 fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     let start = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
-    if matches!(rustix::io::write(file, bytes), Ok(n) if n == bytes.len()) {
+    if matches!(quietly(|| rustix::io::write(file, bytes)), Ok(n) if n == bytes.len()) {
         return true;
     }
     // Take back what was half-written, so that what follows stays readable.

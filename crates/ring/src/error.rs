@@ -33,7 +33,7 @@ impl fmt::Display for Error {
             Error::Io { what, path, source } => write!(f, "cannot {what} {}: {source}", path.display()),
             Error::NoSpace { path, bytes } => write!(
                 f,
-                "no room for {bytes} bytes at {}: free some of that file system, or set AMPERE_RING_BYTES lower",
+                "no room for {bytes} bytes at {}: free some of that file system, raise ulimit -f, or set AMPERE_RING_BYTES lower",
                 path.display()
             ),
             Error::Malformed { path, why } => {

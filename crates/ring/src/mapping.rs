@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::lost::{self, Watched};
+use ampere_quiet::quietly;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fs::File;
@@ -61,13 +62,16 @@ pub(crate) fn create(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     // What cannot be there is not begun: other programs would be without memory until it is given back.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
     let room = if room < bytes { Err(rustix::io::Errno::NOSPC) } else { Ok(()) };
-    let given = room
-        .and_then(|()| rustix::fs::ftruncate(&fd, bytes))
-        .and_then(|()| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes));
+    let given = room.and_then(|()| {
+        quietly(|| {
+            rustix::fs::ftruncate(&fd, bytes)?;
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes)
+        })
+    });
     if let Err(errno) = given {
         let _ = rustix::fs::unlink(path);
         return Err(match errno {
-            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
+            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG => {
                 Error::NoSpace { path: path.to_owned(), bytes }
             }
             other => Error::io("allocate", path, other),

@@ -18,6 +18,7 @@
 //! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
 //!                                         never goes back. 0 until it begins, and where time is the machine's own
 //! 4080    boot                 2 x u64    whoever makes it: which boot of the node (process.rs); 0, 0: not known
+//! 4096    finishing            u32        the collector: 1 while it writes the results, and nobody can join any more
 //! ```
 //!
 //! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
@@ -56,6 +57,7 @@ struct Page {
     output: [AtomicU8; LONGEST_PATH_BYTES],
     told_time: AtomicU64,
     boot: [AtomicU64; 2],
+    finishing: AtomicU32,
 }
 
 const _: () = {
@@ -66,6 +68,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, output_length) == 64);
     assert!(std::mem::offset_of!(Page, told_time) == 4072);
     assert!(std::mem::offset_of!(Page, boot) == 4080);
+    assert!(std::mem::offset_of!(Page, finishing) == 4096);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -287,6 +290,15 @@ impl Session {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
         running && process::seems_alive(pid)
+    }
+
+    /// Who comes now is too late: the results are being written.
+    pub fn set_finishing(&self, finishing: bool) {
+        self.page().finishing.store(finishing.into(), Ordering::Release);
+    }
+
+    pub fn is_finishing(&self) -> bool {
+        self.page().finishing.load(Ordering::Acquire) != 0
     }
 
     pub fn beat(&self) {

@@ -1,7 +1,7 @@
 //! How a program can end.
 
 use crate::common_bad::{Place, have, run};
-use crate::program::{alone, check, mpi, mpirun, nothing_is_missing, plain};
+use crate::program::{alone, calls, check, mpi, mpirun, nothing_is_missing, plain};
 
 /// Two ranks, of which one does it in the middle: the other is ended by mpirun, or waits and is ended then.
 #[test]
@@ -66,4 +66,21 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         assert!(told >= least, "{fault}: {told} calls in the thread");
         place.is_clean();
     }
+}
+
+/// Nobody reads standard error any more when the last line of ampere's comes, and standard output is not yet flushed.
+#[test]
+fn a_closed_standard_error_ends_nobody() {
+    let place = Place::new();
+    let program = alone(&place);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = place.bare("out", &program);
+    command.args(["none", "1000"]).stderr(writer).stdin(std::process::Stdio::null());
+    let done = command.output().expect("it can be started");
+    assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"done 1000\n"[..]), "{done:?}");
+    place.nobody_left();
+    let summary = check(&place, "out", true);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 1000);
+    place.is_clean();
 }

@@ -213,3 +213,50 @@ fn a_truncated_session_or_sampler_ends_nobody() {
     }
     until("nothing is left", || of_session(&place, "").is_empty());
 }
+
+/// Who takes over finds the disk full, too: what is measured from then on is in the figures.
+#[test]
+fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
+    let program = alone(&place);
+    let words = [program.into(), "none".into(), "20000".into()];
+    let without = plain(&place, &words);
+    let running = start(&mut place.ampere_run("disk/out", &words));
+    until_counted(&place, "0", 2000);
+    tiny.fill();
+    let first = place.collectors();
+    first.iter().for_each(|collector| super::outside::signal(*collector, rustix::process::Signal::KILL));
+    let done = running.wait();
+    assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{done:#?}");
+    done.said_once(&["killed by signal 9", "another one goes on"]);
+    let summary = place.summary("disk/out");
+    is_conserved(&summary);
+    let made = calls(&summary, "step").values().sum::<u64>();
+    assert!((10_000..=20_000).contains(&made), "{made}: {}", summary["run"]);
+    assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
+    place.is_clean();
+}
+
+/// The records end where the disk was full, the figures did not: a trace that is made later must not cost them.
+#[test]
+fn figures_that_know_more_than_the_records_stay() {
+    let place = Place::new();
+    let Some(tiny) = Tiny::mount(place.path("disk"), "600k") else { return };
+    let program = alone(&place);
+    let done =
+        run(&mut place.ampere_run("disk/out", [program.as_os_str(), "none".as_ref(), "40000".as_ref()]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let before = place.summary("disk/out");
+    assert_eq!(calls(&before, "step").values().sum::<u64>(), 40000);
+    assert!(before["run"]["notes"].to_string().contains("the records are in"), "{}", before["run"]);
+    let larger = Command::new("mount").args(["-o", "remount,size=60m"]).arg(&tiny.at).status();
+    assert!(larger.expect("mount").success());
+    let recovered = run(place.ampere(["recover", "disk/out"]).current_dir(place.path("")));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    recovered.said_once(&["has a trace now", "is as it was"]);
+    assert_eq!(place.summary("disk/out"), before);
+    let of_trace = calls(&read_trace(&place, "disk/out"), "step").values().sum::<u64>();
+    assert!((1..40000).contains(&of_trace), "{of_trace} calls");
+    place.is_clean();
+}

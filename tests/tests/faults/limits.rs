@@ -81,3 +81,37 @@ fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
         place.nobody_left();
     }
 }
+
+/// Whoever writes beyond it is killed, unless he looks out: the program's ring and log are ours to look out for, the spool and
+/// the trace the collector's.
+#[test]
+fn a_limit_on_the_size_of_files_ends_nobody() {
+    let place = Place::new();
+    let program = alone(&place);
+    // Kilobytes: no ring, a small one, one but no spool, and a spool but no trace.
+    for limit in [4, 16, 64, 4_000, 9_000] {
+        for bare in [false, true] {
+            let output = format!("out-{limit}-{bare}");
+            let script = format!("ulimit -f {limit}; exec '{}' none 20000", program.display());
+            let without = plain(&place, &["bash".into(), "-c".into(), script.clone().into()]);
+            assert_eq!(without.code, 0, "what the program writes itself is small");
+            let mut command = match bare {
+                true => place.bare(&output, std::path::Path::new("bash")),
+                false => place.ampere_run(&output, ["bash"]),
+            };
+            let done = run(command.args(["-c", &script]).env("AMPERE_EVENTS", "all"));
+            assert_eq!(
+                (done.code, &done.stdout),
+                (without.code, &without.stdout),
+                "{limit} {bare}: {done:#?}"
+            );
+            done.no_panic();
+            place.nobody_left();
+            if limit >= 4_000 && !bare {
+                let summary = place.summary(&output);
+                is_conserved(&summary);
+                assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000, "{limit}");
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ fn has_mpi() -> bool {
     have(&["mpirun.openmpi", "mpicc.openmpi"])
 }
 
-fn signal(pid: u32, signal: Signal) {
+pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a pid");
     let _ = kill_process(pid, signal); // it may just have ended
 }

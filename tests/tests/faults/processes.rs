@@ -1,7 +1,7 @@
 //! Processes that make others, become others, or close what is not theirs.
 
-use crate::common_bad::{Place, have, run};
-use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain};
+use crate::common_bad::{Place, files_below, have, run, start};
+use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain, until_counted};
 
 fn total(summary: &serde_json::Value, region: &str) -> u64 {
     calls(summary, region).values().sum()
@@ -107,4 +107,28 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
     }
     assert_eq!(total(&summary, "step"), 2003);
     place.is_clean();
+}
+
+/// The next step of a job that begins while the results of the one before are being written: it runs, and it is said.
+#[test]
+fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
+    let place = Place::new();
+    let program = alone(&place);
+    let one = |steps: &str| {
+        let mut command = place.bare("out", &program);
+        command.args(["none", steps]).env("AMPERE_SESSION", "both");
+        command
+    };
+    let first = start(&mut one("20000"));
+    until_counted(&place, "0", 2000);
+    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    let session = page.and_then(|page| ampere_ring::Session::open(page.parent()?).ok()).expect("a session");
+    session.set_finishing(true);
+    let second = run(one("500").current_dir(place.path("shm")));
+    assert_eq!((second.code, second.stdout.as_str()), (0, "done 500\n"));
+    second.said_once(&["already writing its results", "energy is not measured"]);
+    session.set_finishing(false);
+    assert_eq!(first.wait().code, 0);
+    let summary = check(&place, "out", true);
+    assert_eq!(total(&summary, "step"), 20000);
 }
