@@ -254,10 +254,13 @@ pub fn report(session: &Session, output: &Path, finished: bool) {
 pub fn show(summary: &Summary, output: &Path) {
     use std::io::IsTerminal;
     if summary.quality.events == 0 {
-        say!(
-            "ampere: nothing was measured: no process of the command called MPI, or a function compiled with \
-             -finstrument-functions or by Score-P"
-        );
+        let why = match std::env::var("AMPERE_DISABLE") {
+            Ok(word) if !word.is_empty() && word != "0" => "AMPERE_DISABLE is set",
+            _ => {
+                "no process of the command called MPI, or a function compiled with -finstrument-functions or by Score-P"
+            }
+        };
+        say!("ampere: nothing was measured: {why}");
     }
     say!("\n{}", ampere_collector::text::render(summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");

@@ -111,9 +111,9 @@ fn quality(energy: &str) -> &str {
 
 fn device_words(snapshot: &Snapshot) -> String {
     let words = snapshot.devices.iter().map(|d| {
-        let watts = d.watts.max(0.0);
+        let watts = d.watts.map_or_else(|| "-".to_owned(), |watts| format!("{:.0}", watts.max(0.0)));
         let name = printable(&d.device);
-        format!("{name} {} J {watts:.0} W {}", joules(d.joules), printable(quality(&d.energy)))
+        format!("{name} {} J {watts} W {}", joules(d.joules), printable(quality(&d.energy)))
             .trim_end()
             .to_owned()
     });

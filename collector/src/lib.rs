@@ -48,6 +48,7 @@ pub mod order;
 pub mod output;
 mod overhead;
 pub mod pace;
+mod power;
 mod process;
 pub mod recover;
 pub mod regions;

@@ -18,6 +18,7 @@ use crate::gaps::Gaps;
 use crate::growth::{self, CallPaths};
 use crate::metrics::Latest;
 use crate::order::{Lane, QueueIndex};
+use crate::power::Power;
 use crate::process::{Process, State};
 use crate::replay::Replay;
 use crate::room::Room;
@@ -28,7 +29,7 @@ use crate::stream::Stream;
 use crate::trace::SampledMetric;
 use ampere_model::{Clocks, Device, Timestamp};
 use ampere_ring::{Record, RingConsumer, Session};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ pub struct LiveRun {
     samples: Option<Samples>,
     generation: u64,
     limits: Limits,
-    power: VecDeque<(Timestamp, Vec<f64>)>,
+    power: Power,
     pub latest: Latest,
     next_thorough: Instant,
     next_snapshot: Instant,
@@ -175,7 +176,7 @@ impl LiveRun {
             known_logs: HashSet::new(),
             samples: None,
             generation: u64::MAX,
-            power: VecDeque::new(),
+            power: Power::default(),
             latest,
             next_thorough: Instant::now(),
             next_snapshot: Instant::now(),

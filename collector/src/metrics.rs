@@ -123,14 +123,11 @@ impl Scrape {
 
     fn devices(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         // How far the figures can be trusted is on the series itself: energy="estimated" is no measurement.
-        let with_quality = |value: fn(&DeviceFigures) -> f64| {
-            let devices = self.snapshot.devices.iter();
-            devices
-                .map(|d| {
-                    (
-                        vec![self.node(), ("device", d.device.as_str()), ("energy", d.energy.as_str())],
-                        value(d),
-                    )
+        let with_quality = |value: fn(&DeviceFigures) -> Option<f64>| {
+            let known = self.snapshot.devices.iter().filter_map(|d| Some((d, value(d)?)));
+            known
+                .map(|(d, value)| {
+                    (vec![self.node(), ("device", d.device.as_str()), ("energy", d.energy.as_str())], value)
                 })
                 .collect()
         };
@@ -138,12 +135,12 @@ impl Scrape {
             name: "ampere_device_energy",
             help: "Energy of a device since the run began, as of the last attributed sample",
             unit: Some(Unit::Joules),
-            series: with_quality(|d| d.joules),
+            series: with_quality(|d| Some(d.joules)),
         }
         .counter(encoder)?;
         Family {
             name: "ampere_device_power_watts",
-            help: "Power of a device over the last second",
+            help: "Power of a device over the last second that was sampled; not there while that is long ago",
             unit: None,
             series: with_quality(|d| d.watts),
         }

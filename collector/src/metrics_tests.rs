@@ -10,6 +10,7 @@ fn device(name: &str) -> DeviceFigures {
         source: "rapl".to_owned(),
         energy: "measured".to_owned(),
         joules: 12.5,
+        watts: Some(2.5),
         ..DeviceFigures::default()
     }
 }

@@ -42,7 +42,9 @@ pub struct DeviceFigures {
     #[serde(default)]
     pub within: String,
     pub joules: f64,
-    pub watts: f64,
+    /// `None` where it is not known.
+    #[serde(default)]
+    pub watts: Option<f64>,
     pub lost_joules: f64,
     pub idle_joules_ranks: f64,
     pub idle_joules_kernels: f64,
@@ -107,7 +109,6 @@ impl DeviceFigures {
             self.energy.clone_from(&more.energy); // a sum is as good as the worst of it
         }
         self.joules += more.joules;
-        self.watts += more.watts;
         self.lost_joules += more.lost_joules;
         self.idle_joules_ranks += more.idle_joules_ranks;
         self.idle_joules_kernels += more.idle_joules_kernels;
@@ -239,7 +240,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             kind: device.info.nature.kind.clone(),
             within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
             joules: ranks.total_joules,
-            watts: 0.0,
+            watts: None,
             lost_joules: ranks.lost_joules,
             idle_joules_ranks: ranks.idle_joules,
             idle_joules_kernels: kernels.idle_joules,

@@ -6,6 +6,8 @@ use crate::topology::table;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Where more of the run than this was not sampled, it is said.
+const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
 const BAR_CELLS: usize = 24;
@@ -55,7 +57,8 @@ impl Page {
         if !run.command.is_empty() {
             writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
         }
-        let all_estimated = summary.devices.iter().all(|device| device.energy == "estimated");
+        let energies = || summary.devices.iter().filter(|device| device.unit != "s");
+        let all_estimated = energies().all(|device| device.energy == "estimated");
         match run.energy.as_str() {
             "estimated" if !all_estimated => {
                 writeln!(out, "energy:  partly ESTIMATED from CPU time, not measured: see the devices below")?
@@ -66,7 +69,7 @@ impl Page {
             )?,
             "estimated" => writeln!(
                 out,
-                "energy:  ESTIMATED from CPU time ([estimate] in ampere.toml), not measured: no counter was found"
+                "energy:  ESTIMATED, not measured: from CPU time, by the watts of [estimate] in the settings"
             )?,
             "none" if summary.devices.is_empty() => writeln!(out, "energy:  none: no counter was read")?,
             "none" => writeln!(out, "energy:  none: time only")?,
@@ -115,7 +118,7 @@ impl Page {
         let title = if device.unit == "s" {
             format!("{} on {}: {total} s", device.name, device.node)
         } else {
-            let seconds = summary.run.seconds;
+            let seconds = device.sampled_seconds;
             let watts = if seconds > 0.0 { device.total_joules / seconds } else { 0.0 };
             format!(
                 "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
@@ -123,6 +126,14 @@ impl Page {
             )
         };
         writeln!(out, "\n{}", self.bold(&printable(&title)))?;
+        let unsampled = summary.run.seconds - device.sampled_seconds;
+        if device.samples > 0 && unsampled > UNSAMPLED_PART * summary.run.seconds {
+            writeln!(
+                out,
+                "  its samples are of {:.2} s, not of {:.2} s: what was spent in the other {unsampled:.2} s is not known",
+                device.sampled_seconds, summary.run.seconds
+            )?;
+        }
         if device.stale {
             let still = device.longest_still_seconds;
             writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
@@ -162,41 +173,49 @@ impl Page {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
         let (total, unit, regions) = (device.total_joules, printable(&device.unit), &view.regions);
         let is_time = unit == "s";
+        let has_watts = regions.iter().take(MOST_ROWS).any(|row| row.watts.resolved_watts.is_some());
+        // Of time, the seconds are what is shown already.
+        let seconds = |text: String| if is_time { String::new() } else { format!(" {text:>10}") };
+        let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
         writeln!(
             out,
-            "\n  {unit:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {:>11}  {what}",
+            "\n  {unit:>12} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
             "share",
             "",
             format!("inclusive {unit}"),
+            seconds("s".to_owned()),
             "calls",
-            if is_time { "" } else { "W" }
+            watts("W".to_owned())
         )?;
         for row in regions.iter().take(MOST_ROWS) {
-            let watts = match row.watts.resolved_watts {
-                Some(watts) => format!("{watts:.1}"),
-                None if is_time => String::new(),
-                None => "below res.".to_owned(),
-            };
+            let resolved = row.watts.resolved_watts;
             writeln!(
                 out,
-                "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12} {:>10} {watts:>11}  {}",
+                "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
                 joules(row.exclusive_joules),
                 percent(row.exclusive_joules, total),
                 bar(row.exclusive_joules, total),
                 joules(row.inclusive_joules),
+                seconds(format!("{:.3}", row.exclusive_seconds)),
                 row.calls,
+                watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
                 short(&row.region, LONGEST_NAME),
             )?;
         }
         more(regions.len(), out)?;
-        if is_time {
-            return Ok(());
+        if has_watts {
+            writeln!(
+                out,
+                "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
+            )?;
+            writeln!(out, "  of those, its joules are modelled by time")?;
+        } else if !is_time {
+            writeln!(
+                out,
+                "  no watts: no {what} had {LEAST_RESOLVED_SAMPLES} samples to itself, below that joules are modelled by time"
+            )?;
         }
-        writeln!(
-            out,
-            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
-        )?;
-        writeln!(out, "  of those, its joules are modelled by time")
+        Ok(())
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {

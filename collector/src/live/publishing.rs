@@ -33,8 +33,8 @@ impl LiveRun {
         let (Some(attributor), Some(clock)) = (&self.attributor, self.clock) else {
             return Snapshot::default();
         };
-        let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
         let ticks = clock.now(&self.session);
+        let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
         (snapshot.node, snapshot.seconds) = match &self.options.replay {
             Some(replay) => {
                 let played = ticks.min(replay.last).saturating_sub(replay.first);
@@ -46,24 +46,22 @@ impl LiveRun {
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes();
         snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
-        for (device, figures) in attributor.devices.iter().zip(self.sampled()) {
+        let (window, mut power) = (clock.ticks(POWER_WINDOW), std::mem::take(&mut self.power));
+        for (number, (device, figures)) in attributor.devices.iter().zip(self.sampled()).enumerate() {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
-            if let (Some(shown), Some(figures)) = (shown, figures) {
+            let Some(shown) = shown else { continue };
+            if let Some((time, joules)) = attributor.engine.last_sample(device.ranks) {
+                power.see(number, time, joules, window);
+            }
+            // Of several metrics with one name, the power of those that it is known of.
+            let watts = power.per_tick(number, ticks, window).map(|joules| joules / clock.seconds(1));
+            shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);
+            if let Some(figures) = figures {
                 shown.readings.add(&Readings::of(figures));
                 gauges::add_all(&mut shown.gauges, figures.gauges.iter().filter_map(Seen::now));
             }
         }
-        self.power.push_back((ticks, snapshot.devices.iter().map(|d| d.joules).collect()));
-        let window = clock.ticks(POWER_WINDOW);
-        while self.power.len() > 2 && ticks.saturating_sub(self.power[1].0) > window {
-            self.power.pop_front();
-        }
-        if let Some((then, joules)) = self.power.front() {
-            let seconds = clock.seconds(ticks.saturating_sub(*then));
-            for (device, before) in snapshot.devices.iter_mut().zip(joules) {
-                device.watts = if seconds > 0.0 { (device.joules - before) / seconds } else { 0.0 };
-            }
-        }
+        self.power = power;
         let late = self.lanes.iter().map(|lane| lane.late()).sum::<u64>();
         for (at, process) in self.processes.iter().enumerate() {
             let main = process.locations.iter().find(|location| location.definition.id.0 == 0);

@@ -287,7 +287,12 @@ impl Engine {
 
     /// Whether the view has had a sample.
     pub fn has_begun(&self, view: ViewIndex) -> bool {
-        self.views[view.0 as usize].has_begun()
+        self.last_sample(view).is_some()
+    }
+
+    /// When the last one was, and the counter's increase until then.
+    pub fn last_sample(&self, view: ViewIndex) -> Option<(Timestamp, f64)> {
+        self.views[view.0 as usize].last_sample()
     }
 
     pub fn is_open(&self, location: LocationIndex) -> bool {

@@ -217,8 +217,9 @@ impl View {
         self.consumers[consumer as usize].removed = true;
     }
 
-    pub fn has_begun(&self) -> bool {
-        self.interval.is_some()
+    /// When the last sample was, and the counter's increase until then.
+    pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
+        Some((self.interval?, self.totals.total_joules))
     }
 
     /// An event that comes before the latest break is late, and so is a break before any event: it is counted, and taken as
