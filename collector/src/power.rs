@@ -37,7 +37,8 @@ impl Power {
     pub fn per_tick(&self, device: usize, now: Timestamp, window: u64) -> Option<f64> {
         let samples = self.devices.get(device)?;
         let ((from, before), (to, after)) = (samples.front()?, samples.back()?);
-        let is_known = to > from && now.saturating_sub(*to) <= STALE_WINDOWS * window.max(to - from);
+        let is_known =
+            to > from && now.saturating_sub(*to) <= window.max(to - from).saturating_mul(STALE_WINDOWS);
         is_known.then(|| (after - before) / (to - from) as f64)
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
-    const WHICH: &str = "AMPERE_QUIET_TEST";
+    const WHICH: &str = "QUIET_TEST";
 
     fn write(fd: libc::c_int, bytes: &[u8]) -> Result<(), ErrorKind> {
         // SAFETY: a live buffer of that length.
