@@ -16,6 +16,7 @@ use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, R
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use serde_json::json;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 const RANKS: u32 = 4;
@@ -38,6 +39,8 @@ const FIRST_CHILD: u32 = 3;
 
 /// One rank's program.
 struct Rank {
+    /// Does nothing and lives: each rank has to be a process of its own.
+    process: Child,
     writer: EventWriter,
     random: Random,
     /// When its next call begins.
@@ -175,9 +178,16 @@ fn check(
         details: json!({
             "events": events, "seconds": took, "joules": counter_joules, "grown_bytes": grown, "worst_error": worst,
             "errors": errors.iter().map(|(name, error)| json!({"what": name, "joules": error})).collect::<Vec<_>>(),
-            "quality": summary["quality"], "peak_bytes": summary["overhead"]["collector_peak_rss_bytes"],
+            "quality": summary["quality"], "notes": summary["run"]["notes"], "peak_bytes": summary["overhead"]["collector_peak_rss_bytes"],
         }),
     })
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl Rank {
@@ -201,10 +211,11 @@ fn make_session(directory: &Path) -> Result<Session, String> {
 }
 
 fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
-    // All of them are this process, which is alive.
-    let pid = std::process::id();
+    let sleeps = Command::new("sleep").arg("infinity").stdin(Stdio::null()).spawn();
+    let process = sleeps.map_err(|e| format!("cannot start sleep: {e}"))?;
+    let pid = process.id();
     let mut log =
-        LogWriter::create(&session.directory().join(format!("{rank}.defs"))).map_err(|e| e.to_string())?;
+        LogWriter::create(&session.directory().join(format!("{pid}.defs"))).map_err(|e| e.to_string())?;
     log.append(&Definition::Process(Process {
         pid,
         start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
@@ -227,7 +238,7 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
             paradigm: 0,
         }));
     }
-    let ring = format!("{rank}.0.ring");
+    let ring = format!("{pid}.0.ring");
     let producer =
         RingProducer::create(&session.directory().join(&ring), RING_RECORDS, 0).map_err(|e| e.to_string())?;
     log.append(&Definition::Location(Location {
@@ -238,7 +249,7 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
     }));
     session.join();
     let random = Random::new(seed ^ u64::from(rank + 1));
-    Ok(Rank { writer: EventWriter::new(producer), random, next: 0 })
+    Ok(Rank { process, writer: EventWriter::new(producer), random, next: 0 })
 }
 
 /// What the collector is told of all this.
@@ -293,4 +304,17 @@ fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So that it is seen at once when the long one would measure nothing.
+    #[test]
+    fn a_minute_of_it() {
+        let settings = Settings { rounds: 1, seed: 7, day_seconds: 60, day_rate: 20_000, fuzz_hours: 1.0 };
+        let row = row(&settings).expect("a row");
+        assert!(row.good, "{}: {:#}", row.found, row.details);
+    }
 }
