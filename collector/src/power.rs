@@ -4,7 +4,7 @@
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
-/// Power of a device is averaged over so many windows' time at most before it is no longer known.
+/// So many windows after its last sample a device's power is not known any more.
 const STALE_WINDOWS: u64 = 5;
 
 #[derive(Debug, Default)]

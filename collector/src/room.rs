@@ -14,7 +14,6 @@ const LEFT_BYTES: u64 = 64 << 20;
 
 pub struct Room {
     directory: PathBuf,
-    reserve: PathBuf,
     /// The directory above it. Open, so that no other gets its inode number.
     output: Option<File>,
 }
@@ -36,7 +35,7 @@ impl Room {
             let _ = std::fs::remove_file(&reserve);
         }
         let output = directory.parent().and_then(|output| File::open(output).ok());
-        Room { directory: directory.to_owned(), reserve, output }
+        Room { directory: directory.to_owned(), output }
     }
 
     /// What is left if a trace of that many bytes of records would not find room any more: bytes. Its events take less than
@@ -56,11 +55,11 @@ impl Room {
 
     /// The summary is written now.
     pub fn give_back(&self) {
-        let _ = std::fs::remove_file(&self.reserve);
+        give_back(&self.directory);
     }
 }
 
-/// What a collector that was killed has kept in its spool.
+/// Takes back what is kept in a spool, also by a collector that was killed.
 pub fn give_back(spool: &Path) {
     let _ = std::fs::remove_file(spool.join(RESERVE));
 }

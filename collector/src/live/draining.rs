@@ -80,7 +80,7 @@ impl LiveRun {
     }
 
     /// What is left in a ring is not late: the others wait for it.
-    pub(super) fn stays_behind(&mut self, process: usize, location: usize) {
+    fn stays_behind(&mut self, process: usize, location: usize) {
         let live = &mut self.processes[process].locations[location];
         // Nobody but its own lane waits for a GPU stream, and that one does anyway.
         if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
@@ -127,7 +127,7 @@ impl LiveRun {
         }
     }
 
-    pub(super) fn drain_some_samples(&mut self) {
+    fn drain_some_samples(&mut self) {
         let Some(samples) = &mut self.samples else { return };
         if samples.catching_up.is_some() && samples.spool.as_ref().is_some_and(Spool::is_cut) {
             return; // they stay in the ring until their turn has come

@@ -279,7 +279,7 @@ impl LiveRun {
 
     /// A GPU stream gets a place in the lane of the device that it spends from. If these are several, their lanes become
     /// one: the stream's events can be handed over only once.
-    pub(super) fn join_kernel_lanes(&mut self) {
+    fn join_kernel_lanes(&mut self) {
         let (Some(attributor), Some(samples)) = (&self.attributor, &mut self.samples) else { return };
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {

@@ -29,7 +29,7 @@ impl LiveRun {
         self.next_snapshot = begun + period.max(20 * begun.elapsed());
     }
 
-    pub(super) fn snapshot(&mut self) -> Snapshot {
+    fn snapshot(&mut self) -> Snapshot {
         let (Some(attributor), Some(clock)) = (&self.attributor, self.clock) else {
             return Snapshot::default();
         };

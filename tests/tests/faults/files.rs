@@ -1,6 +1,6 @@
 //! Files that are full, gone, or cut.
 
-use crate::common_bad::{Place, files_below, is_root, run, start, until};
+use crate::common_bad::{Done, Place, Running, files_below, is_root, run, start, until};
 use crate::program::{alone, calls, check, is_conserved, plain, read_trace, until_counted};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,17 +66,22 @@ fn a_disk_that_gets_full_ends_the_trace_and_not_the_figures() {
     place.is_clean();
 }
 
+/// A run that writes to the disk, which somebody else fills; and the same program without ampere.
+fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
+    let words = [alone(place).into(), "none".into(), "20000".into()];
+    let without = plain(place, &words);
+    let running = start(&mut place.ampere_run("disk/out", &words));
+    until_counted(place, "0", 2000);
+    tiny.fill();
+    (running, without)
+}
+
 /// All at once, by somebody else: nothing could be seen coming. The summary has its room.
 #[test]
 fn a_disk_that_is_full_has_room_for_the_summary() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
-    let program = alone(&place);
-    let words = [program.into(), "none".into(), "20000".into()];
-    let without = plain(&place, &words);
-    let running = start(&mut place.ampere_run("disk/out", &words));
-    until_counted(&place, "0", 2000);
-    tiny.fill();
+    let (running, without) = fill_while_it_runs(&place, &tiny);
     let done = running.wait();
     done.as_without(&without);
     done.no_panic();
@@ -219,12 +224,7 @@ fn a_truncated_session_or_sampler_ends_nobody() {
 fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
-    let program = alone(&place);
-    let words = [program.into(), "none".into(), "20000".into()];
-    let without = plain(&place, &words);
-    let running = start(&mut place.ampere_run("disk/out", &words));
-    until_counted(&place, "0", 2000);
-    tiny.fill();
+    let (running, without) = fill_while_it_runs(&place, &tiny);
     let first = place.collectors();
     first.iter().for_each(|collector| super::outside::signal(*collector, rustix::process::Signal::KILL));
     let done = running.wait();
