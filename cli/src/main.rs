@@ -50,6 +50,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
+    if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::ReplayRank(_)) {
+        doctor::tell_of_misspelt(); // the doctor has it among its findings
+    }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Attribute(arguments) => attribute::attribute(arguments),

@@ -35,6 +35,9 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How far below the current directory is looked: jobs have directories of their own, in those of experiments.
+const LEVELS: usize = 3;
+
 /// Sessions in shared memory, and what is on disk below the current directory.
 fn list() -> anyhow::Result<ExitCode> {
     let mut all = leftover::sessions();
@@ -43,7 +46,8 @@ fn list() -> anyhow::Result<ExitCode> {
         all.iter().any(same)
     };
     let here = std::env::current_dir()?;
-    for spool in leftover::spools_in(&here) {
+    let (spools, is_all) = leftover::spools_below(&here, LEVELS);
+    for spool in spools {
         if !known(&all, &spool)
             && let Ok(left) = Leftover::of_spool(&spool)
         {
@@ -53,7 +57,14 @@ fn list() -> anyhow::Result<ExitCode> {
     let recoverable: Vec<Leftover> =
         all.into_iter().filter(|left| left.in_use.is_none() && left.is_of_use()).collect();
     if recoverable.is_empty() {
-        say!("ampere: there is nothing to recover, neither in shared memory nor in {}", here.display());
+        say!("ampere: there is nothing to recover, neither in shared memory nor below {}", here.display());
+    }
+    if !is_all {
+        let most = leftover::MOST_DIRECTORIES;
+        say!(
+            "ampere: {} has more directories below it than the {most} that were looked at: start it further down",
+            here.display()
+        );
     }
     for left in &recoverable {
         // A reader that goes away has seen enough.

@@ -146,7 +146,7 @@ fn play(
     }
     watch.stop();
     let finished = collector.finish(); // there is no more
-    run::report(session, &output, finished);
+    run::report(session, &output, finished, "the trace has no enter and leave events");
     complaints.iter().for_each(|line| say!("ampere: {line}"));
     let interrupted = stop.load(Ordering::Relaxed);
     if interrupted {

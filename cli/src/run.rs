@@ -9,6 +9,7 @@ use ampere_collector::config::Config;
 use ampere_collector::listen::Listen;
 use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Summary};
+use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -42,6 +43,23 @@ enum Host {
     Auto,
     Scorep,
     Embedded,
+}
+
+impl Host {
+    /// What is the case if a command had no event.
+    fn why_nothing(self) -> &'static str {
+        match self {
+            Host::Auto => {
+                "no process of the command called MPI, or a function compiled with -finstrument-functions or by Score-P"
+            }
+            Host::Scorep => {
+                "no process of the command was built with Score-P; without --host scorep, MPI's functions are measured all the same"
+            }
+            Host::Embedded => {
+                "no process of the command called MPI, or a function compiled with -finstrument-functions"
+            }
+        }
+    }
 }
 
 /// None where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
@@ -106,7 +124,8 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     watch.stop();
     CommandEnd { pid, status: shell_status(status), signal: status.signal() }.save(session.directory());
     let finished = collector.finish();
-    report(&session, &output, finished);
+    let why_nothing = if is_switched_off() { "AMPERE_DISABLE is set" } else { arguments.host.why_nothing() };
+    report(&session, &output, finished, why_nothing);
     Ok(code_of(status))
 }
 
@@ -233,8 +252,8 @@ fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
     status.context("cannot wait for the command")
 }
 
-/// What came of it, on standard error: standard output is the command's own.
-pub fn report(session: &Session, output: &Path, finished: bool) {
+/// What came of it, on standard error: standard output is the command's own. `why_nothing`: if there was no event.
+pub fn report(session: &Session, output: &Path, finished: bool, why_nothing: &str) {
     if !finished {
         let why = files::read_text(&session.directory().join("failure"));
         say!(
@@ -247,21 +266,15 @@ pub fn report(session: &Session, output: &Path, finished: bool) {
     let summary =
         std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return };
+    if summary.quality.events == 0 {
+        say!("ampere: nothing was measured: {why_nothing}");
+    }
     show(&summary, output);
 }
 
 /// A run's results.
 pub fn show(summary: &Summary, output: &Path) {
     use std::io::IsTerminal;
-    if summary.quality.events == 0 {
-        let why = match std::env::var("AMPERE_DISABLE") {
-            Ok(word) if !word.is_empty() && word != "0" => "AMPERE_DISABLE is set",
-            _ => {
-                "no process of the command called MPI, or a function compiled with -finstrument-functions or by Score-P"
-            }
-        };
-        say!("ampere: nothing was measured: {why}");
-    }
     say!("\n{}", ampere_collector::text::render(summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");
     if trace.exists() {

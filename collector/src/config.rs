@@ -520,7 +520,23 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
         let advice = nearest.map_or_else(String::new, |nearest| format!("; did you mean \"{nearest}\"?"));
         return ConfigError(format!("{origin}:{line}: unknown key \"{wrong}\"{advice}"));
     }
-    ConfigError(format!("{origin}:{line}: {}", message.lines().next().unwrap_or_default()))
+    let first = message.lines().next().unwrap_or_default();
+    let Some((is, expected)) =
+        first.strip_prefix("invalid type: ").and_then(|types| types.split_once(", expected "))
+    else {
+        return ConfigError(format!("{origin}:{line}: {first}"));
+    };
+    let key = text.lines().nth(line - 1).unwrap_or_default().split('=').next().unwrap_or_default().trim();
+    let expected = match expected {
+        "a string" | "path string" => "a text in quotes",
+        "a boolean" => "true or false",
+        "f32" | "f64" => "a number",
+        "u32" | "u64" | "usize" => "a whole number",
+        "a sequence" => "a list in brackets",
+        of_ours if of_ours.starts_with("struct ") => "a table of settings",
+        other => other,
+    };
+    ConfigError(format!("{origin}:{line}: {key}: {expected} is expected, not {is}"))
 }
 
 /// Levenshtein's distance.
@@ -606,6 +622,18 @@ mod tests {
         refused(
             "\n[atribution]\n",
             "ampere.toml:2: unknown key \"atribution\"; did you mean \"attribution\"?",
+        );
+        refused(
+            "# comment\n[sampler]\nperiod = 5",
+            "ampere.toml:3: period: a text in quotes is expected, not integer `5`",
+        );
+        refused(
+            "attribution = 3",
+            "ampere.toml:1: attribution: a table of settings is expected, not integer `3`",
+        );
+        refused(
+            "[trace]\nwrite = \"off\"",
+            "ampere.toml:2: write: true or false is expected, not string \"off\"",
         );
         refused(
             "[attribution]\npolicy = \"fair\"",

@@ -94,19 +94,46 @@ impl Leftover {
 /// Spools in a directory and one level below it: where collectors of several nodes were sent to one place, that is where
 /// the others' are.
 pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
-    let in_one = |directory: &Path| {
-        let is_spool = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(facts::FILE_NAME).exists()
-        };
-        files(directory).filter(is_spool).collect::<Vec<_>>()
+    spools_below(directory, 1).0
+}
+
+/// A directory with more below it is not looked through to its end: a home directory may have millions of files.
+pub const MOST_DIRECTORIES: usize = 4096;
+
+/// Spools in a directory and so many levels below it, and whether all of that was looked at. Links and hidden directories
+/// are left out.
+pub fn spools_below(directory: &Path, levels: usize) -> (Vec<PathBuf>, bool) {
+    let is_spool = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(facts::FILE_NAME).exists()
     };
-    let mut found = in_one(directory);
-    for below in files(directory).filter(|path| path.is_dir()) {
-        found.extend(in_one(&below));
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let mut level = vec![directory.to_owned()];
+    for depth in 0..=levels {
+        let mut next = Vec::new();
+        for directory in &level {
+            looked_at += 1;
+            if looked_at > MOST_DIRECTORIES {
+                found.sort();
+                return (found, false);
+            }
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+                if is_hidden || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                let path = entry.path();
+                if is_spool(&path) {
+                    found.push(path);
+                } else if depth < levels {
+                    next.push(path);
+                }
+            }
+        }
+        level = next;
     }
     found.sort();
-    found
+    (found, true)
 }
 
 /// Sessions below the user's directory in shared memory, with those that are in use.
@@ -175,4 +202,32 @@ fn records_in_spool(spool: &Path) -> u64 {
     let records =
         files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
     records.filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len() / 16).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spools_are_found_so_far_below_and_not_behind_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["spool-a", "x/spool-a", "x/y/spool-a", ".hidden/spool-a", "x/spool-without"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+            if !name.ends_with("without") {
+                std::fs::write(path(name).join(facts::FILE_NAME), "").unwrap();
+            }
+        }
+        std::os::unix::fs::symlink(path("x"), path("link")).unwrap();
+        let below = |levels| spools_below(directory.path(), levels);
+        assert_eq!(spools_in(directory.path()), [path("spool-a"), path("x/spool-a")]);
+        assert_eq!(below(0), (vec![path("spool-a")], true));
+        assert_eq!(below(2), (vec![path("spool-a"), path("x/spool-a"), path("x/y/spool-a")], true));
+        assert_eq!(below(9), below(2));
+        for number in 0..MOST_DIRECTORIES {
+            std::fs::create_dir(path(&format!("d{number}"))).unwrap();
+        }
+        let (found, is_all) = below(1);
+        assert!(!is_all && found.contains(&path("spool-a")));
+    }
 }

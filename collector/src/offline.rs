@@ -112,6 +112,14 @@ fn attribute_once(
 ) -> anyhow::Result<(Attributed, Vec<Known>)> {
     let mut trace = Trace::open(path)?;
     let definitions = trace.definitions();
+    let locations = definitions.locations.iter().count();
+    if locations > 0 && trace.missing().len() == locations {
+        bail!(
+            "{}: none of its {locations} locations has an event file; they are expected in {}",
+            path.display(),
+            path.with_extension("").display()
+        );
+    }
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     let found = find_metrics(definitions);

@@ -85,7 +85,7 @@ impl State {
 
 /// Joins the session; starts the collector if nobody has.
 pub fn begin() {
-    if std::env::var("AMPERE_DISABLE").is_ok_and(|v| !v.is_empty() && v != "0") {
+    if ampere_ring::session::is_switched_off() {
         return become_inert_quietly();
     }
     match join() {

@@ -24,7 +24,8 @@ fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
     // What was asked for is there, says so, and is all there is.
     let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "none");
-    assert_eq!(summary["run"]["complete"], false);
+    // Nothing that was recorded is missing: there was nothing to record.
+    assert_eq!(summary["run"]["complete"], true);
     let mut left = files_below(&place.path("out"));
     left.sort();
     assert_eq!(left, [place.path("out/summary.json"), place.path("out/summary.txt")]);
@@ -41,6 +42,31 @@ fn an_instrumented_program_without_mpi_is_measured() {
     assert_eq!((&summary["run"]["ranks"], &summary["run"]["complete"]), (&1.into(), &true.into()));
     let text = summary.to_string();
     assert!(text.contains("\"work\"") && text.contains("\"location_group\":\"Process\""), "{summary:#}");
+    place.is_clean();
+}
+
+#[test]
+fn who_is_to_measure_and_cannot_is_named() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
+    let done = run(command.arg(&program));
+    done.as_without(&run(&mut place.command(&program)));
+    done.said_once(&["nothing was measured", "built with Score-P", "without --host scorep"]);
+    assert_eq!(place.summary("out")["quality"]["events"], 0);
+    place.is_clean();
+}
+
+#[test]
+fn a_misspelt_variable_is_told_and_others_are_left_alone() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let mut command = place.ampere_run("out", [&program]);
+    // A module's own, and what starts like ours.
+    command.env("AMPERE_POLICIE", "busy_only").env("AMPERE_ROOT", "/opt/ampere").env("AMPEREX", "1");
+    let done = run(&mut command);
+    done.said_once(&["AMPERE_POLICIE is not known", "did you mean AMPERE_POLICY?"]);
+    assert!(!done.stderr.contains("AMPERE_ROOT") && !done.stderr.contains("AMPEREX"), "{done:#?}");
     place.is_clean();
 }
 

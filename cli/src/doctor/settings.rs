@@ -5,8 +5,10 @@ use super::Wanted;
 use super::report::{Check, Group};
 use ampere_collector::config::{Config, edit_distance};
 use ampere_counters::Settings;
+use ampere_ring::session::{ENV_DISABLE, switches_off};
 use std::path::Path;
 
+const PREFIX: &str = "AMPERE_";
 /// Read by the collector, with [`Config::apply`].
 const OF_CONFIG: [&str; 17] = [
     "AMPERE_POLICY",
@@ -49,7 +51,7 @@ const OTHERS: [&str; 13] = [
     "AMPERE_FINALIZE_TIMEOUT",
     "AMPERE_START_TIMEOUT",
     "AMPERE_COLLECTOR",
-    "AMPERE_DISABLE",
+    ENV_DISABLE,
     "AMPERE_SESSION",
     "AMPERE_HOST_PLUGIN",
     "AMPERE_HOST_COLLECTIVES",
@@ -57,6 +59,23 @@ const OTHERS: [&str; 13] = [
 
 fn known() -> impl Iterator<Item = &'static str> {
     OF_CONFIG.into_iter().chain(OF_COUNTERS).chain(OTHERS)
+}
+
+/// The one that is meant by a name that is none, if it can be told.
+fn meant_by(name: &str) -> Option<&'static str> {
+    let nearest = known().min_by_key(|known| edit_distance(name, known))?;
+    // A third of it is another word altogether.
+    (edit_distance(name, nearest) * 3 <= nearest.len() - PREFIX.len()).then_some(nearest)
+}
+
+/// One line for each variable that looks like one of ours and is none. Of others nothing is said: AMPERE_ROOT and the like
+/// come from environment modules.
+pub fn tell_of_misspelt() {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let unknown = names.filter(|name| name.starts_with(PREFIX) && !known().any(|known| known == name));
+    for (name, meant) in unknown.filter_map(|name| meant_by(&name).map(|meant| (name, meant))) {
+        say!("ampere: {name} is not known and changes nothing: did you mean {meant}?");
+    }
 }
 
 /// What is wrong with a value, and whether a run refuses it.
@@ -73,7 +92,7 @@ pub fn look(wanted: &Wanted) -> Vec<Check> {
     }
     let mut set: Vec<(String, String)> = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-        .filter(|(name, _)| name.starts_with("AMPERE_"))
+        .filter(|(name, _)| name.starts_with(PREFIX))
         .collect();
     set.sort();
     for (name, value) in set {
@@ -98,10 +117,8 @@ fn look_at_file(group: &mut Group, path: &Path) {
 
 fn look_at_variable(group: &mut Group, name: &str, value: &str) {
     if !known().any(|known| known == name) {
-        let nearest = known().min_by_key(|known| edit_distance(name, known)).unwrap_or_default();
-        // A third of it is another word altogether.
-        let near = edit_distance(name, nearest) * 3 <= nearest.len() - "AMPERE_".len();
-        let advice = if near { format!("did you mean {nearest}?") } else { format!("unset {name}") };
+        let advice =
+            meant_by(name).map_or_else(|| format!("unset {name}"), |meant| format!("did you mean {meant}?"));
         return group.note(name, "is not known and changes nothing", Some(advice));
     }
     match wrong(name, value) {
@@ -139,7 +156,7 @@ fn wrong(name: &str, value: &str) -> Option<Wrong> {
             .then(|| format!("{value:?}: use all, auto or folded; auto is taken")),
         "AMPERE_RING_BYTES" | "AMPERE_FINALIZE_TIMEOUT" | "AMPERE_START_TIMEOUT" => number(),
         "AMPERE_COLLECTOR" | "AMPERE_HOST_PLUGIN" if !value.is_empty() => file(),
-        "AMPERE_DISABLE" => (!["", "0"].contains(&value)).then(|| "nothing is measured".to_owned()),
+        ENV_DISABLE => switches_off(value).then(|| "nothing is measured".to_owned()),
         _ => None,
     };
     why.map(Wrong::LeftOut)

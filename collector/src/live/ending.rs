@@ -226,7 +226,10 @@ impl LiveRun {
     pub fn summary(&self, complete: bool) -> Summary {
         let empty = Attributor::new(self.options.config.clone(), 1);
         let attributor = self.attributor.as_ref().unwrap_or(&empty);
-        let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
+        let (mut nodes, ranks) = Summary::nodes_and_ranks(attributor);
+        if nodes.is_empty() && self.options.replay.is_none() {
+            nodes.push(self.options.facts.node.clone());
+        }
         // The time that the joules are about: first to last sample.
         let span = self.samples.as_ref().and_then(|samples| samples.span).zip(self.clock);
         let (first, last, seconds) = match span {
@@ -346,8 +349,12 @@ impl LiveRun {
         }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         self.write_figures(&self.summary(false))?;
+        let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
+        if is_empty {
+            self.note("it was over before anything could be recorded: there is no trace".to_owned());
+        }
         let written = match (&self.attributor, self.clock) {
-            _ if !self.spool.wanted => Ok(()),
+            _ if is_empty || !self.spool.wanted => Ok(()),
             (Some(attributor), Some(clock)) => {
                 let metrics = self.samples.as_ref().map_or(&[][..], |samples| &samples.metrics);
                 let spool = self.samples.as_ref().and_then(|samples| samples.spool.as_ref());

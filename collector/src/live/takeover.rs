@@ -222,6 +222,7 @@ impl LiveRun {
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }
         self.is_incomplete |= self.gaps().iter().any(|gap| gap.joules.is_none());
+        self.note("its collector was killed: ampere recover made this of what was left".to_owned());
         self.finish(true)
     }
 

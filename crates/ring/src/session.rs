@@ -110,6 +110,19 @@ pub struct StartLock {
     _file: OwnedFd,
 }
 
+/// The variable with which a user switches ampere off in a process.
+pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
+
+/// Whether the user has switched ampere off in this process.
+pub fn is_switched_off() -> bool {
+    std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value))
+}
+
+/// Whether this value of [`ENV_DISABLE`] does.
+pub fn switches_off(value: &str) -> bool {
+    !value.is_empty() && value != "0"
+}
+
 impl Session {
     /// The directory under which all sessions of this user lie: made if absent, refused if somebody else's.
     pub fn base_directory() -> Result<PathBuf, Error> {

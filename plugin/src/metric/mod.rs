@@ -108,7 +108,7 @@ extern "C" fn initialize() -> i32 {
     PID.store(std::process::id(), Ordering::Relaxed);
     guarded((), |_| {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if std::env::var("AMPERE_DISABLE").is_ok_and(|value| !value.is_empty() && value != "0") {
+        if ampere_ring::session::is_switched_off() {
             INERT.store(true, Ordering::Relaxed);
         } else if !is_set(VARIABLE) {
             give_up(&format!(
