@@ -233,6 +233,18 @@ pub struct Callpath {
     pub watts: Watts,
 }
 
+impl Callpath {
+    /// Most joules first. Ties by name, so that the order is the same live and from the trace.
+    fn by_joules(&self, other: &Callpath) -> std::cmp::Ordering {
+        other
+            .exclusive_joules
+            .total_cmp(&self.exclusive_joules)
+            .then_with(|| self.location_group.cmp(&other.location_group))
+            .then_with(|| self.location.cmp(&other.location))
+            .then_with(|| self.path.cmp(&other.path))
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
     pub region: Name,
@@ -491,7 +503,7 @@ fn view_table(
         if is_time { Watts::default() } else { watts() }
     };
     let mut callpaths = Vec::new();
-    let report = attributor.engine.report_rows(device.view(kind), &mut |row| {
+    let mut report = attributor.engine.report_rows(device.view(kind), &mut |row| {
         let (location_group, location) = names.locations[row.location.0 as usize].clone();
         let exclusive = (row.exclusive_joules, row.exclusive_ticks);
         let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
@@ -509,7 +521,10 @@ fn view_table(
         });
     });
     // In place: there may be a hundred thousand.
-    callpaths.sort_unstable_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
+    callpaths.sort_unstable_by(Callpath::by_joules);
+    report.regions.sort_by(|a, b| {
+        b.exclusive_joules.total_cmp(&a.exclusive_joules).then_with(|| name(a.region).cmp(&name(b.region)))
+    });
     View {
         view: kind.as_str().to_owned(),
         policy: report.policy.as_str().to_owned(),

@@ -267,6 +267,47 @@ fn what_waits_in_a_ring_is_not_late() {
     assert_same_figures(&live, &attribute(&trace, &[]));
 }
 
+/// GPU streams, reported late and in batches, are what another collector has most to make good of.
+#[test]
+fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let place = Place::new();
+    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let config = place.directory.path().join("ampere.toml");
+    std::fs::write(&config, made_up::CONFIG).expect("room");
+    let config = config.to_str().expect("a name");
+    let offline = attribute(&trace, &["--config", config]);
+    for kills in [[300], [1100], [1900]].iter().map(Vec::from).chain([vec![200, 400, 900]]) {
+        let place = Place::new();
+        let options = ["--config", config, "--speed", "20", "--gpu-lag", "10"];
+        let mut command = replay(&place, &trace, "time_sliced", &options);
+        let output = place.directory.path().join("words");
+        let words = std::fs::File::create(&output).expect("a file");
+        let mut running = Running::start(command.stdout(Stdio::null()).stderr(words));
+        let announced = place.output().join("collector.json");
+        let collector = || {
+            let text = std::fs::read(&announced).ok()?;
+            serde_json::from_slice::<Value>(&text).ok()?["pid"].as_i64()
+        };
+        let limit = Duration::from_secs(10);
+        let mut known = ampere_tests::process::wait_for("the collector", limit, collector);
+        for milliseconds in &kills {
+            std::thread::sleep(Duration::from_millis(*milliseconds));
+            kill_process(Pid::from_raw(known as i32).expect("a process"), Signal::KILL).expect("it runs");
+            let another = || collector().filter(|pid| *pid != known);
+            known = ampere_tests::process::wait_for("another collector", limit, another);
+        }
+        assert!(running.wait(Duration::from_secs(60)).expect("it ends").success(), "{kills:?}");
+        let words = std::fs::read_to_string(&output).expect("its words");
+        assert_eq!(words.matches("another one goes on").count(), kills.len(), "{words}");
+        let live = place.summary();
+        assert_same_figures(&live, &offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        assert_eq!(live["run"]["complete"], true, "{}", live["run"]);
+        assert!(place.is_clean());
+    }
+}
+
 /// Refused in one line with these words, with this status, and nothing is left behind.
 #[track_caller]
 fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
