@@ -1,12 +1,14 @@
 //! A collector that only samples: for a job that wants the counters in Score-P's own trace and nothing else of ampere's
 //! (`SCOREP_METRIC_PLUGINS=ampere_plugin` without the substrate plugin). No attribution, no port, no files but those in the
 //! session's directory. Nobody empties the sampler's ring: what it has no room for is in the series that the plugin reads.
+//! One that is killed is replaced as any other: the series goes on, and the joules of the gap are in its next sample.
 
-use crate::clock::Timer;
+use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use crate::config::Config;
 use crate::leftover;
+use crate::live::devices_in;
 use crate::process::{Process, State};
-use crate::sampler::{self, Sampler};
+use crate::sampler::{self, GoOn, Sampler};
 use crate::spool::Place;
 use ampere_ring::{CollectorState, Session};
 use std::collections::HashMap;
@@ -30,8 +32,9 @@ pub fn serve(
     // The plugin says it: there is no summary that could.
     let _ = ampere_ring::files::write_private(&session.directory().join("settings.notes"), &notes.join("\n"));
     // Nobody would see what else the devices say.
-    let mut sampler =
-        Sampler::start(session.directory(), Timer::usual(), (config.sample_period, None), settings, None)?;
+    let periods = (config.sample_period, None);
+    let go_on = predecessor(session);
+    let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on)?;
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();
@@ -55,6 +58,20 @@ pub fn serve(
     }
     sampler.stop();
     Ok(())
+}
+
+/// What a collector that was killed has left: the metrics that Score-P was told of go on.
+fn predecessor(session: &Session) -> Option<GoOn> {
+    let directory = session.directory();
+    // Without the ring, it was killed before it had opened its counters.
+    let devices = devices_in(&directory.join(sampler::LOG_NAME));
+    if devices.is_empty() || !directory.join(sampler::RING_NAME).exists() {
+        return None;
+    }
+    let start = best_reading();
+    std::thread::sleep(CALIBRATION);
+    let ticks_per_second = SessionClock::calibrated(Timer::usual(), &start).ticks_per_second;
+    Some(GoOn { devices, ticks_per_second })
 }
 
 /// Looks for processes that are new, and at what the others say.

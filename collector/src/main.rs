@@ -187,7 +187,7 @@ fn detach(arguments: &Arguments) -> ExitCode {
     let log = ampere_ring::files::append_private(&arguments.session.join("collector.log"));
     let started = std::env::current_exe().and_then(|program| {
         Command::new(program)
-            .args((!arguments.counters_only).then_some("--supervise"))
+            .arg("--supervise")
             .args(arguments_without("--detach"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -17,7 +17,7 @@ use crate::gauges::{Seen, Turns};
 use crate::pace::{Pace, Rhythm};
 use ampere_counters::{LastReading, Settings, Source};
 use ampere_model::{Definition, Device, Quality};
-use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
+use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
 use ampere_ring::{Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS};
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
@@ -224,7 +224,17 @@ impl GoOn {
             }
         }
         let (ring, kept) = RingProducer::take_over(&directory.join(RING_NAME)).map_err(|e| e.to_string())?;
-        let last = self.last_readings(&kept, timer.now());
+        let mut last = self.last_readings(&kept, timer.now());
+        let series = if timer == Timer::usual() {
+            self.last_of_series(directory, timer.now())
+        } else {
+            HashMap::new()
+        };
+        for (device, reading) in series {
+            if last.get(&device).is_none_or(|in_ring| in_ring.ago > reading.ago) {
+                last.insert(device, reading);
+            }
+        }
         let places = sources.iter().enumerate().flat_map(|(at, source)| {
             (0..source.devices().len()).map(move |device| (at, device)).collect::<Vec<_>>()
         });
@@ -240,23 +250,47 @@ impl GoOn {
     /// By number, from what is left in the ring's memory.
     fn last_readings(&self, kept: &[Record], now: u64) -> HashMap<u32, LastReading> {
         let mut last: HashMap<u32, (u64, LastReading)> = HashMap::new();
-        let seconds = |ticks: u64| ticks as f64 / self.ticks_per_second.max(1) as f64;
         for pair in kept.windows(2) {
             let [head, value] = pair else { continue };
             if (head.kind(), value.kind()) != (Some(Kind::Sample), Some(Kind::Value)) {
                 continue;
             }
-            let (time, nanojoules) = (head.word0, value.word0);
-            let before = last.get(&head.argument());
-            let watts = before.map_or(0.0, |(then, reading)| {
-                let joules = nanojoules.wrapping_sub(reading.nanojoules) as f64 * 1e-9;
-                let passed = seconds(time.saturating_sub(*then));
-                if passed > 0.0 { joules / passed } else { reading.watts }
-            });
-            let ago = Duration::try_from_secs_f64(seconds(now.saturating_sub(time))).unwrap_or_default();
-            last.insert(head.argument(), (time, LastReading { nanojoules, watts, ago }));
+            let sample = (head.word0, value.word0);
+            let reading = self.reading(last.get(&head.argument()), sample, now);
+            last.insert(head.argument(), (sample.0, reading));
         }
         last.into_iter().map(|(number, (_, reading))| (number, reading)).collect()
+    }
+
+    /// The same of the series that are kept for a metric plugin: where nobody empties the ring, they have what it had no room
+    /// for.
+    fn last_of_series(&self, directory: &Path, now: u64) -> HashMap<u32, LastReading> {
+        let last_of = |device: &Device| {
+            let series = samples::read(&samples::path_of(directory, device.index as usize)).ok()?;
+            let mut last = None;
+            for sample in series.samples.iter().skip(series.samples.len().saturating_sub(2)) {
+                last = Some((sample.0, self.reading(last.as_ref(), *sample, now)));
+            }
+            last.map(|(_, reading)| (device.index, reading))
+        };
+        self.devices.iter().filter_map(last_of).collect()
+    }
+
+    /// What a device had said by then. `before`: the time of its sample before, and what it had said.
+    fn reading(
+        &self,
+        before: Option<&(u64, LastReading)>,
+        (time, nanojoules): Sample,
+        now: u64,
+    ) -> LastReading {
+        let seconds = |ticks: u64| ticks as f64 / self.ticks_per_second.max(1) as f64;
+        let watts = before.map_or(0.0, |(then, reading)| {
+            let joules = nanojoules.wrapping_sub(reading.nanojoules) as f64 * 1e-9;
+            let passed = seconds(time.saturating_sub(*then));
+            if passed > 0.0 { joules / passed } else { reading.watts }
+        });
+        let ago = Duration::try_from_secs_f64(seconds(now.saturating_sub(time))).unwrap_or_default();
+        LastReading { nanojoules, watts, ago }
     }
 }
 

@@ -240,19 +240,42 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
     assert_eq!(text(&run(disabled.env("AMPERE_DISABLE", "1")).stderr), "");
 }
 
-/// The collector is killed in the middle: what it had sampled is there, and it is said that the rest is not.
+/// The collector is killed in the middle: another one takes its place, and no joule is missing.
 #[test]
-fn a_killed_collector_leaves_a_series_that_ends_early() {
+fn a_killed_collector_is_replaced_and_its_series_goes_on() {
     let host = Host::new();
-    let mut child = host
-        .command("usual", "1.5", "ns", &["*"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    for (pattern, watts) in [("rocm_smi:::energy_count:device=1", 150.0), ("estimate:::energy", 100.0)] {
+        let mut command = host.simulated("usual", "2", "ns", &[pattern], "watts=300,150");
+        command.env("AMPERE_COUNTERS", pattern.split(':').next().unwrap());
+        command.env("AMPERE_ESTIMATE_WATTS_PER_CORE", "0");
+        let child = start(&mut command);
+        std::thread::sleep(Duration::from_millis(700));
+        kill_collectors(&host, |arguments| !arguments.contains("--supervise"));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.success(), text(&output.stderr).as_str()), (true, ""));
+        let metric = parse(text(&output.stdout).lines().next().unwrap());
+        let measured = metric.rate() * 1e3;
+        assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
+        // It was a short while, and what was spent in it is in the sample after it.
+        let longest = metric.samples.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
+        assert!((40_000_000..1_000_000_000).contains(&longest), "{longest} ns");
+        assert!(host.becomes_clean());
+    }
+}
+
+fn start(command: &mut Command) -> std::process::Child {
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+}
+
+/// It is killed with who would replace it: what it had sampled is there, and it is said that the rest is not.
+#[test]
+fn a_collector_that_nobody_replaces_leaves_a_series_that_ends_early() {
+    let host = Host::new();
+    let mut child = start(&mut host.command("usual", "1.5", "ns", &["*"]));
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none());
-    kill_collectors(&host);
+    kill_collectors(&host, |arguments| arguments.contains("--supervise"));
+    kill_collectors(&host, |_| true);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let said = text(&output.stderr);
@@ -266,13 +289,13 @@ fn a_killed_collector_leaves_a_series_that_ends_early() {
 }
 
 /// Those of this place: the session's directory is among their arguments.
-fn kill_collectors(host: &Host) {
+fn kill_collectors(host: &Host, which: impl Fn(&str) -> bool) {
     let place = host.place.directory.path().display().to_string();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
         let arguments =
             std::fs::read(entry.path().join("cmdline")).map_or_else(|_| String::new(), |b| text(&b));
-        if arguments.contains("ampere-collector") && arguments.contains(&place) {
+        if arguments.contains("ampere-collector") && arguments.contains(&place) && which(&arguments) {
             // SAFETY: kill has no preconditions.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
