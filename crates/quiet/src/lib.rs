@@ -1,9 +1,52 @@
-//! Writing that a program is not killed for.
+//! Work of ours in somebody's program that the program does not notice.
 //!
-//! Who writes to a pipe that nobody reads gets SIGPIPE, and who writes beyond `ulimit -f` gets SIGXFSZ; both end a program that
+//! **Writing that it is not killed for.** Who writes to a pipe that nobody reads gets SIGPIPE, and who writes beyond `ulimit -f` gets SIGXFSZ; both end a program that
 //! has not asked for them. When it is we who write, in somebody's program, only the write may fail.
+//!
+//! **Calls that it does not see.** Almost every function of the C library changes errno, which the program may be just about
+//! to look at; and many are points at which a thread that is to be cancelled is unwound, through frames that must not be.
 
 use std::mem::MaybeUninit;
+
+struct Unnoticed {
+    errno: libc::c_int,
+    cancel_state: libc::c_int,
+}
+
+/// POSIX's; 1 with glibc and musl. In no crate.
+const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+impl Unnoticed {
+    fn begin() -> Unnoticed {
+        // SAFETY: this thread's errno.
+        let errno = unsafe { *libc::__errno_location() };
+        let mut cancel_state = PTHREAD_CANCEL_DISABLE;
+        // SAFETY: a valid state, and a variable for the one before.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel_state) };
+        Unnoticed { errno, cancel_state }
+    }
+}
+
+impl Drop for Unnoticed {
+    fn drop(&mut self) {
+        // SAFETY: the state that this thread had, and its errno.
+        unsafe {
+            pthread_setcancelstate(self.cancel_state, std::ptr::null_mut());
+            *libc::__errno_location() = self.errno;
+        }
+    }
+}
+
+/// Does something that the program does not notice: errno stays, and no cancellation
+/// is met. One that came meanwhile is met at the program's own next such call. May be used in a signal handler.
+pub fn unnoticed<T>(work: impl FnOnce() -> T) -> T {
+    let _unnoticed = Unnoticed::begin();
+    work()
+}
 
 /// Of a failed write; both go to the thread that wrote.
 const OF_WRITING: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -126,6 +169,43 @@ mod tests {
         // Nothing is left behind that comes later.
         assert!(which == "held pipe" || OF_WRITING.iter().all(|signal| !is_in(*signal, &pending())));
         std::process::exit(0);
+    }
+
+    extern "C" fn thread(reached: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: nanosleep is a point of cancellation; the counter outlives this thread.
+        unsafe {
+            let reached = &*reached.cast::<std::sync::atomic::AtomicU32>();
+            let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            libc::pthread_cancel(libc::pthread_self());
+            unnoticed(|| libc::nanosleep(&moment, std::ptr::null_mut()));
+            reached.store(1, std::sync::atomic::Ordering::SeqCst);
+            libc::nanosleep(&moment, std::ptr::null_mut());
+            reached.store(2, std::sync::atomic::Ordering::SeqCst);
+        }
+        std::ptr::null_mut()
+    }
+
+    #[test]
+    fn who_is_to_be_cancelled_is_so_afterwards() {
+        let reached = std::sync::atomic::AtomicU32::new(0);
+        // SAFETY: the thread is waited for.
+        unsafe {
+            let mut id = std::mem::zeroed();
+            let argument = (&raw const reached).cast_mut().cast();
+            assert_eq!(libc::pthread_create(&mut id, std::ptr::null(), thread, argument), 0);
+            assert_eq!(libc::pthread_join(id, std::ptr::null_mut()), 0);
+        }
+        assert_eq!(reached.into_inner(), 1);
+    }
+
+    #[test]
+    fn errno_stays() {
+        // SAFETY: this thread's errno; a descriptor that nobody has.
+        unsafe {
+            *libc::__errno_location() = libc::EDOM;
+            assert_eq!(unnoticed(|| libc::close(-1)), -1);
+            assert_eq!(*libc::__errno_location(), libc::EDOM);
+        }
     }
 
     #[test]
