@@ -299,7 +299,7 @@ impl LiveRun {
         let mut notes = Vec::new();
         for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
             if !live.damaged && live.stream.last_time() > future {
-                live.damaged = true;
+                live.give_up();
                 notes.push(format!(
                     "{} has events of times that are yet to come: it is not read further",
                     live.ring.path().display()
@@ -317,7 +317,7 @@ impl LiveRun {
             let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
             let now = attributor.engine.callpaths_of(index);
             if let Some(why) = self.callpaths.grew(std::mem::replace(&mut live.callpaths, now), now) {
-                live.damaged = true;
+                live.give_up();
                 notes.push(format!("{} {why}: it is not read further", live.ring.path().display()));
             }
         }

@@ -83,6 +83,8 @@ const INPUT_CLOSED: u8 = 1;
 const TERMINATED: u8 = 2;
 
 fn main() -> ExitCode {
+    // SAFETY: nothing has been opened and no thread started.
+    unsafe { ampere_quiet::inherited::let_go() };
     let arguments = Arguments::parse();
     if arguments.detach {
         return detach(&arguments);

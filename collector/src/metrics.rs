@@ -376,7 +376,7 @@ impl Scrape {
     }
 
     fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let counters: [Plain; 9] = [
+        let counters: [Plain; 10] = [
             (
                 "ampere_events",
                 "Enter and leave events taken from the rings",
@@ -391,6 +391,11 @@ impl Scrape {
                 "ampere_suppressed_calls",
                 "Calls left out, enter and leave, because a ring was too full",
                 self.per_rank(|r| r.suppressed_calls as f64),
+            ),
+            (
+                "ampere_unrecorded_calls",
+                "Calls of locations that got no ring, told when the process ends",
+                self.per_rank(|r| r.unrecorded_calls as f64),
             ),
             (
                 "ampere_dropped_records",

@@ -39,6 +39,8 @@ pub struct Process {
     /// When its measurement ended, by its own word.
     pub program_end: Option<Timestamp>,
     pub left_out_definitions: u64,
+    /// Locations that got no ring, and calls that were in none, as far as it has said.
+    pub unrecorded: (u64, u64),
     /// Of a replay: what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
     /// What it has recorded is not all read: a ring could not be opened.
@@ -88,6 +90,12 @@ pub struct LiveLocation {
 }
 
 impl LiveLocation {
+    /// It is not read any further.
+    pub fn give_up(&mut self) {
+        self.damaged = true;
+        self.ring.give_up();
+    }
+
     /// Records that wait in the ring.
     pub fn waiting(&mut self) -> usize {
         if self.damaged { 0 } else { self.ring.available().unwrap_or(0) as usize }
@@ -104,7 +112,7 @@ impl LiveLocation {
         let position = self.ring.position();
         let copied = self.ring.copy_out(batch, most);
         if self.ring.is_lost() {
-            self.damaged = true;
+            self.give_up();
             // Where the file ended there is nothing but zeros.
             let whole = batch.iter().take_while(|record| record.kind().is_some()).count();
             batch.truncate(whole);
@@ -117,7 +125,7 @@ impl LiveLocation {
             ));
         }
         let count = copied.map_err(|impossible| {
-            self.damaged = true;
+            self.give_up();
             format!(
                 "{} says it has written {} records when {} were read: it is damaged and not read further",
                 self.ring.path().display(),
@@ -164,6 +172,7 @@ impl Process {
             locations: Vec::new(),
             program_end: None,
             left_out_definitions: 0,
+            unrecorded: (0, 0),
             replayed: None,
             is_read_in_part: false,
             complaints: Vec::new(),
@@ -222,6 +231,7 @@ impl Process {
                     self.state = State::Finished;
                     self.left_out_definitions = left_out;
                 }
+                Definition::Unrecorded { locations, calls } => self.unrecorded = (locations, calls),
                 Definition::Device(_) => {}
             }
         }
@@ -363,9 +373,36 @@ impl Process {
         }
     }
 
+    /// It has ended in order, and all that happened in it is known.
+    pub fn is_whole(&self) -> bool {
+        self.state == State::Finished
+            && !self.is_read_in_part
+            && !self.is_damaged()
+            && self.unrecorded == (0, 0)
+    }
+
     /// Some of what it has recorded could not be read.
     pub fn is_damaged(&self) -> bool {
         self.locations.iter().any(|location| location.damaged)
+    }
+
+    /// What it has not recorded, in one line.
+    pub fn note_of_unrecorded(&self) -> Option<String> {
+        let (locations, calls) = self.unrecorded;
+        let calls = match calls {
+            0 if self.state == State::Finished => "no calls".to_owned(),
+            0 => "how many calls is not known".to_owned(),
+            calls => format!("{calls} calls"),
+        };
+        let group = self.group();
+        match locations {
+            0 if self.unrecorded.1 == 0 => None,
+            0 => Some(format!("{group}: {calls} could not be recorded")),
+            1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
+            many => {
+                Some(format!("{group}: {many} locations could not be recorded, for want of memory: {calls}"))
+            }
+        }
     }
 
     /// Its program is over: another one of the same process has begun.

@@ -94,6 +94,9 @@ pub struct RankFigures {
     pub events: u64,
     pub coalesced_calls: u64,
     pub suppressed_calls: u64,
+    /// Of locations that got no ring, as far as the process has said.
+    #[serde(default)]
+    pub unrecorded_calls: u64,
     pub late_events: u64,
     pub dropped_records: u64,
     pub ring_fill_ratio: f64,
@@ -144,6 +147,7 @@ impl Snapshot {
             sum.events += more.events;
             sum.coalesced_calls += more.coalesced_calls;
             sum.suppressed_calls += more.suppressed_calls;
+            sum.unrecorded_calls += more.unrecorded_calls;
             sum.late_events += more.late_events;
             sum.dropped_records += more.dropped_records;
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(more.ring_fill_ratio);

@@ -278,6 +278,9 @@ pub struct QualityFigures {
     pub events: u64,
     pub coalesced_calls: u64,
     pub suppressed_calls: u64,
+    /// Calls that are nowhere: their locations got no ring, or there was none yet.
+    #[serde(default)]
+    pub unrecorded_calls: u64,
     pub dropped_records: u64,
     pub late_events: u64,
     pub counter_resets: u64,

@@ -270,11 +270,16 @@ impl Page {
         let q = &summary.quality;
         writeln!(
             out,
-            "\nquality: {} events; {} coalesced, {} suppressed, {} dropped, {} late; {} counter resets; \
+            "\nquality: {} events; {} coalesced, {} suppressed, {}{} dropped, {} late; {} counter resets; \
              conservation error {:.1e} J",
             q.events,
             q.coalesced_calls,
             q.suppressed_calls,
+            if q.unrecorded_calls > 0 {
+                format!("{} unrecorded, ", q.unrecorded_calls)
+            } else {
+                String::new()
+            },
             q.dropped_records,
             q.late_events,
             q.counter_resets,

@@ -8,19 +8,20 @@
 //! samples back then, but nobody has to.
 
 use ampere_ring::EventWriter;
+use crossbeam_utils::CachePadded;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 type GetData = unsafe extern "C" fn(*const Location, usize) -> *mut c_void;
 type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
 
 /// What hangs on a location.
 pub struct LocationData {
-    /// [`FREE`], or that an event is being written.
-    busy: AtomicU8,
+    /// [`FREE`], or where on its stack the thread that writes an event is; and [`INTERRUPTED`].
+    busy: AtomicUsize,
     /// Events that came meanwhile, in a signal handler.
     lost: AtomicU64,
     inner: UnsafeCell<Inner>,
@@ -33,23 +34,27 @@ struct Inner {
     calling_context: AnyHandle,
 }
 
-const FREE: u8 = 0;
-const BUSY: u8 = 1;
+const FREE: usize = 0;
 /// Busy, and a signal handler's events were lost.
-const INTERRUPTED: u8 = 2;
+const INTERRUPTED: usize = 1;
 
 impl LocationData {
     pub fn new(writer: EventWriter) -> LocationData {
         let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
-        LocationData { busy: AtomicU8::new(FREE), lost: AtomicU64::new(0), inner }
+        LocationData { busy: AtomicUsize::new(FREE), lost: AtomicU64::new(0), inner }
     }
 
-    /// A handler that interrupted an event: its own cannot be written. All of them are lost then, enters and leaves, so that
-    /// what is written still nests.
+    /// An event that comes while another one is being written, at `here` on the stack. Whether it may be written: not a
+    /// handler's that interrupted the other one. All of its events are lost then, enters and leaves, so that what is written
+    /// still nests. But who has left such a handler by `siglongjmp` is above where the other one was, which is not gone on with.
     #[cold]
-    fn interrupted(&self) {
+    fn comes_between(&self, here: usize) -> bool {
         self.lost.fetch_add(1, Ordering::Relaxed);
-        self.busy.store(INTERRUPTED, Ordering::Relaxed);
+        if here > self.busy.load(Ordering::Relaxed) && !is_on_alternate_stack() {
+            return true; // the other one counts as lost
+        }
+        self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);
+        false
     }
 
     #[cold]
@@ -60,8 +65,8 @@ impl LocationData {
 
 /// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
 const NO_CONTEXT: AnyHandle = 0;
-/// Deeper calling contexts lose their outermost frames.
-const DEEPEST_CONTEXT: usize = 256;
+/// Of calling contexts that are entered in one go, so many are kept at a time.
+const CONTEXTS_AT_ONCE: usize = 256;
 
 static PLUGIN_ID: AtomicUsize = AtomicUsize::new(0);
 /// `SCOREP_Location_GetData`, or `no_data` when the plugin is inert: the event path needs no other test.
@@ -97,37 +102,84 @@ pub fn set_callbacks(callbacks: &Callbacks) {
     }
 }
 
+fn is_stopped() -> bool {
+    std::ptr::eq(GET_DATA.load(Ordering::Relaxed), no_data as *mut ())
+}
+
 /// From now on no event finds its writer.
 pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
 }
 
-/// Runs `body` with what hangs on a location, unless this thread is at it already.
+/// Runs `body` with what hangs on a location, unless this thread is at it already. `false`: nothing hangs there.
 ///
 /// # Safety
 /// `location` is Score-P's, and this thread is the one that writes its events now.
 #[inline(always)]
-unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) {
+unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) -> bool {
     // SAFETY: GET_DATA only ever holds functions of this type.
     let get_data: GetData = unsafe { std::mem::transmute(GET_DATA.load(Ordering::Relaxed)) };
     // SAFETY: what hangs there is what process::new_location hung there (never freed), or NULL.
     let data =
         unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
-    let Some(data) = data else { return };
+    let Some(data) = data else { return false };
+    let mark = 0u8;
+    let here = std::ptr::from_ref(&mark).addr() & !INTERRUPTED;
+    let mut state = here;
     if data.busy.load(Ordering::Relaxed) != FREE {
-        return data.interrupted();
+        if !data.comes_between(here) {
+            return true;
+        }
+        state |= INTERRUPTED;
     }
-    data.busy.store(BUSY, Ordering::Relaxed);
+    data.busy.store(state, Ordering::Relaxed);
     // Only a handler in this thread can come in between: the compiler has to keep the order, the processor does.
     compiler_fence(Ordering::SeqCst);
     // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
     let inner = unsafe { &mut *data.inner.get() };
     body(inner);
     compiler_fence(Ordering::SeqCst);
-    if data.busy.load(Ordering::Relaxed) == INTERRUPTED {
+    if data.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
         data.tell_losses(inner);
     }
     data.busy.store(FREE, Ordering::Relaxed);
+    true
+}
+
+/// A signal handler may have a stack of its own, of which nothing can be said by its address.
+fn is_on_alternate_stack() -> bool {
+    let mut stack = libc::stack_t { ss_sp: null_mut(), ss_flags: 0, ss_size: 0 };
+    // SAFETY: only asked; the variable is ours to fill.
+    let asked = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
+    asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
+}
+
+/// Calls that have no location to be recorded on. In shards: they may be very many, and of many threads.
+static UNRECORDED: [CachePadded<AtomicU64>; SHARDS] = [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS];
+const SHARDS: usize = 64;
+
+#[cold]
+fn count_unrecorded(location: *const Location, calls: u64) {
+    if !is_stopped() {
+        UNRECORDED[(location.addr() >> 6) % SHARDS].fetch_add(calls, Ordering::Relaxed);
+    }
+}
+
+/// How many have come so far.
+pub fn unrecorded_calls() -> u64 {
+    UNRECORDED.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
+}
+
+/// Calls that the embedded host could not tell of as events.
+///
+/// # Safety
+/// `location` is NULL, or one of the host's whose events this thread writes now, or nobody does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u64) {
+    // SAFETY: by this function's contract.
+    if location.is_null() || !unsafe { with_data(location, |inner| inner.writer.count_lost(calls)) } {
+        count_unrecorded(location, calls);
+    }
 }
 
 /// Its thread leaves it, for now.
@@ -144,7 +196,9 @@ pub fn location_is_over(location: *const Location) {
 
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
     // SAFETY: Score-P's promise for event callbacks.
-    unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) };
+    if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
+        count_unrecorded(location, 1);
+    }
 }
 
 unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
@@ -212,7 +266,9 @@ unsafe extern "C" fn context_enter(
     _metrics: *mut u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    unsafe { with_data(location, |inner| move_to_context(inner, timestamp, context)) };
+    if !unsafe { with_data(location, |inner| move_to_context(inner, timestamp, context)) } {
+        count_unrecorded(location, 1);
+    }
 }
 
 unsafe extern "C" fn context_leave(
@@ -241,12 +297,10 @@ fn parent_of(context: AnyHandle) -> AnyHandle {
 fn move_to_context(data: &mut Inner, timestamp: u64, target: AnyHandle) {
     let (mut from, mut to) = (data.calling_context, target);
     let (mut from_depth, mut to_depth) = (depth_of(from), depth_of(to));
-    let mut entered = [NO_CONTEXT; DEEPEST_CONTEXT];
-    let mut count = 0;
+    let mut new = 0;
     while from != to {
         if to_depth >= from_depth {
-            entered[count % DEEPEST_CONTEXT] = to;
-            count += 1;
+            new += 1;
             to = parent_of(to);
             to_depth -= 1;
         } else {
@@ -255,8 +309,21 @@ fn move_to_context(data: &mut Inner, timestamp: u64, target: AnyHandle) {
             from_depth -= 1;
         }
     }
-    for at in (0..count).rev().take(DEEPEST_CONTEXT) {
-        data.writer.enter(timestamp, region_of(entered[at % DEEPEST_CONTEXT]));
+    // From the outermost new one to the target; there is no memory for more of them at a time.
+    let mut at_once = [NO_CONTEXT; CONTEXTS_AT_ONCE];
+    while new > 0 {
+        let first = new - new.min(CONTEXTS_AT_ONCE);
+        let mut context = target;
+        for at in 0..new {
+            if at >= first {
+                at_once[at - first] = context;
+            }
+            context = parent_of(context);
+        }
+        for context in at_once[..new - first].iter().rev() {
+            data.writer.enter(timestamp, region_of(*context));
+        }
+        new = first;
     }
     data.calling_context = target;
 }

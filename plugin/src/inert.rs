@@ -3,6 +3,7 @@
 use crate::events;
 use ampere_quiet::quietly;
 use std::io::Write;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INERT: AtomicBool = AtomicBool::new(false);
@@ -27,12 +28,17 @@ pub fn become_inert_quietly() {
 
 /// When somebody truncates a file of ours: the rest of the process goes on (`ampere_ring::lost`).
 pub fn survive_truncated_files() {
-    IS_FIRST.store(is_first_on_node(), Ordering::Relaxed);
     ampere_ring::lost::survive(Some(file_is_lost));
 }
 
-/// The handler may not ask the environment.
-static IS_FIRST: AtomicBool = AtomicBool::new(false);
+/// Whether the launcher calls this the first process of the node; asked once, before the program can have threads that
+/// change the environment.
+static IS_FIRST: OnceLock<bool> = OnceLock::new();
+
+/// Looks at the environment.
+pub fn begin() {
+    IS_FIRST.get_or_init(is_first_on_node);
+}
 
 /// In a signal handler.
 extern "C" fn file_is_lost() {
@@ -42,7 +48,7 @@ extern "C" fn file_is_lost() {
         return;
     }
     events::stop();
-    if IS_FIRST.load(Ordering::Relaxed) {
+    if IS_FIRST.get() == Some(&true) {
         // SAFETY: a buffer of that length. Failing to print is not a failure.
         quietly(|| unsafe { libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len()) });
     }
@@ -50,7 +56,7 @@ extern "C" fn file_is_lost() {
 
 /// One line on standard error, from the first process of the node only.
 pub fn say(line: &str) {
-    if is_first_on_node() {
+    if *IS_FIRST.get_or_init(is_first_on_node) {
         say_as_the_only_one(line);
     }
 }

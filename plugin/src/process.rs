@@ -4,9 +4,10 @@ use crate::events::{self, LocationData};
 use crate::inert::{
     become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one, survive_truncated_files,
 };
+use crate::ring_size::RingSize;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
-use crate::{memory, ring_size, start, strings};
+use crate::{inert, memory, start, strings};
 use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::clock;
 use ampere_ring::{
@@ -15,7 +16,7 @@ use ampere_ring::{
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,8 @@ const DEVICE_VARIABLES: [&str; 13] = [
 /// What is longer is no list of devices, and a definition that is too long would be left out.
 const LONGEST_VARIABLE_BYTES: usize = 4096;
 
-/// Made in `init`, never freed: events may come as long as the process lives.
+/// Made in `init`, never freed: events may come as long as the process lives. What it has of the environment is not asked
+/// for again: reading that while a thread of the program's changes it is the end of the program.
 struct State {
     session: Session,
     /// Taken by definitions and by the beginning and the end, never by an event.
@@ -58,8 +60,11 @@ struct State {
     joined: Clocks,
     /// What is done with events that the collector cannot follow.
     events: Events,
+    ring_size: RingSize,
+    finalize_limit: Duration,
     /// A location found no room, and it was said.
     has_refused: AtomicBool,
+    refused_locations: AtomicU64,
     ended: AtomicBool,
 }
 
@@ -83,8 +88,25 @@ impl State {
     }
 }
 
+impl State {
+    /// A location gets no ring: its calls are counted from now on, and told at the end.
+    fn refuse_location(&self) {
+        self.refused_locations.fetch_add(1, Ordering::Relaxed);
+        self.tell_unrecorded();
+    }
+
+    fn tell_unrecorded(&self) {
+        let locations = self.refused_locations.load(Ordering::Relaxed);
+        let calls = events::unrecorded_calls();
+        if locations + calls > 0 {
+            self.define(&Definition::Unrecorded { locations, calls });
+        }
+    }
+}
+
 /// Joins the session; starts the collector if nobody has.
 pub fn begin() {
+    inert::begin();
     if ampere_ring::session::is_switched_off() {
         return become_inert_quietly();
     }
@@ -119,7 +141,8 @@ fn join() -> Result<State, String> {
     } else {
         session.join();
     }
-    ring_size::complaint().iter().for_each(|line| say(line));
+    let (ring_size, complaint) = RingSize::from_environment();
+    complaint.iter().for_each(|line| say(line));
     Ok(State {
         session,
         name,
@@ -128,7 +151,10 @@ fn join() -> Result<State, String> {
         pid: std::process::id(),
         joined,
         events: events_wanted(),
+        ring_size,
+        finalize_limit: start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
         has_refused: AtomicBool::new(false),
+        refused_locations: AtomicU64::new(0),
         ended: AtomicBool::new(false),
     })
 }
@@ -287,11 +313,11 @@ pub fn new_location(location: *const Location) {
         _ => return, // metric locations have no enters and leaves
     };
     if !memory::is_left() {
-        return;
+        return state.refuse_location();
     }
     let ring = format!("{}.{id}.ring", state.name);
-    let bytes = ring_size::bytes(id == 0 || kind == LocationKind::Gpu);
-    let producer = match make_ring(&state.session.directory().join(&ring), bytes, id) {
+    let bytes = state.ring_size.bytes(id == 0 || kind == LocationKind::Gpu);
+    let producer = match make_ring(&state.session, &ring, bytes, id) {
         Ok(producer) => producer,
         Err(why) if id == 0 => return become_inert(&format!("{why}; energy is no longer measured")),
         // The others go on. Were they to stop, what they are in now would have the energy of all that follows.
@@ -299,7 +325,7 @@ pub fn new_location(location: *const Location) {
             if !state.has_refused.swap(true, Ordering::Relaxed) {
                 say(&format!("{why}; threads without a ring are not recorded"));
             }
-            return;
+            return state.refuse_location();
         }
     };
     let name = text!(callbacks, location_get_name, location);
@@ -327,11 +353,12 @@ fn events_wanted() -> Events {
 }
 
 /// Makes the ring, or a smaller one where there is no room for it.
-fn make_ring(path: &std::path::Path, bytes: u64, id: u32) -> Result<RingProducer, Error> {
+fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingProducer, Error> {
+    let path = &session.directory().join(name);
     let mut records = bytes / 16;
     loop {
-        match RingProducer::create(path, records, id) {
-            // A quarter, so that half of what there is stays for the other locations and for the samples.
+        match RingProducer::create_leaving(path, records, id, session.bytes_to_leave()) {
+            // A quarter, so that there is something left for other locations.
             Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 4,
             Ok(ring) => {
                 if ring.capacity_records() < bytes / 16 {
@@ -372,6 +399,7 @@ pub fn end() {
         return;
     }
     events::stop();
+    state.tell_unrecorded();
     let left_out = state.log().left_out();
     state.define(&Definition::Finished { left_out });
     let others = state.session.leave();
@@ -385,18 +413,15 @@ pub fn end() {
     if others > 0 && !(is_killed && is_last(&state.session)) {
         return;
     }
-    wait_for_collector(
-        &state.session,
-        start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
-    );
+    wait_for_collector(&state.session, state.finalize_limit);
 }
 
 /// Whether no other process that has joined lives.
 fn is_last(session: &Session) -> bool {
-    let entries = std::fs::read_dir(session.directory()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let Ok(entries) = std::fs::read_dir(session.directory()) else { return false };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut pids = names.filter_map(|name| name.strip_suffix(".defs")?.parse::<u32>().ok());
-    pids.all(|pid| pid == std::process::id() || ampere_ring::process::start_time(pid).is_none())
+    pids.all(|pid| pid == std::process::id() || !ampere_ring::process::seems_alive(pid))
 }
 
 /// What comes of it is said by this process, the last one, whichever rank it is. If the collector is killed, and who

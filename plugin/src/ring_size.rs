@@ -11,17 +11,20 @@ const SMALLEST_BYTES: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
 /// What a writer can count within a ring.
 const LARGEST_BYTES: u64 = (1 << 32) * RECORD_BYTES;
 
-pub fn bytes(main: bool) -> u64 {
-    wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref()).0.unwrap_or(if main {
-        MAIN_BYTES
-    } else {
-        OTHER_BYTES
-    })
-}
+/// As the environment said when the measurement began. It is not asked again: the program may be changing it.
+#[derive(Clone, Copy)]
+pub struct RingSize(Option<u64>);
 
-/// What is odd about the setting: to be said once.
-pub fn complaint() -> Option<String> {
-    wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref()).1
+impl RingSize {
+    /// And what is odd about the setting.
+    pub fn from_environment() -> (RingSize, Option<String>) {
+        let (bytes, complaint) = wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref());
+        (RingSize(bytes), complaint)
+    }
+
+    pub fn bytes(self, main: bool) -> u64 {
+        self.0.unwrap_or(if main { MAIN_BYTES } else { OTHER_BYTES })
+    }
 }
 
 fn wanted(text: Option<&str>) -> (Option<u64>, Option<String>) {

@@ -5,7 +5,7 @@ use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
 use crate::gauges::Seen;
 use crate::leftover;
-use crate::process::{LiveLocation, State};
+use crate::process::{LiveLocation, Process, State};
 use crate::spool::Spool;
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
@@ -19,6 +19,8 @@ use std::time::Instant;
 
 /// A run that is recovered ends with its last sample, or so long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
+/// Notes of one kind.
+const MOST_ALIKE: usize = 8;
 const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
 
 impl LiveRun {
@@ -72,6 +74,20 @@ impl LiveRun {
             gaps.push(Gap { start: date(last), seconds: clock.seconds(event - last), joules: None });
         }
         gaps
+    }
+
+    /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
+    fn note_of_equal_ranks(&self) -> Option<String> {
+        let lives_on = |process: &Process| self.processes.iter().any(|other| process.is_before(other));
+        let ranks = self.processes.iter().filter(|process| !lives_on(process) && process.replayed.is_none());
+        let mut numbers: Vec<(u32, u32)> = ranks.filter_map(|process| process.rank).collect();
+        numbers.retain(|(_, size)| *size > 1);
+        numbers.sort_unstable();
+        let twice = numbers.windows(2).find(|pair| pair[0].0 == pair[1].0)?[0].0;
+        Some(format!(
+            "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: what is \
+             shown of a rank is of all that have its number"
+        ))
     }
 
     pub(super) fn check_liveness(&mut self) {
@@ -257,6 +273,7 @@ impl LiveRun {
                 r.unmatched_leaves + r.missing_leaves + r.backward
             }),
             damaged_records: sum(|l| l.stream.repairs.damaged),
+            unrecorded_calls: self.processes.iter().map(|process| process.unrecorded.1).sum(),
             left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
             ..QualityFigures::default()
         };
@@ -264,6 +281,8 @@ impl LiveRun {
         let mut notes = self.notes.clone();
         notes.extend(gaps.iter().map(Gap::note));
         notes.extend(endings.iter().filter_map(Ending::note));
+        notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
+        notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
             notes.push(format!(
                 "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
@@ -286,10 +305,7 @@ impl LiveRun {
             complete: complete
                 && whole
                 && !self.is_incomplete
-                && self
-                    .processes
-                    .iter()
-                    .all(|p| p.state == State::Finished && !p.is_read_in_part && !p.is_damaged()),
+                && self.processes.iter().all(Process::is_whole),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,

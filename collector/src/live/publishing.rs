@@ -72,6 +72,7 @@ impl LiveRun {
                 events: process.locations.iter().map(|l| l.events).sum(),
                 coalesced_calls: process.locations.iter().map(|l| l.stream.coalesced_calls).sum(),
                 suppressed_calls: process.locations.iter().map(|l| l.ring.suppressed_calls()).sum(),
+                unrecorded_calls: process.unrecorded.1,
                 // The lanes count lateness for the whole node; it is shown once.
                 late_events: if at == 0 { late } else { 0 },
                 dropped_records: process.locations.iter().map(|l| l.ring.dropped_records()).sum(),

@@ -16,6 +16,11 @@ pub enum Definition {
     Location(Location),
     /// An energy counter (sampler's log only).
     Device(Device),
+    /// What this process has not recorded so far: locations that got no ring, and calls that were in none.
+    Unrecorded {
+        locations: u64,
+        calls: u64,
+    },
     /// The process ended its measurement in order. `left_open` is the number of definitions that found no room.
     Finished {
         left_out: u64,

@@ -6,6 +6,11 @@
 //! **Calls that it does not see.** Almost every function of the C library changes errno, which the program may be just about
 //! to look at; and many are points at which a thread that is to be cancelled is unwound, through frames that must not be.
 
+//!
+//! **Processes that have nothing of its.** See [`inherited`].
+
+pub mod inherited;
+
 use std::mem::MaybeUninit;
 
 struct Unnoticed {

@@ -59,6 +59,7 @@ impl LogWriter {
             | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
+        let file = out_of_the_way(file);
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match quietly(|| rustix::io::write(&file, MAGIC)) {
             Ok(8) => Ok(LogWriter {
@@ -129,7 +130,7 @@ impl LogWriter {
         }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let again = rustix::fs::open(&self.path, flags, Mode::empty()).ok();
-        self.file = again.filter(|file| identity_of(file) == Ok(self.identity));
+        self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
     }
 
     /// Counts one that is not to be written.
@@ -153,6 +154,17 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
         let _ = rustix::fs::ftruncate(file, start);
     }
     false
+}
+
+/// With a number that the program will not expect: not those of its standard files, if it has closed them, nor the lowest
+/// that is free.
+fn out_of_the_way(file: OwnedFd) -> OwnedFd {
+    const NUMBERS: [i32; 2] = [64, 3];
+    if file.as_raw_fd() >= NUMBERS[0] {
+        return file;
+    }
+    let moved = NUMBERS.iter().find_map(|least| rustix::io::fcntl_dupfd_cloexec(&file, *least).ok());
+    moved.unwrap_or(file)
 }
 
 /// Whether the program will not miss the descriptor.

@@ -17,6 +17,9 @@
 use crate::calltree::{CallTree, Number, ROOT};
 use crate::events::{EventWriter, RESERVE};
 use crate::record::{Folded, Kind, Record};
+use crate::ring::Reader;
+use ampere_quiet::unnoticed;
+use std::time::{Duration, Instant};
 
 /// What is done with calls that the reader cannot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +81,9 @@ const FEW_CALLS: u64 = 1000;
 const QUIET_PERIODS: u64 = 1000;
 /// While all events are waited for, it is looked this often whether the reader still lives.
 const WAITS_PER_LOOK: u32 = 1000;
-const WAIT: std::time::Duration = std::time::Duration::from_micros(50);
+const WAIT: Duration = Duration::from_micros(50);
 /// A reader that is dead is replaced within a fraction of this, or not at all.
-const WAIT_FOR_ANOTHER: std::time::Duration = std::time::Duration::from_secs(3);
+const WAIT_FOR_ANOTHER: Duration = Duration::from_secs(3);
 
 impl EventWriter {
     /// One that does with what finds no room as `events` says.
@@ -120,7 +123,19 @@ impl EventWriter {
             return false;
         }
         let alive = folding.surroundings.reader_is_alive;
-        let mut dead_since = None;
+        if unnoticed(|| self.wait_for(needed, alive)) {
+            return true;
+        }
+        let reached = self.ring.position() + self.ring.free();
+        if let Some(folding) = &mut self.folding {
+            folding.given_up_at = Some(reached);
+        }
+        false
+    }
+
+    /// `false`: nobody reads this ring, and nobody is going to.
+    fn wait_for(&mut self, needed: u64, alive: fn() -> bool) -> bool {
+        let mut unread_since = None;
         loop {
             for _ in 0..WAITS_PER_LOOK {
                 std::thread::sleep(WAIT);
@@ -128,17 +143,17 @@ impl EventWriter {
                     return true;
                 }
             }
-            if alive() {
-                dead_since = None;
-            } else if dead_since.get_or_insert_with(std::time::Instant::now).elapsed() > WAIT_FOR_ANOTHER {
-                break;
+            match self.ring.reader() {
+                Reader::GivenUp => return false,
+                Reader::There if alive() => unread_since = None,
+                // It may be about to come, or another one in its place.
+                _ => {
+                    if unread_since.get_or_insert_with(Instant::now).elapsed() > WAIT_FOR_ANOTHER {
+                        return false;
+                    }
+                }
             }
         }
-        let reached = self.ring.position() + self.ring.free();
-        if let Some(folding) = &mut self.folding {
-            folding.given_up_at = Some(reached);
-        }
-        false
     }
 
     #[cold]

@@ -41,7 +41,7 @@
 //!  144     dropped records        u64   producer
 //!  256     read position          u64   consumer         cache line of its own
 //!  384     producer's hold        u32   producer: its pid, 0 when free
-//!  388     consumer's hold        u32   consumer: its pid, 0 when free
+//!  388     consumer's hold        u32   consumer: its pid, 0 when free, 2^32 - 1 when it does not read any further
 //!  392     consumer's start time  u64   consumer (with its pid: who it is; 0 where it is not known)
 //! 4096     records
 //! ```

@@ -54,30 +54,47 @@ impl Drop for Mapping {
     }
 }
 
-/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600.
-pub(crate) fn create(path: &Path, bytes: u64) -> Result<Mapping, Error> {
+/// What is free in the file system of a directory; all that can be asked for where that is not known.
+pub(crate) fn free_bytes(directory: &Path) -> u64 {
+    rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
+}
+
+fn free(system: &rustix::fs::StatVfs) -> u64 {
+    system.f_bavail.saturating_mul(system.f_frsize)
+}
+
+/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600, that leaves so much free in its file system.
+pub(crate) fn create(path: &Path, bytes: u64, to_leave: u64) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
     // What cannot be there is not begun: other programs would be without memory until it is given back.
-    let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    let room = if room < bytes { Err(rustix::io::Errno::NOSPC) } else { Ok(()) };
-    let given = room.and_then(|()| {
-        quietly(|| {
-            rustix::fs::ftruncate(&fd, bytes)?;
-            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes)
-        })
+    let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
+    let room = if room < bytes.saturating_add(to_leave) { Err(rustix::io::Errno::NOSPC) } else { Ok(()) };
+    let given = room.and_then(|()| quietly(|| allocate(&fd, bytes)));
+    let given = given.map_err(|errno| match errno {
+        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG => {
+            Error::NoSpace { path: path.to_owned(), bytes }
+        }
+        other => Error::io("allocate", path, other),
     });
-    if let Err(errno) = given {
+    let mapped = given.and_then(|()| map(fd, path, bytes));
+    if mapped.is_err() {
         let _ = rustix::fs::unlink(path);
-        return Err(match errno {
-            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG => {
-                Error::NoSpace { path: path.to_owned(), bytes }
-            }
-            other => Error::io("allocate", path, other),
-        });
     }
-    map(fd, path, bytes)
+    mapped
+}
+
+/// In pieces: a signal interrupts it on many kernels, which then take back what they had given, and a timer's signals may come
+/// faster than a large file is made.
+fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
+    const PIECE: u64 = 256 << 10;
+    rustix::fs::ftruncate(fd, bytes)?;
+    for at in (0..bytes).step_by(PIECE as usize) {
+        let piece = PIECE.min(bytes - at);
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece))?;
+    }
+    Ok(())
 }
 
 /// Opens an existing file and maps all of it. `least` is the smallest size that makes sense.

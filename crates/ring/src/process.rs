@@ -22,7 +22,7 @@ fn start_time_of(stat: &str) -> Option<u64> {
 
 /// As [`start_time`] without memory, and without telling one process from a later one of the same pid: for where a thread
 /// waits for another process and may not allocate. A process that has ended and was not waited for is not alive.
-pub(crate) fn seems_alive(pid: u32) -> bool {
+pub fn seems_alive(pid: u32) -> bool {
     use std::io::Write;
     let mut path = [0u8; 32];
     let mut left = &mut path[..];
@@ -33,7 +33,7 @@ pub(crate) fn seems_alive(pid: u32) -> bool {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
         Ok(file) => file,
-        Err(rustix::io::Errno::NOENT) => return false,
+        Err(rustix::io::Errno::NOENT) if proc_is_there() => return false,
         // No descriptor is left, say.
         Err(_) => return has_pid(pid),
     };
@@ -47,12 +47,18 @@ pub(crate) fn seems_alive(pid: u32) -> bool {
 /// No descriptor is left to look with, say: nothing follows about who was looked for.
 fn is_unknown(error: &std::io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
-    !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) || !proc_is_there()
+}
+
+/// A process may have changed its root to where there is no /proc: nobody would be found there.
+fn proc_is_there() -> bool {
+    rustix::fs::access(c"/proc/self/stat", rustix::fs::Access::READ_OK).is_ok()
 }
 
 fn has_pid(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    let asked = |pid| rustix::process::test_kill_process(pid);
+    pid.is_some_and(|pid| matches!(asked(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
 /// Which boot of the machine this is: pids and start times begin anew with each. Source: /proc/sys/kernel/random/boot_id.

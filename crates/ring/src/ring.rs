@@ -133,8 +133,18 @@ pub struct RingProducer {
 impl RingProducer {
     /// Makes the ring. `capacity` is rounded up to a power of two.
     pub fn create(path: &Path, capacity: u64, location: u32) -> Result<RingProducer, Error> {
+        Self::create_leaving(path, capacity, location, 0)
+    }
+
+    /// As [`RingProducer::create`]; there is no room for it unless so many bytes stay free in the file system.
+    pub fn create_leaving(
+        path: &Path,
+        capacity: u64,
+        location: u32,
+        to_leave: u64,
+    ) -> Result<RingProducer, Error> {
         let capacity = capacity.clamp(SMALLEST_RING_RECORDS, 1 << 32).next_power_of_two();
-        let map = mapping::create(path, HEADER_BYTES as u64 + capacity * RECORD_BYTES as u64)?;
+        let map = mapping::create(path, HEADER_BYTES as u64 + capacity * RECORD_BYTES as u64, to_leave)?;
         let shared = Shared { map, capacity };
         let identity = shared.map.as_mut_ptr().cast::<Identity>(); // the header's first field
         let pid = std::process::id();
@@ -223,6 +233,15 @@ impl RingProducer {
         self.cursor.publish(&self.shared.header().producer.write, count);
     }
 
+    /// Who reads it, as far as can be seen here.
+    pub(crate) fn reader(&self) -> Reader {
+        match self.shared.header().holds.consumer.load(Ordering::Relaxed) {
+            0 => Reader::NotYet,
+            GIVEN_UP => Reader::GivenUp,
+            _ => Reader::There,
+        }
+    }
+
     pub fn set_suppressed_calls(&self, calls: u64) {
         self.shared.header().producer.suppressed_calls.store(calls, Ordering::Relaxed);
     }
@@ -237,6 +256,18 @@ impl RingProducer {
         self.shared.header().identity.state.store(STATE_CLOSED, Ordering::Release);
     }
 }
+
+/// See [`RingProducer::reader`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    NotYet,
+    There,
+    /// It does not read any further, whatever comes.
+    GivenUp,
+}
+
+/// In place of the consumer's pid: no process has it.
+const GIVEN_UP: u32 = u32::MAX;
 
 /// The consumer's end.
 pub struct RingConsumer {
@@ -260,6 +291,7 @@ impl RingConsumer {
             0 => process::start_time(holder).is_some(),
             started => process::is_alive(holder, started),
         };
+        let lives = |holder| holder != GIVEN_UP && lives(holder);
         take_hold(hold, me, lives).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
@@ -308,6 +340,11 @@ impl RingConsumer {
         if self.passed * RECORD_BYTES >= RESIDENT_BYTES {
             self.rest();
         }
+    }
+
+    /// Nothing is read from now on, and whoever waits for room need not any longer.
+    pub fn give_up(&self) {
+        self.shared.header().holds.consumer.store(GIVEN_UP, Ordering::Release);
     }
 
     /// Gives back the memory that its records are seen through. Reading takes it again.

@@ -19,6 +19,8 @@
 //!                                         never goes back. 0 until it begins, and where time is the machine's own
 //! 4080    boot                 2 x u64    whoever makes it: which boot of the node (process.rs); 0, 0: not known
 //! 4096    finishing            u32        the collector: 1 while it writes the results, and nobody can join any more
+//! 4104    bytes to leave       u64        whoever makes it: half of what was free in the file system then. Rings that would
+//!                                         leave less are not made: the program, and MPI, have shared memory of their own
 //! ```
 //!
 //! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
@@ -58,6 +60,7 @@ struct Page {
     told_time: AtomicU64,
     boot: [AtomicU64; 2],
     finishing: AtomicU32,
+    bytes_to_leave: AtomicU64,
 }
 
 const _: () = {
@@ -69,6 +72,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, told_time) == 4072);
     assert!(std::mem::offset_of!(Page, boot) == 4080);
     assert!(std::mem::offset_of!(Page, finishing) == 4096);
+    assert!(std::mem::offset_of!(Page, bytes_to_leave) == 4104);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -105,9 +109,16 @@ pub struct CollectorLock {
     _file: OwnedFd,
 }
 
-/// Held while one process decides whether a collector must be started. Closing it lets the next one in.
+/// Held while one process decides whether a collector must be started.
 pub struct StartLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+impl Drop for StartLock {
+    /// Closing it is not enough: a child that was forked meanwhile has it open, too.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// The variable with which a user switches ampere off in a process.
@@ -158,7 +169,7 @@ impl Session {
             let making = directory.join(format!("session.{}", std::process::id()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
-                let map = mapping::create(&making, PAGE_BYTES)?;
+                let map = mapping::create(&making, PAGE_BYTES, 0)?;
                 let session = Session { directory: directory.to_owned(), map };
                 let page = session.page();
                 page.magic.store(MAGIC, Ordering::Relaxed);
@@ -166,6 +177,7 @@ impl Session {
                 for (to, from) in page.boot.iter().zip(process::boot_id()) {
                     to.store(from, Ordering::Relaxed);
                 }
+                page.bytes_to_leave.store(mapping::free_bytes(directory) / 2, Ordering::Relaxed);
                 page.state.store(1, Ordering::Release);
                 let linked = std::fs::hard_link(&making, &path);
                 let _ = std::fs::remove_file(&making);
@@ -214,7 +226,7 @@ impl Session {
         let begun = Instant::now();
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(StartLock { _file: file }),
+                Ok(()) => return Ok(StartLock { file }),
                 Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < limit => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -288,14 +300,13 @@ impl Session {
         }
     }
 
-    /// Whether a collector has been started and still runs.
+    /// Whether a collector has been started and still runs. Seen from another pid namespace it has no pid, and its lock all
+    /// the same.
     pub fn collector_is_alive(&self) -> bool {
-        let page = self.page();
+        let (pid, start) = (&self.page().collector_pid, &self.page().collector_start);
         matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
-            && process::is_alive(
-                page.collector_pid.load(Ordering::Relaxed),
-                page.collector_start.load(Ordering::Relaxed),
-            )
+            && (process::is_alive(pid.load(Ordering::Relaxed), start.load(Ordering::Relaxed))
+                || self.is_locked().0)
     }
 
     /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls and no memory.
@@ -351,6 +362,11 @@ impl Session {
         self.page().samples_wanted.load(Ordering::Acquire) != 0
     }
 
+    /// What rings are to leave free in the file system.
+    pub fn bytes_to_leave(&self) -> u64 {
+        self.page().bytes_to_leave.load(Ordering::Relaxed)
+    }
+
     pub fn joined(&self) -> u32 {
         self.page().joined.load(Ordering::Acquire)
     }
@@ -399,9 +415,10 @@ impl Session {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 
-    /// Whether it has been removed, or as good as.
+    /// Whether it has been removed, or as good as. Who cannot even see where it was (a process that has changed its root)
+    /// does not know.
     pub fn is_removed(&self) -> bool {
-        !self.directory.join(PAGE_NAME).exists()
+        !self.directory.join(PAGE_NAME).exists() && self.directory.parent().is_some_and(Path::exists)
     }
 }
 

@@ -23,7 +23,8 @@ mod node;
 mod selection;
 
 use crate::inert::{say, say_as_the_only_one};
-use crate::strings;
+use crate::{inert, strings};
+use ampere_quiet::unnoticed;
 use ampere_ring::clock::Moment;
 use node::Node;
 use scorep_abi::metric::{
@@ -90,7 +91,7 @@ fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;
     }
-    match catch_unwind(AssertUnwindSafe(|| body(&mut state()))) {
+    match unnoticed(|| catch_unwind(AssertUnwindSafe(|| body(&mut state())))) {
         Ok(value) => value,
         Err(_) => {
             give_up("an internal error (please report it); the job goes on without ampere's metrics");
@@ -107,6 +108,7 @@ fn state() -> MutexGuard<'static, State> {
 extern "C" fn initialize() -> i32 {
     PID.store(std::process::id(), Ordering::Relaxed);
     guarded((), |_| {
+        inert::begin();
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if ampere_ring::session::is_switched_off() {
             INERT.store(true, Ordering::Relaxed);

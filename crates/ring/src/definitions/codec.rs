@@ -10,6 +10,7 @@ const REGION: u8 = 3;
 const LOCATION: u8 = 4;
 const DEVICE: u8 = 5;
 const FINISHED: u8 = 6;
+const UNRECORDED: u8 = 7;
 
 /// More environment entries than this are damage.
 const MOST_ENVIRONMENT: u32 = 256;
@@ -124,6 +125,11 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 out.string(metric);
             }
         }
+        Definition::Unrecorded { locations, calls } => {
+            out.u8(UNRECORDED);
+            out.u64(*locations);
+            out.u64(*calls);
+        }
         Definition::Finished { left_out } => {
             out.u8(FINISHED);
             out.u64(*left_out);
@@ -195,6 +201,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
         }),
+        UNRECORDED => Definition::Unrecorded { locations: from.u64()?, calls: from.u64()? },
         FINISHED => Definition::Finished { left_out: from.u64()? },
         _ => return None,
     })
@@ -281,6 +288,7 @@ mod tests {
                     }
                 ),
             any::<u64>().prop_map(|left_out| Definition::Finished { left_out }),
+            any::<(u64, u64)>().prop_map(|(locations, calls)| Definition::Unrecorded { locations, calls }),
         ]
     }
 
