@@ -84,7 +84,7 @@ pub fn child(library: &str) {
         let count = ring.copy_out(&mut batch, usize::MAX).expect("an honest producer");
         ring.release(count);
     }
-    sampler.stop();
+    let _ = sampler.stop();
     let figures = SamplerOverhead::of(&sampler.figures);
     let devices = sampler.figures.devices().iter().map(Readings::of);
     let readings: u64 = devices.map(|device| device.readings).sum();

@@ -56,7 +56,7 @@ pub fn serve(
         }
         std::thread::sleep(ROUND);
     }
-    sampler.stop();
+    let _ = sampler.stop(); // one that hangs ends with this process
     Ok(())
 }
 

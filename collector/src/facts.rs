@@ -37,8 +37,19 @@ pub struct Facts {
     /// Everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
+    /// What only the rings said, and what had happened: of a run whose rings are gone.
+    #[serde(default)]
+    pub losses: Losses,
     /// Who collects, as far as is known: pid and start time.
     collector: (u32, u64),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    pub suppressed_calls: u64,
+    pub dropped_records: u64,
+    pub is_incomplete: bool,
+    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +92,7 @@ impl Facts {
             replay: false,
             breaks: Vec::new(),
             is_drained: false,
+            losses: Losses::default(),
             collector: (0, 0),
         }
         .by_this_process()

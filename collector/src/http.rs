@@ -55,7 +55,14 @@ pub struct Service {
     access: Access,
     /// What was last encoded: many who ask get the same bytes.
     metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
-    summary: Mutex<Option<(Instant, Bytes)>>,
+    summary: Mutex<Summaries>,
+}
+
+#[derive(Default)]
+struct Summaries {
+    last: Option<(Instant, Bytes)>,
+    /// The loop has been asked for one, then.
+    asked: Option<(Instant, oneshot::Receiver<Box<Summary>>)>,
 }
 
 /// Binds what is wanted, or the next free port, and serves until the process ends.
@@ -156,7 +163,7 @@ pub async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, servi
 
 impl Service {
     pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
-        Service { latest, summaries, access, metrics: Mutex::new(None), summary: Mutex::new(None) }
+        Service { latest, summaries, access, metrics: Mutex::new(None), summary: Mutex::default() }
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -210,22 +217,34 @@ impl Service {
     }
 
     async fn summary(&self) -> Response<Full<Bytes>> {
-        let mut last = self.summary.lock().await; // one asks, the others get the same
-        if let Some((_, body)) = last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
+        let mut kept = self.summary.lock().await; // one asks, the others get the same
+        if let Some((_, body)) = kept.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
             return reply(StatusCode::OK, "application/json", body.clone());
         }
-        let (ask, told) = oneshot::channel();
-        // Never waits: where the loop is busy with many of these, one more is refused.
-        let asked = self.summaries.try_send(ask).is_ok();
-        match tokio::time::timeout(SUMMARY_LIMIT, told).await {
-            Ok(Ok(summary)) if asked => match serde_json::to_string_pretty(&summary) {
-                Ok(body) => {
-                    let body = last.insert((Instant::now(), Bytes::from(body))).1.clone();
-                    reply(StatusCode::OK, "application/json", body)
-                }
-                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
-            },
-            _ => text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n"),
+        // What somebody has asked for who is gone is made all the same: it is for the next one, who does not ask again.
+        kept.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
+        if kept.asked.is_none() {
+            let (ask, told) = oneshot::channel();
+            // Never waits: where the loop is busy with many of these, one more is refused.
+            if self.summaries.try_send(ask).is_err() {
+                return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+            }
+            kept.asked = Some((Instant::now(), told));
+        }
+        let Some((_, told)) = kept.asked.as_mut() else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+        };
+        let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
+        kept.asked = None;
+        let Ok(Ok(summary)) = told else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+        };
+        match serde_json::to_string_pretty(&summary) {
+            Ok(body) => {
+                let body = kept.last.insert((Instant::now(), Bytes::from(body))).1.clone();
+                reply(StatusCode::OK, "application/json", body)
+            }
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
         }
     }
 }

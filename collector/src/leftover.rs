@@ -47,7 +47,9 @@ impl Leftover {
             _ => alive.map(|pid| format!("process {pid} of it runs")),
         };
         Some(Leftover {
-            events: records_in_rings(directory),
+            // Rings of processes that have ended are gone, and others have been read in part.
+            events: records_in_rings(directory)
+                .max(output.as_ref().map_or(0, |output: &Output| records_in_spool(&output.spool))),
             changed: changed(&directory.join("session")),
             session: Some(directory.to_owned()),
             output,

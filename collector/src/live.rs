@@ -296,32 +296,42 @@ impl LiveRun {
     /// to come, which would wait until then, is not read any further.
     fn stop_waiting(&mut self, future: Timestamp) {
         self.behind = None;
-        let mut notes = Vec::new();
-        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
-            if !live.damaged && live.stream.last_time() > future {
-                live.give_up();
-                notes.push(format!(
-                    "{} has events of times that are yet to come: it is not read further",
-                    live.ring.path().display()
-                ));
+        for process in 0..self.processes.len() {
+            for location in 0..self.processes[process].locations.len() {
+                let live = &self.processes[process].locations[location];
+                if !live.damaged && live.stream.last_time() > future {
+                    self.give_up(process, location, "has events of times that are yet to come");
+                }
             }
         }
-        notes.into_iter().for_each(|line| self.note(line));
+    }
+
+    /// A location is not read any further. What it was in ends here, or it would have the energy of all that follows.
+    fn give_up(&mut self, process: usize, location: usize, why: &str) {
+        let live = &mut self.processes[process].locations[location];
+        live.give_up();
+        let line = format!("{} {why}: it is not read further", live.ring.path().display());
+        self.note(line);
+        if let Some(clock) = self.clock {
+            let now = clock.now(&self.session);
+            self.end_frames(process, location, now);
+        }
     }
 
     /// A location whose call tree grows without end is not read any further.
     fn look_at_callpaths(&mut self) {
-        let Some(attributor) = &self.attributor else { return };
-        let mut notes = Vec::new();
-        for live in self.processes.iter_mut().flat_map(|process| &mut process.locations) {
-            let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
-            let now = attributor.engine.callpaths_of(index);
-            if let Some(why) = self.callpaths.grew(std::mem::replace(&mut live.callpaths, now), now) {
-                live.give_up();
-                notes.push(format!("{} {why}: it is not read further", live.ring.path().display()));
+        for process in 0..self.processes.len() {
+            for location in 0..self.processes[process].locations.len() {
+                let Some(attributor) = &self.attributor else { return };
+                let live = &mut self.processes[process].locations[location];
+                let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
+                let now = attributor.engine.callpaths_of(index);
+                let before = std::mem::replace(&mut live.callpaths, now);
+                if let Some(why) = self.callpaths.grew(before, now) {
+                    self.give_up(process, location, &why);
+                }
             }
         }
-        notes.into_iter().for_each(|line| self.note(line));
     }
 
     fn advance(&mut self, watermark: Timestamp) {

@@ -24,7 +24,7 @@ pub enum State {
 pub struct Process {
     log: LogReader,
     /// Where the kernel gives one.
-    handle: Option<ProcessHandle>,
+    pub handle: Option<ProcessHandle>,
     /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
     /// when a program becomes another (`exec`).
     pub name: String,
@@ -79,6 +79,8 @@ pub struct LiveLocation {
     /// An earlier collector has read from the ring: how far its records have been decoded again. Until they all have been,
     /// what comes out of the ring only goes to the spool.
     pub catching_up: Option<u64>,
+    /// Of what an earlier collector has read, only so many records are on disk.
+    pub known_until: Option<u64>,
     /// An earlier collector has seen it end, then.
     pub ended_at: Option<Timestamp>,
     /// An earlier collector's records are not kept anywhere.
@@ -90,6 +92,15 @@ pub struct LiveLocation {
 }
 
 impl LiveLocation {
+    /// The end that an earlier collector has written is none.
+    pub fn goes_on(&mut self) {
+        self.ended_at = None;
+        let position = self.ring.position();
+        if let Some(spool) = &mut self.spool {
+            spool.forget_from(position);
+        }
+    }
+
     /// It is not read any further.
     pub fn give_up(&mut self) {
         self.damaged = true;
@@ -257,7 +268,9 @@ impl Process {
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
         let name = format!("{}.{}.records", self.name, definition.id.0);
         let path = directory.join(&definition.ring);
-        let opened = match spool.rings_are_lost {
+        // An earlier collector has read it to its end, and removed it.
+        let is_retired = !path.exists() && spool.records(&name) > 0;
+        let opened = match spool.rings_are_lost || is_retired {
             true => RingConsumer::lost(&path, spool.records(&name)),
             false => RingConsumer::open(&path),
         };
@@ -278,6 +291,8 @@ impl Process {
             }
         };
         let catching_up = spool.as_ref().filter(|_| position > 0).map(|_| 0);
+        let known_until = spool.as_ref().map(|spool| spool.records_of(position));
+        let known_until = known_until.filter(|records| *records < position);
         let end =
             spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
         self.locations.push(LiveLocation {
@@ -291,6 +306,7 @@ impl Process {
             damaged: false,
             closed: false,
             catching_up,
+            known_until,
             ended_at: end.map(|record| record.word0),
             beginning_is_lost: position > 0 && catching_up.is_none(),
             callpaths: 0,

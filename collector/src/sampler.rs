@@ -18,7 +18,9 @@ use crate::pace::{Pace, Rhythm};
 use ampere_counters::{LastReading, Settings, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
-use ampere_ring::{Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS};
+use ampere_ring::{
+    Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS, Session,
+};
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -37,6 +39,8 @@ const LATE: Duration = Duration::from_millis(1);
 /// Readings that fail one after the other before a device is taken to be gone, and how often it is then tried.
 const FAILURES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Who has not ended for so long hangs in a reading: a device that has gone may never answer.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// How often sources are asked for news, and the thread's CPU time is looked at.
 const NEWS: Duration = Duration::from_secs(1);
 const CPU_TIME: Duration = Duration::from_millis(100);
@@ -171,13 +175,22 @@ impl Sampler {
         self.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
-    /// Takes a last sample of every device and ends.
-    pub fn stop(&mut self) {
+    /// Takes a last sample of every device and ends. `false`: a library does not come back from a reading; the thread is left
+    /// to itself.
+    #[must_use]
+    pub fn stop(&mut self) -> bool {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return true };
+        let begun = Instant::now();
+        while !thread.is_finished() {
             thread.thread().unpark();
-            let _ = thread.join();
+            if begun.elapsed() > STOP_LIMIT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
+        let _ = thread.join();
+        true
     }
 }
 
@@ -204,6 +217,16 @@ fn begin(directory: &Path, devices: &[Device], notes: &str) -> Result<RingProduc
 }
 
 impl GoOn {
+    /// Where counters that were read cannot be found any more, an estimate in their place would be added to what they had
+    /// measured.
+    fn keep_to_what_was_measured(&self, sources: &mut Vec<Box<dyn Source>>) {
+        let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
+        let is_in_place = |device: &ampere_counters::Device| {
+            device.quality != ampere_counters::Quality::Estimated || is_known(&device.metric)
+        };
+        sources.retain(|source| source.devices().iter().all(is_in_place));
+    }
+
     /// Takes ring and log over: devices get the numbers that they had, and sources that count by themselves hear of what they
     /// had counted.
     fn take_over(
@@ -296,9 +319,12 @@ impl GoOn {
 
 /// A smaller one where there is no room: it is emptied every few milliseconds, and the size is for when it is not.
 fn make_ring(path: &Path) -> Result<RingProducer, String> {
+    let session = path.parent().and_then(|directory| Session::open(directory).ok());
     let mut records = RING_RECORDS;
     loop {
-        match RingProducer::create(path, records, 0) {
+        let is_least = records <= SMALLEST_RING_RECORDS;
+        let to_leave = session.as_ref().filter(|_| !is_least).map_or(0, Session::bytes_to_leave);
+        match RingProducer::create_leaving(path, records, 0, to_leave) {
             Ok(ring) => return Ok(ring),
             Err(Error::NoSpace { .. }) if records > SMALLEST_RING_RECORDS => records /= 2,
             Err(error) => return Err(error.to_string()),
@@ -376,19 +402,24 @@ impl Work {
         go_on: Option<GoOn>,
     ) -> Result<(Work, Found), String> {
         let mut opened = ampere_counters::open_sources(&settings);
+        if let Some(before) = &go_on {
+            before.keep_to_what_was_measured(&mut opened.sources);
+        }
         let mut devices = list(&opened.sources);
         // Also what is simply not there: who asks for it by name is told.
         let lines: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
         let notes = lines.join("\n");
-        let series = SampleWriter::new(directory, devices.len(), MOST_SAMPLES);
-        let (ring, series) = match &go_on {
+        let ring = match &go_on {
             Some(before) => {
                 let _ = ampere_ring::files::write_private(&directory.join(NOTES_NAME), &notes);
-                let ring = before.take_over(directory, timer, &mut opened.sources, &mut devices)?;
-                (ring, series.go_on())
+                before.take_over(directory, timer, &mut opened.sources, &mut devices)?
             }
-            None => (begin(directory, &devices, &notes)?, series),
+            None => begin(directory, &devices, &notes)?,
         };
+        // A number for each: those of a sampler before, of devices that are gone, among them.
+        let numbers = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
+        let series = SampleWriter::new(directory, numbers, MOST_SAMPLES);
+        let series = if go_on.is_some() { series.go_on() } else { series };
         let figures_of = |source: &dyn Source| {
             let gauges = (0..source.devices().len()).map(|device| Seen::of_device(source, device));
             gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect::<Vec<_>>()
@@ -525,7 +556,7 @@ impl Work {
                     self.writer.sample(time, self.numbers[number], reading.nanojoules);
                     let usual = Timer::usual();
                     let time = if self.timer == usual { time } else { usual.now() };
-                    self.series.add(number, time, reading.nanojoules);
+                    self.series.add(self.numbers[number] as usize, time, reading.nanojoules);
                 }
                 slot.due = if shortest > 1 {
                     tick + shortest

@@ -55,7 +55,7 @@ impl Sampled {
     /// Ends the sampler. Its samples: (time, nanojoules).
     fn samples(&mut self) -> Vec<(u64, u64)> {
         let mut ring = RingConsumer::open(&self.session.path().join(RING_NAME)).unwrap();
-        self.sampler.stop();
+        assert!(self.sampler.stop());
         let mut records: Vec<Record> = Vec::new();
         let count = ring.copy_out(&mut records, usize::MAX).unwrap();
         ring.release(count);
@@ -155,7 +155,7 @@ fn what_devices_say_besides_is_asked_about_as_often_as_wanted() {
     std::thread::sleep(Duration::from_millis(350));
     std::fs::write(&power, "").unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    sampled.sampler.stop();
+    assert!(sampled.sampler.stop());
     let seen = &sampled.sampler.figures.devices()[0].gauges[0];
     assert_eq!(seen.now(), None, "it cannot be read any more");
     let over = seen.over_the_run().unwrap();
@@ -167,7 +167,7 @@ fn what_devices_say_besides_is_asked_about_as_often_as_wanted() {
     // Off is off.
     let mut silent = Sampled::of("cray_pm", None);
     std::thread::sleep(Duration::from_millis(50));
-    silent.sampler.stop();
+    assert!(silent.sampler.stop());
     assert_eq!(silent.sampler.figures.devices()[0].gauges[0].over_the_run(), None);
 }
 
@@ -179,7 +179,7 @@ fn another_sampler_goes_on_with_ring_numbers_and_wraps() {
     put(&sampled.counter(), "262143000000\n");
     std::thread::sleep(Duration::from_millis(30));
     // Stopped in order, its ring is like that of one that was killed, but for its state.
-    sampled.sampler.stop();
+    assert!(sampled.sampler.stop());
     let devices = crate::live::devices_in(&sampled.session.path().join(LOG_NAME));
     assert_eq!(devices.len(), 1);
     // The counter has wrapped meanwhile, and there is another device before it.

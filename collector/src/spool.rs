@@ -87,13 +87,14 @@ impl Spool {
             .mode(0o600)
             .custom_flags(NO_LINK)
             .open(path)?;
-        let records = file.metadata()?.len() / RECORD_BYTES;
-        if records < position {
-            return Err(io::Error::other(format!(
-                "{records} records are there of {position} that were read"
-            )));
-        }
-        Ok(Spool { file, path: path.to_owned(), end: records, cut: false })
+        let end = file.metadata()?.len() / RECORD_BYTES;
+        // Of more that were read, the others are not known any more: what is there is gone back to, and not added to.
+        Ok(Spool { file, path: path.to_owned(), end, cut: end < position })
+    }
+
+    /// Records that are here, of so many that were read.
+    pub fn records_of(&self, position: u64) -> u64 {
+        self.end.min(position)
     }
 
     pub fn path(&self) -> &Path {
@@ -126,6 +127,11 @@ impl Spool {
         Ok(())
     }
 
+    /// What is here from that record on is not of the ring, and is written over.
+    pub fn forget_from(&mut self, position: u64) {
+        self.end = self.end.min(position);
+    }
+
     /// Writes a record that no ring holds.
     pub fn append(&mut self, record: Record) -> io::Result<()> {
         self.write(self.end, &[record])
@@ -152,7 +158,7 @@ impl Spool {
         most: usize,
         into: &mut Vec<Record>,
     ) -> io::Result<usize> {
-        let count = end.saturating_sub(position).min(most as u64) as usize;
+        let count = end.min(self.end).saturating_sub(position).min(most as u64) as usize;
         let mut bytes = vec![0; count * RECORD_BYTES as usize];
         self.file.read_exact_at(&mut bytes, position * RECORD_BYTES)?;
         let (records, _) = bytes.as_chunks();
@@ -230,13 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_short_is_not_gone_on_with() {
+    fn a_file_that_is_too_short_is_read_and_not_added_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1.0.records");
         Spool::open(&path, 0).unwrap().write(0, &[Record::new(Kind::Enter, 1, 1)]).unwrap();
-        assert!(Spool::open(&path, 1).is_ok());
-        assert!(Spool::open(&path, 2).is_err());
+        assert!(!Spool::open(&path, 1).unwrap().is_cut());
+        let mut short = Spool::open(&path, 2).unwrap();
+        assert!(short.is_cut() && short.records_of(2) == 1);
+        short.write(2, &[Record::new(Kind::Leave, 2, 1)]).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), RECORD_BYTES);
         Spool::open(&path, 0).unwrap();
-        assert!(Spool::open(&path, 1).is_err(), "a new ring has nothing of an old one's");
+        assert_eq!(Spool::open(&path, 1).unwrap().records_of(1), 0, "a new ring has nothing of an old one's");
     }
 }

@@ -370,7 +370,8 @@ impl SamplerOverhead {
         let deadlines = figures.deadlines.load(Ordering::Relaxed);
         SamplerOverhead {
             cpu_seconds,
-            cpu_share: if run > 0.0 { cpu_seconds / run } else { 0.0 },
+            // It is told now and then; one that hangs has not told how long it has run.
+            cpu_share: if run > 0.0 { (cpu_seconds / run).min(1.0) } else { 0.0 },
             deadlines,
             missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),
             mean_late_seconds: seconds(&figures.late_ns) / deadlines.max(1) as f64,

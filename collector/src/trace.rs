@@ -298,9 +298,10 @@ fn write_samples(
             }))
         })
         .collect();
+    // One that has a file of events has to be defined.
+    let Some(spool) = spool else { return Ok(()) };
     let mut writer = archive.event_writer(reference)?;
     let mut stream = Stream::default();
-    let Some(spool) = spool else { return Ok(()) };
     spool.read(|records| {
         let mut result = Ok(());
         let mut take = |event| {

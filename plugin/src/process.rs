@@ -357,7 +357,10 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
     let path = &session.directory().join(name);
     let mut records = bytes / 16;
     loop {
-        match RingProducer::create_leaving(path, records, id, session.bytes_to_leave()) {
+        // The smallest ring of a main thread is what its process cannot be measured without.
+        let is_least = id == 0 && records <= ampere_ring::SMALLEST_RING_RECORDS;
+        let to_leave = if is_least { 0 } else { session.bytes_to_leave() };
+        match RingProducer::create_leaving(path, records, id, to_leave) {
             // A quarter, so that there is something left for other locations.
             Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 4,
             Ok(ring) => {

@@ -131,7 +131,10 @@ fn calls_that_make_no_sense_are_left_out_and_counted() {
     let summary = place.summary("out");
     assert_eq!((calls(&summary, "region_1"), calls(&summary, "region_2")), (1, 2), "{summary:#}");
     assert_eq!(summary["quality"]["dropped_records"], 6, "six leaves had no enter");
-    assert_eq!(summary["run"]["complete"], true);
+    assert_eq!(summary["quality"]["unrecorded_calls"], 20, "ten on each location without a ring");
+    assert_eq!(summary["run"]["complete"], false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("20 calls could not be recorded"), "{notes}");
     let all: u64 = summary["devices"][0]["views"][0]["regions"]
         .as_array()
         .expect("regions")

@@ -3,6 +3,7 @@
 use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_with};
 use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
+use crate::facts::Losses;
 use crate::gauges::Seen;
 use crate::leftover;
 use crate::process::{LiveLocation, Process, State};
@@ -114,8 +115,10 @@ impl LiveRun {
                     self.has_died(at);
                 }
                 self.close_locations(at);
+                self.processes[at].handle = None;
             } else if process.state == State::Finished {
                 self.close_locations(at);
+                self.processes[at].handle = None;
             } else {
                 self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
             }
@@ -180,6 +183,11 @@ impl LiveRun {
         }
         live.closed = true;
         live.ring.rest();
+        // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
+        let is_kept = live.spool.as_ref().map_or(self.spool.wanted, Spool::is_cut);
+        if of.state != State::Running && self.options.mode == Mode::Collector && !live.damaged && !is_kept {
+            let _ = live.ring.retire();
+        }
         if of.state == State::Died {
             of.died_at = of.died_at.max(Some(end.max(live.stream.last_time())));
         }
@@ -259,14 +267,15 @@ impl LiveRun {
             ),
         };
         let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-        let locations = || self.processes.iter().flat_map(|process| &process.locations);
-        let sum = |value: fn(&LiveLocation) -> u64| locations().map(value).sum::<u64>();
-        let dropped_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        let losses = &self.options.facts.losses;
+        let sum = |value: fn(&LiveLocation) -> u64| self.sum(value);
         let quality = QualityFigures {
             events: sum(|l| l.events),
             coalesced_calls: sum(|l| l.stream.coalesced_calls),
-            suppressed_calls: sum(|l| l.ring.suppressed_calls()),
-            dropped_records: sum(|l| l.ring.dropped_records()) + dropped_samples,
+            // Of a ring that is gone, its records tell of most.
+            suppressed_calls: sum(|l| l.ring.suppressed_calls().max(l.stream.suppressed_calls))
+                .max(losses.suppressed_calls),
+            dropped_records: self.dropped_records().max(losses.dropped_records),
             late_events: self.lanes.iter().map(|lane| lane.late()).sum(),
             repaired_events: sum(|l| {
                 let r = l.stream.repairs;
@@ -342,8 +351,8 @@ impl LiveRun {
         for at in 0..self.processes.len() {
             self.close_locations(at);
         }
-        if let Some(sampler) = &mut self.sampler {
-            sampler.stop();
+        if self.sampler.as_mut().is_some_and(|sampler| !sampler.stop()) {
+            self.sampler_hangs();
         }
         self.find_devices(); // its last news
         self.drain_samples();
@@ -395,7 +404,10 @@ impl LiveRun {
         if keep_records {
             // The rings go now: who makes the trace later need not miss them.
             self.options.facts.is_drained |= self.options.mode == Mode::Collector && !is_cut;
+            self.options.facts.losses = self.losses();
             let _ = self.options.facts.save(&self.spool.directory);
+            let end = CommandEnd::load(self.session.directory());
+            end.iter().for_each(|end| end.save(&self.spool.directory));
         }
         let mut summary = self.summary(complete && traced);
         let unsettled = self.unsettled(&summary);
@@ -423,9 +435,30 @@ impl LiveRun {
         Ok((summary, self.session))
     }
 
+    /// For who makes the trace when the rings are gone.
+    fn losses(&self) -> Losses {
+        Losses {
+            suppressed_calls: self.sum(|l| l.ring.suppressed_calls()),
+            dropped_records: self.dropped_records(),
+            is_incomplete: self.is_incomplete,
+            notes: self.notes.clone(),
+        }
+    }
+
+    fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        // They come from other processes' memory: anything may be there.
+        locations.map(value).fold(0, u64::saturating_add)
+    }
+
+    fn dropped_records(&self) -> u64 {
+        let of_samples = self.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        self.sum(|l| l.ring.dropped_records()).saturating_add(of_samples)
+    }
+
     /// Unless there are some that know more than the records that are left.
     fn write_figures(&self, summary: &Summary) -> Result<(), String> {
-        if self.options.mode == Mode::RecoveryFromDisk && knows_more(&self.options.output, summary) {
+        if knows_more(&self.options.output, summary) {
             return Ok(());
         }
         write_results(&self.options.output, summary)

@@ -25,6 +25,7 @@ impl LiveRun {
                 continue;
             }
             if self.known_logs.len() >= growth::MOST_PROCESSES {
+                self.is_incomplete = true;
                 return self.note(format!(
                     "more than {} processes: the others are not measured",
                     growth::MOST_PROCESSES
@@ -38,7 +39,8 @@ impl LiveRun {
                 Ok(None) => self.generation = u64::MAX, // look again
                 Err(why) => {
                     self.known_logs.insert(path);
-                    self.note(why);
+                    self.is_incomplete = true;
+                    self.note(format!("{why}; what that process did is not measured"));
                 }
             }
         }
@@ -139,14 +141,30 @@ impl LiveRun {
         self.power.clear();
         if timer != Timer::usual() {
             self.samples = None;
-            if let Some(mut sampler) = self.sampler.take() {
-                sampler.stop();
+            if let Some(mut sampler) = self.sampler.take()
+                && !sampler.stop()
+            {
+                self.sampler_hangs(); // and so would another one
+                return self.remember_clock();
             }
             self.options.facts.breaks.clear();
             self.sampled_before.clear();
             self.start_sampler(timer, None);
         }
         self.remember_clock();
+    }
+
+    pub(super) fn sampler_hangs(&mut self) {
+        self.is_incomplete = true;
+        self.note(
+            "a counter's library does not answer any more: what is missing of its last samples is lost"
+                .to_owned(),
+        );
+    }
+
+    fn no_samples(&mut self, why: &str) {
+        self.is_incomplete = true;
+        self.note(format!("no energy is sampled: {why}"));
     }
 
     /// `go_on`: with the ring of a sampler that is dead, and by which clock.
@@ -158,7 +176,7 @@ impl LiveRun {
         let wanted = self.options.config.gauges;
         match Sampler::start(self.session.directory(), timer, (period, wanted), settings, go_on) {
             Ok(sampler) => self.sampler = Some(sampler),
-            Err(why) => self.note(format!("no energy is sampled: {why}")),
+            Err(why) => self.no_samples(&why),
         }
     }
 
@@ -177,7 +195,7 @@ impl LiveRun {
         });
         let (found, ring) = match opened {
             Ok(both) => both,
-            Err(why) => return self.note(format!("no energy is sampled: {why}")),
+            Err(why) => return self.no_samples(&why),
         };
         found.notes.into_iter().for_each(|line| self.note(line));
         let _ = std::fs::copy(

@@ -89,6 +89,7 @@ impl LiveRun {
         let new: Vec<Device> = found.devices.iter().filter(|d| d.index as usize >= known).cloned().collect();
         for before in &self.sampled_before.clone() {
             if found.devices.iter().all(|device| device.index != before.index) {
+                self.is_incomplete = true;
                 self.note(format!(
                     "{}: the collector that took over does not find it any more; its samples end there",
                     before.name
@@ -153,7 +154,13 @@ impl LiveRun {
         if live.catching_up.is_some() || live.waiting() > 0 {
             return;
         }
-        if let Some(end) = live.ended_at {
+        if of.state == State::Running && self.is_alive(process) {
+            // It was closed by a collector that was about to end the run, and goes on.
+            self.processes[process].locations[location].goes_on();
+            return;
+        }
+        let of = &self.processes[process];
+        if let Some(end) = of.locations[location].ended_at {
             self.close_location(process, location, end);
         } else if of.state != State::Running {
             let end = of.program_end.unwrap_or(self.predecessors_last);
@@ -190,6 +197,7 @@ impl LiveRun {
                 Again::Location(process, location) => {
                     if self.processes[process].locations[location].read_again(&mut batch) {
                         self.decode(process, location, &batch);
+                        self.pass_what_is_not_known(process, location);
                         self.end_if_over(process, location);
                     } else {
                         self.lose(process, location);
@@ -221,6 +229,10 @@ impl LiveRun {
             self.is_incomplete = true;
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }
+        let before = std::mem::take(&mut self.options.facts.losses);
+        self.is_incomplete |= before.is_incomplete;
+        before.notes.iter().for_each(|line| self.note(line.clone()));
+        self.options.facts.losses = before;
         self.is_incomplete |= self.gaps().iter().any(|gap| gap.joules.is_none());
         self.note("its collector was killed: ampere recover made this of what was left".to_owned());
         self.finish(true)
@@ -238,6 +250,24 @@ impl LiveRun {
             self.is_incomplete = true;
         }
         self.take_samples(at - count as u64, batch);
+    }
+
+    /// The disk was full when an earlier collector read the rest: what was open ends where the records do, and what comes next
+    /// is from the ring.
+    fn pass_what_is_not_known(&mut self, process: usize, location: usize) {
+        let live = &mut self.processes[process].locations[location];
+        if live.catching_up.is_some() {
+            return;
+        }
+        let (Some(known), read) = (live.known_until.take(), live.ring.position()) else { return };
+        let (name, end) = (live.definition.name.clone(), live.stream.last_time());
+        let group = self.processes[process].group();
+        self.end_frames(process, location, end);
+        self.is_incomplete = true;
+        self.note(format!(
+            "{group}, {name}: {} of {read} records were not on disk when the collector was killed: they are lost",
+            read - known
+        ));
     }
 
     fn lose(&mut self, process: usize, location: usize) {
@@ -271,7 +301,7 @@ impl LiveLocation {
     /// The next batch of what was read from the ring before. `false`: it cannot be had.
     fn read_again(&mut self, batch: &mut Vec<ampere_ring::Record>) -> bool {
         let (Some(at), Some(spool)) = (self.catching_up.take(), &mut self.spool) else { return false };
-        let end = self.ring.position();
+        let end = self.known_until.unwrap_or(self.ring.position());
         let count = spool.read_back(at, end, BATCH, batch);
         let at = at + *count.as_ref().unwrap_or(&0) as u64;
         self.catching_up = (count.is_ok() && at < end).then_some(at);

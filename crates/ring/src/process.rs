@@ -70,6 +70,11 @@ pub fn boot_id() -> [u64; 2] {
     [half(0).unwrap_or(0), half(16).unwrap_or(0)]
 }
 
+/// In which pids are this process' own: some number; 0 where the kernel does not say.
+pub fn pid_namespace() -> u64 {
+    rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
+}
+
 /// Name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

@@ -342,6 +342,17 @@ impl RingConsumer {
         }
     }
 
+    /// Its producer is over and all of it has been read: the file goes, and with it the memory. What it counted stays known.
+    pub fn retire(&mut self) -> Result<(), Error> {
+        let (suppressed, dropped) = (self.suppressed_calls(), self.dropped_records());
+        let gone = RingConsumer::lost(&self.path, self.position())?;
+        gone.shared.header().producer.suppressed_calls.store(suppressed, Ordering::Relaxed);
+        gone.shared.header().producer.dropped_records.store(dropped, Ordering::Relaxed);
+        let path = self.path.clone();
+        *self = gone;
+        rustix::fs::unlink(&path).map_err(|e| Error::io("remove", &path, e))
+    }
+
     /// Nothing is read from now on, and whoever waits for room need not any longer.
     pub fn give_up(&self) {
         self.shared.header().holds.consumer.store(GIVEN_UP, Ordering::Release);

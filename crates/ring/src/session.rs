@@ -21,6 +21,7 @@
 //! 4096    finishing            u32        the collector: 1 while it writes the results, and nobody can join any more
 //! 4104    bytes to leave       u64        whoever makes it: half of what was free in the file system then. Rings that would
 //!                                         leave less are not made: the program, and MPI, have shared memory of their own
+//! 4112    pid namespace        u64        whoever makes it: of which all pids are; 0: not known
 //! ```
 //!
 //! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
@@ -61,6 +62,7 @@ struct Page {
     boot: [AtomicU64; 2],
     finishing: AtomicU32,
     bytes_to_leave: AtomicU64,
+    pid_namespace: AtomicU64,
 }
 
 const _: () = {
@@ -73,6 +75,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, boot) == 4080);
     assert!(std::mem::offset_of!(Page, finishing) == 4096);
     assert!(std::mem::offset_of!(Page, bytes_to_leave) == 4104);
+    assert!(std::mem::offset_of!(Page, pid_namespace) == 4112);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -178,6 +181,7 @@ impl Session {
                     to.store(from, Ordering::Relaxed);
                 }
                 page.bytes_to_leave.store(mapping::free_bytes(directory) / 2, Ordering::Relaxed);
+                page.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
                 page.state.store(1, Ordering::Release);
                 let linked = std::fs::hard_link(&making, &path);
                 let _ = std::fs::remove_file(&making);
@@ -350,7 +354,13 @@ impl Session {
     /// Whether who waits for the collector's end is still there.
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
-        by != 0 && process::seems_alive(by)
+        by != 0 && (self.is_of_another_pid_namespace() || process::seems_alive(by))
+    }
+
+    /// Then this process cannot tell who lives by the pids in it.
+    fn is_of_another_pid_namespace(&self) -> bool {
+        let (its, ours) = (self.page().pid_namespace.load(Ordering::Relaxed), process::pid_namespace());
+        its != 0 && ours != 0 && its != ours
     }
 
     /// Asks the sampler to keep what it samples: see [`crate::samples`].

@@ -224,6 +224,22 @@ fn what_was_suppressed_comes_back() {
     assert_eq!(writer.suppressed_calls(), 3000 - (4096 - 4) / 2);
 }
 
+/// All events are wanted, and the reader lives; but this ring it does not read any further.
+#[test]
+fn nobody_waits_for_a_reader_that_has_given_up() {
+    let (_dir, producer, consumer) = ring(4096);
+    let surroundings = Surroundings { ticks_per_second: |_| 1_000_000_000, reader_is_alive: || true };
+    let mut writer = EventWriter::with_events(producer, Events::All, surroundings);
+    consumer.give_up();
+    let begun = std::time::Instant::now();
+    for clock in 0..10_000 {
+        writer.enter(clock, 1);
+        writer.leave(clock, 1);
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(writer.suppressed_calls() > 7000);
+}
+
 #[test]
 fn what_is_suppressed_when_the_program_ends_is_counted() {
     let (_dir, producer, _consumer) = ring(4096);

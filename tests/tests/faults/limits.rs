@@ -13,7 +13,8 @@ fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
     done.as_without(&without);
     // The threads' rings cannot be made; the main thread's is there.
     done.said_once(&["Too many open files", "threads without a ring are not recorded"]);
-    let summary = check(&place, "out", true);
+    let summary = check(&place, "out", false);
+    assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
     assert_eq!(calls(&summary, "step").values().sum::<u64>(), 2003);
     assert_eq!(calls(&summary, "late_3").values().sum::<u64>(), 1);
     place.is_clean();

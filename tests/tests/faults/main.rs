@@ -5,6 +5,7 @@
 mod common_bad;
 mod ends;
 mod files;
+mod guests;
 mod limits;
 mod outside;
 mod processes;

@@ -1,0 +1,167 @@
+//! What a program would notice of a guest that does not behave, and what one process must not do to the others' figures.
+
+use crate::common_bad::{Done, Place, built, files_below, is_root, run, start, until};
+use crate::files::Tiny;
+use crate::program::{calls, check};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+fn guest(place: &Place) -> PathBuf {
+    let options = ["-finstrument-functions", "-pthread"];
+    place.compile("cc", "guest", include_str!("../../programs/guest.c"), &options)
+}
+
+fn worked(summary: &Value) -> u64 {
+    calls(summary, "work").values().sum()
+}
+
+/// Calls of `work` in a run that is complete. It may have been too short to have spent anything.
+#[track_caller]
+fn whole(place: &Place, output: &str) -> u64 {
+    let summary = place.summary(output);
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    worked(&summary)
+}
+
+#[track_caller]
+fn as_ever(done: &Done, words: &str) {
+    done.no_panic();
+    assert_eq!((done.code, done.stdout.as_str()), (7, words), "{done:#?}");
+}
+
+#[test]
+fn a_collector_has_nothing_open_that_is_the_programs() {
+    let place = Place::new();
+    let program = guest(&place);
+    let done = run(place.bare("out", &program).arg("pipe"));
+    as_ever(&done, "read 0\ndone\n");
+    assert_eq!(whole(&place, "out"), 2);
+    place.is_clean();
+}
+
+#[test]
+fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
+    let place = Place::new();
+    let program = guest(&place);
+    let running = start(place.bare("out", &program).arg("ignore"));
+    until("the program waits", || place.path("ready").exists());
+    let first = place.collectors();
+    assert_eq!(first.len(), 1, "{first:?}");
+    // Not its supervisor.
+    let collecting = std::fs::read(place.path("out/collector.json")).expect("it is announced");
+    let collecting: Value = serde_json::from_slice(&collecting).expect("JSON");
+    let pid = collecting["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+    let begun = Instant::now();
+    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL).expect("it runs");
+    let announced = || std::fs::read(place.path("out/collector.json")).unwrap_or_default();
+    let new =
+        || serde_json::from_slice::<Value>(&announced()).is_ok_and(|now| now["pid"] != collecting["pid"]);
+    until("another collector", new);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    place.write("go", "");
+    as_ever(&running.wait(), "done\n");
+    assert_eq!(whole(&place, "out"), 2);
+    place.is_clean();
+}
+
+#[test]
+fn a_program_that_changes_its_root_leaves_the_others_their_collector() {
+    if !is_root() {
+        return println!("skipped: only root may change its root");
+    }
+    let place = Place::new();
+    let program = guest(&place);
+    std::fs::create_dir(place.path("empty")).expect("a directory");
+    let done = run(place.bare("out", &program).args(["chroot", "empty"]));
+    as_ever(&done, "done\n");
+    until("the collector has ended", || place.collectors().is_empty());
+    assert_eq!(whole(&place, "out"), 2);
+    // With another one after it.
+    let script = format!("'{0}' chroot empty; '{0}'", program.display());
+    let done = run(&mut place.ampere_run("both", ["sh", "-c", &script]));
+    as_ever(&done, "done\ndone\n");
+    assert_eq!(whole(&place, "both"), 4);
+    place.is_clean();
+}
+
+#[test]
+fn a_program_in_another_pid_namespace_leaves_the_others_their_collector() {
+    let place = Place::new();
+    let program = guest(&place);
+    let alone = ["unshare", "--pid", "--fork", "--mount-proc"];
+    if run(place.command(alone[0]).args(&alone[1..]).arg("true")).code != 0 {
+        return println!("skipped: no pid namespaces here");
+    }
+    let script = format!("{1} '{0}'; '{0}'", program.display(), alone.join(" "));
+    let done = run(&mut place.ampere_run("out", ["sh", "-c", &script]));
+    as_ever(&done, "done\ndone\n");
+    let summary = place.summary("out");
+    assert!(worked(&summary) >= 2, "the second one is measured: {}", summary["run"]);
+    place.is_clean();
+}
+
+#[test]
+fn half_of_what_is_free_stays_the_programs() {
+    let place = Place::new();
+    let program = guest(&place);
+    let Some(tiny) = Tiny::mount(place.path("tiny"), "48m") else { return };
+    let at = tiny.at.display().to_string();
+    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "threads", "50", &at]);
+    let done = run(command.env("AMPERE_SHM", &tiny.at));
+    as_ever(&done, "done\n");
+    let free = done.stderr.lines().find_map(|line| line.strip_prefix("free ")?.parse::<u32>().ok());
+    assert!((49..60).contains(&free.expect("it says so")), "{free:?} %");
+    // What found no room is known: of 53 calls, one in each thread, those that are not recorded.
+    let summary = check(&place, "out", false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("locations could not be recorded"), "{notes}");
+    let number = |key: &str| summary["quality"][key].as_u64().expect("a number");
+    assert_eq!(number("events") / 2 + number("unrecorded_calls"), 53, "{}", summary["quality"]);
+    assert!((10..48).contains(&number("unrecorded_calls")), "{}", summary["quality"]);
+    assert!(files_below(&tiny.at).is_empty());
+}
+
+/// A run may be of very many of them.
+#[test]
+fn programs_one_after_the_other_keep_no_shared_memory() {
+    let place = Place::new();
+    let program = guest(&place);
+    let shared = place.path("shm");
+    let script = format!(
+        "for i in $(seq 40); do '{}'; echo $i > count; done; sleep 1; ls '{}'/*/s-run*/*.0.ring | wc -l",
+        program.display(),
+        shared.display()
+    );
+    let running = start(&mut place.ampere_run("out", ["sh", "-c", &script]));
+    let count = || std::fs::read_to_string(place.path("count")).unwrap_or_default();
+    until("half of them are over", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
+    // Whoever takes over finds what they were.
+    let announced = std::fs::read(place.path("out/collector.json")).expect("it is announced");
+    let announced: Value = serde_json::from_slice(&announced).expect("JSON");
+    let pid = announced["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL).expect("it runs");
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let rings: u32 = done.stdout.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number");
+    assert!(rings <= 4, "{rings} rings at the end, the sampler's among them");
+    let summary = check(&place, "out", true);
+    assert_eq!((worked(&summary), &summary["run"]["ranks"]), (80, &40.into()));
+    place.is_clean();
+}
+
+#[test]
+fn a_library_that_never_answers_does_not_keep_the_results_back() {
+    let place = Place::new();
+    let program = guest(&place);
+    let mut command = place.ampere_run("out", [&program]);
+    command.env("AMPERE_COUNTERS", "rocm_smi").env("FAKE_ROCM_SMI", "watts=300;hang=read");
+    let begun = Instant::now();
+    let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", built().join("librocm_smi64.so")));
+    as_ever(&done, "done\n");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let summary = place.summary("out");
+    assert_eq!((&summary["run"]["complete"], worked(&summary)), (&false.into(), 2));
+    assert!(summary["run"]["notes"].to_string().contains("does not answer any more"), "{}", summary["run"]);
+    place.is_clean();
+}
