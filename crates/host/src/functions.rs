@@ -201,7 +201,7 @@ fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *
     let mut target = next.load(Ordering::Relaxed);
     if target.is_null() {
         // SAFETY: a lookup by name after this library.
-        target = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        target = ampere_quiet::unnoticed(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
         if target.is_null() {
             return;
         }

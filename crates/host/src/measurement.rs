@@ -14,6 +14,7 @@ use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{Slot, slot};
 use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, thread};
+use ampere_quiet::unnoticed;
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -72,9 +73,12 @@ pub fn experiment_directory() -> Option<&'static CStr> {
     DIRECTORY.get().map(CString::as_c_str)
 }
 
-/// Runs host code that is not on the event path: no panic leaves it, and after one nothing more is recorded.
+/// Runs host code that is not on the event path, unnoticed by the program: errno stays, and a thread that is to be
+/// cancelled is so at a call of its own, not here, where it would be unwound through frames that must not be. No panic
+/// leaves it, and after one nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+    let done = unnoticed(|| catch_unwind(AssertUnwindSafe(body)));
+    done.unwrap_or_else(|_| {
         STATE.store(INERT, Ordering::Release);
         otherwise
     })

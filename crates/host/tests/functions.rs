@@ -217,6 +217,24 @@ fn an_instrumented_allocator() {
     assert_eq!(ok(bench.command(&subject).env("LOGGER_QUIET", "1")).0, "own allocator\n");
 }
 
+/// Neither errno nor a cancellation meets the host, whether it starts, attaches a thread or defines a function.
+#[test]
+fn the_program_does_not_notice() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "unnoticed.c");
+    assert_eq!(ok(bench.command(&subject).arg("errno")).0, "errno stays\n");
+    for arguments in [&[][..], &["started"]] {
+        // An event of the logging plugin's writes, which is a point of cancellation, unlike an event of ours.
+        let mut command = bench.command(&subject);
+        let (out, _) = ok(command.args(arguments).env("LOGGER_QUIET", "1"));
+        assert_eq!(out, "cancelled, as asked\n", "{arguments:?}");
+    }
+    for log in bench.logs() {
+        log.check();
+        assert_eq!(log.lines.last().unwrap(), "finalize");
+    }
+}
+
 #[test]
 fn timers() {
     let bench = Bench::new();

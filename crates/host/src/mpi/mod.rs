@@ -141,7 +141,7 @@ fn enter_finalize(call: Call, stack: usize) -> bool {
     if !ipc::is_open() {
         return recorded;
     }
-    ipc::barrier();
+    guarded((), ipc::barrier);
     if recorded {
         leave_frame(call.function());
     }
