@@ -4,7 +4,7 @@
 //! table replaces the old one, which stays where it is, since somebody may be reading it.
 
 use crate::definitions::{self, INVALID};
-use crate::measurement::{self, FORWARD, NEW, RUNNING, guarded, inside};
+use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
 use scorep_abi::{AnyHandle, paradigm, region_type};
@@ -132,22 +132,41 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
         }
         return;
     }
-    guarded((), || {
+    let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
+    let region = if is_refused || alloc::is_short() || definitions::is_full() {
+        INVALID
+    } else {
+        make_known(slot, function as usize)
+    };
+    // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+    if let Some(thread) = unsafe { slot.thread.get().as_mut() } {
+        thread.enter(function as usize, region);
+    }
+}
+
+/// Gives the thread a location and the function a region, unless it has one. INVALID if it gets none.
+#[cold]
+fn make_known(slot: &Slot, function: usize) -> AnyHandle {
+    // What the plugin does for a thread or a definition may not be done in a signal handler.
+    let refuse = || {
+        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
+        INVALID
+    };
+    if signal::on_alternate_stack() {
+        return refuse();
+    }
+    aside(INVALID, || {
+        if signal::inside_handler() {
+            return refuse();
+        }
         if slot.thread.get().is_null() && measurement::attach(slot).is_none() {
-            return;
+            return INVALID;
         }
-        let mut region = lookup(function as usize);
-        if region == INVALID && !alloc::is_short() {
-            if signal::inside_handler() {
-                // What the plugin does for a definition may not be done here.
-                thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
-            } else {
-                region = define(function as usize);
-            }
+        match lookup(function) {
+            INVALID => define(function),
+            region => region,
         }
-        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
-        unsafe { &mut *slot.thread.get() }.enter(function as usize, region);
-    });
+    })
 }
 
 /// Defines the region of a function.

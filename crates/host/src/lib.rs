@@ -7,6 +7,7 @@
 //! - [`mpi`]: the exported `MPI_*` symbols, the real functions behind them, init and finalize;
 //! - [`functions`]: the exported `__cyg_profile_func_*` hooks, address to region; [`symbols`]: address to name and line;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: when to keep out;
+//!   [`stack`]: where there is room to work;
 //! - [`definitions`]: handles and what they stand for; [`callbacks`] and [`ipc`]: what the plugin can ask;
 //! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
 //! - [`clock`], [`alloc`], [`report`]: time, memory, and words to the user.
@@ -39,6 +40,7 @@ mod mpi;
 mod plugin;
 mod report;
 mod signal;
+mod stack;
 mod symbols;
 mod thread;
 mod tls;

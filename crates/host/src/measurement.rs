@@ -13,7 +13,7 @@ use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{Slot, slot};
-use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, thread};
+use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
 use ampere_quiet::unnoticed;
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -77,11 +77,24 @@ pub fn experiment_directory() -> Option<&'static CStr> {
 /// cancelled is so at a call of its own, not here, where it would be unwound through frames that must not be. No panic
 /// leaves it, and after one nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    let done = unnoticed(|| catch_unwind(AssertUnwindSafe(body)));
+    or_inert(otherwise, unnoticed(|| catch_unwind(AssertUnwindSafe(body))))
+}
+
+fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
     done.unwrap_or_else(|_| {
         STATE.store(INERT, Ordering::Release);
         otherwise
     })
+}
+
+/// The same with a stack of our own: what the program left may be too little.
+pub fn apart<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    or_inert(otherwise, unnoticed(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body)))))
+}
+
+/// The same without being interrupted, for what begins something: a thread, a function.
+pub fn aside<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    signal::held(|| apart(otherwise, body))
 }
 
 /// Runs `body` with this thread marked as being inside the host, unless it already is.
@@ -105,18 +118,23 @@ pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
 /// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
 #[cold]
 pub fn start(slot: &Slot, mpi: bool) -> bool {
-    if signal::inside_handler() {
+    if signal::on_alternate_stack() {
         return false;
     }
-    if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return state() == RUNNING;
-    }
-    let next = guarded(INERT, || try_start(slot, mpi));
-    STATE.store(next, Ordering::Release);
-    if next == RUNNING && !mpi && !mpi::library_is_loaded() {
-        guarded((), || init_mpp(0, 1));
-    }
-    next == RUNNING
+    apart(false, || {
+        if signal::inside_handler() {
+            return false;
+        }
+        if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return state() == RUNNING;
+        }
+        let next = try_start(slot, mpi);
+        STATE.store(next, Ordering::Release);
+        if next == RUNNING && !mpi && !mpi::library_is_loaded() {
+            init_mpp(0, 1);
+        }
+        next == RUNNING
+    })
 }
 
 fn try_start(slot: &Slot, mpi: bool) -> u8 {
@@ -153,7 +171,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
     PROGRAM_REGION.store(region, Ordering::Relaxed);
     plugin::assign_id(0);
-    let Some(location) = attach(slot) else { return INERT };
+    let Some(location) = signal::held(|| attach(slot)) else { return INERT };
     plugin::program_begin(location, clock::now(), name, region);
     if mpi {
         // Nothing of the program itself is instrumented: what it does between MPI calls is its own, not nobody's. The frame
@@ -205,14 +223,11 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Gives the calling thread a location. The caller is inside the host. None if it gets none.
+/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, and not interrupted by
+/// one. None if it gets none.
 #[cold]
 pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if slot.finished.load(Ordering::Relaxed) {
-        return None;
-    }
-    if signal::inside_handler() {
-        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     if alloc::is_short() {

@@ -235,6 +235,32 @@ fn the_program_does_not_notice() {
     }
 }
 
+/// What the host needs of the stack in threads and handlers that have little is next to nothing.
+#[test]
+fn small_stacks() {
+    if !have(&["g++"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let subject = bench.compile("g++", OPTIONS, "stacks.cc");
+    for what in ["", "start", "handler"] {
+        let mut command = bench.command(&subject);
+        let (out, _) = ok(command.arg(what).env("LOGGER_QUIET", "1"));
+        if out == "no such stack\n" {
+            println!("skipped: this machine has no stacks of 4096 bytes for handlers");
+            continue;
+        }
+        assert_eq!(out, "done\n", "{what}");
+    }
+    let logs = bench.logs();
+    assert_eq!(logs.len(), 3);
+    for log in logs {
+        log.check();
+        let deep = log.lines.iter().any(|line| line.starts_with("region") && line.contains("deeply_named"));
+        assert_eq!(deep, log.find("activate 1").is_some(), "{log}");
+    }
+}
+
 #[test]
 fn timers() {
     let bench = Bench::new();

@@ -13,8 +13,9 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, INERT, NEW, RUNNING, guarded, inside};
-use crate::{definitions, ipc};
+use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside};
+use crate::tls::Slot;
+use crate::{definitions, ipc, signal};
 use call::{Call, VARIANTS};
 pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
@@ -51,7 +52,7 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
     let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
     if target.is_null() {
-        target = guarded(library::missing(call), || find_target(call));
+        target = aside(library::missing(call), || find_target(call));
     }
     let function = call.function();
     let record = match measurement::state() {
@@ -72,7 +73,9 @@ fn enter_running(call: Call, stack: usize) -> bool {
         if measurement::state() != RUNNING {
             return false;
         }
-        if slot.thread.get().is_null() && guarded(None, || measurement::attach(slot)).is_none() {
+        let function = call.function();
+        let known = REGIONS[function].load(Ordering::Relaxed);
+        if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
             return false;
         }
         // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
@@ -85,17 +88,24 @@ fn enter_running(call: Call, stack: usize) -> bool {
             }
             thread.close_mpi();
         }
-        // SAFETY: a function index is below KEYS_END by the layout of `Call`.
-        let mut region = unsafe { REGIONS.get_unchecked(call.function()) }.load(Ordering::Relaxed);
-        if region == INVALID {
-            region = guarded(INVALID, || define(call.function()));
-            if region == INVALID {
-                return false;
-            }
-        }
         thread.mpi_stack = stack;
-        thread.enter(call.function(), region);
+        thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
         true
+    })
+}
+
+/// Gives the thread a location and the function a region, unless it has one.
+#[cold]
+fn make_known(slot: &Slot, function: usize) -> bool {
+    let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
+    if is_refused || signal::on_alternate_stack() {
+        return false;
+    }
+    aside(false, || {
+        if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
+            return false;
+        }
+        REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
 }
 
