@@ -33,8 +33,7 @@ pub const INERT: u8 = 5;
 /// The real Score-P measures this process: every call is handed on.
 pub const FORWARD: u8 = 6;
 
-/// Threads that can have a location, over the life of the process. Each has a ring in shared memory on the other side,
-/// and locations are not used again.
+/// Threads that can have a location at the same time. Each has a ring in shared memory on the other side.
 const LOCATIONS_MAX: usize = 4096;
 
 /// How long the end waits for other threads to leave the plugin.
@@ -46,12 +45,15 @@ static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 static DIRECTORY: OnceLock<CString> = OnceLock::new();
-static THREADS: Mutex<Threads> = Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), refused: 0 });
+static THREADS: Mutex<Threads> =
+    Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), left: Vec::new(), has_refused: false });
 
 struct Threads {
     live: Vec<*mut Thread>,
     locations: Vec<*mut Location>,
-    refused: u64,
+    /// Locations of threads that have ended, for those that begin, as with Score-P. Has room for all that there are.
+    left: Vec<*mut Location>,
+    has_refused: bool,
 }
 
 // SAFETY: the pointers are followed only under the mutex, or by their own thread.
@@ -238,32 +240,33 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if !matches!(state(), STARTING | RUNNING) {
         return None;
     }
-    let id = threads.locations.len();
-    if id == LOCATIONS_MAX {
-        threads.refused += 1;
-        if threads.refused == 1 {
-            say(format_args!("more than {LOCATIONS_MAX} threads: the later ones are not recorded"));
+    if threads.left.is_empty() && threads.locations.len() == LOCATIONS_MAX {
+        if !std::mem::replace(&mut threads.has_refused, true) {
+            say(format_args!("more than {LOCATIONS_MAX} threads at a time: the others are not recorded"));
         }
         slot.finished.store(true, Ordering::Relaxed);
         return None;
     }
-    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
-    let data = Box::new(LocationData {
-        id: id as u32,
-        name: CString::new(name).unwrap_or_default(),
-        location_type: location_type::CPU_THREAD,
-        active: AtomicBool::new(true),
-        data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
-    });
-    let location: *mut Location = Box::into_raw(data).cast();
-    let thread = Box::into_raw(Thread::new(location, slot)?);
+    let Some(mut thread) = Thread::new(slot) else {
+        slot.finished.store(true, Ordering::Relaxed);
+        return None;
+    };
     let parent = MASTER.load(Ordering::Relaxed);
-    if id == 0 {
-        MASTER.store(location, Ordering::Relaxed);
-    }
-    plugin::create_location(location, parent);
+    let location = threads.left.pop().unwrap_or_else(|| {
+        let location = new_location(threads.locations.len());
+        if parent.is_null() {
+            MASTER.store(location, Ordering::Relaxed);
+        }
+        plugin::create_location(location, parent);
+        threads.locations.push(location);
+        let room = threads.locations.len();
+        threads.left.reserve(room);
+        location
+    });
+    location_data(location).active.store(true, Ordering::Release);
     plugin::activate_location(location, parent);
-    threads.locations.push(location);
+    thread.location = location;
+    let thread = Box::into_raw(thread);
     threads.live.push(thread);
     drop(threads);
     slot.thread.set(thread);
@@ -272,6 +275,24 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         unsafe { libc::pthread_setspecific(key, thread.cast()) };
     }
     Some(location)
+}
+
+/// Never freed: the plugin keeps it.
+fn new_location(id: usize) -> *mut Location {
+    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
+    let data = Box::new(LocationData {
+        id: id as u32,
+        name: CString::new(name).unwrap_or_default(),
+        location_type: location_type::CPU_THREAD,
+        active: AtomicBool::new(false),
+        data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
+    });
+    Box::into_raw(data).cast()
+}
+
+fn location_data(location: *mut Location) -> &'static LocationData {
+    // SAFETY: locations are leaked `LocationData`.
+    unsafe { &*location.cast::<LocationData>() }
 }
 
 /// The destructor of the thread key: closes the thread's frames and its location.
@@ -284,31 +305,35 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     inside((), |slot| {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
-        // Whatever the state: the end of measurement looks into the slots of the threads in this list, and this
-        // thread's is about to go.
-        threads().live.retain(|&live| live != thread);
-        if state() != RUNNING {
-            // The end of measurement owns the location.
-            return;
-        }
-        guarded((), || {
-            // SAFETY: made by Box::into_raw in `attach`; out of the list, and the slot no longer leads to it.
-            let mut thread = unsafe { Box::from_raw(thread) };
-            let location = thread.location();
+        aside((), || {
+            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer leads to it. The end of measurement reads
+            // only what does not change.
+            let location = unsafe { (*thread).location };
             // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
-            if location != MASTER.load(Ordering::Relaxed) {
-                thread.close_all();
+            // And the end of measurement owns the locations.
+            let leaves = location != MASTER.load(Ordering::Relaxed) && state() == RUNNING;
+            if leaves {
+                // SAFETY: as above. It is still in the list, and this thread busy: the end waits for it.
+                unsafe { &mut *thread }.close_all();
                 deactivate(location);
             }
+            let mut threads = threads();
+            // Whatever the state: the end looks into the slots of the threads in this list, and this thread's is about
+            // to go.
+            threads.live.retain(|&live| live != thread);
+            if leaves {
+                threads.left.push(location);
+            }
+            drop(threads);
+            // SAFETY: as above, and now in no list.
+            drop(unsafe { Box::from_raw(thread) });
         });
     });
 }
 
 /// Deactivates a location, once.
 fn deactivate(location: *mut Location) {
-    // SAFETY: locations are leaked `LocationData`.
-    let data = unsafe { &*location.cast::<LocationData>() };
-    if data.active.swap(false, Ordering::AcqRel) {
+    if location_data(location).active.swap(false, Ordering::AcqRel) {
         let master = MASTER.load(Ordering::Relaxed);
         plugin::deactivate_location(location, if location == master { null() } else { master });
     }

@@ -270,9 +270,10 @@ fn several_threads_in_mpi() {
         for log in bench.logs() {
             log.check();
             assert_eq!(log.enters("MPI_Sendrecv"), 4 * 200);
-            for id in 1..=4 {
-                assert_eq!(log.events(id).len(), 2 * 200);
-            }
+            // A thread that begins late may be on the location of one that has ended.
+            let events: Vec<usize> = (1..=4).map(|id| log.events(id).len()).collect();
+            assert_eq!(events.iter().sum::<usize>(), 4 * 2 * 200);
+            assert!(events.iter().all(|count| count % (2 * 200) == 0), "{events:?}");
         }
     }
 }
