@@ -7,7 +7,7 @@
 //!                      └── Score-P is here ──► FORWARD
 //! ```
 //!
-//! Only RUNNING records. NEW is left by MPI_Init or by the first hook, so a process that has neither stays there.
+//! `exit` in a signal handler goes from RUNNING to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by the first hook, so a process that has neither stays there.
 
 use crate::definitions::{self, INVALID};
 use crate::report::say;
@@ -362,9 +362,27 @@ pub fn end(status: Option<i64>, alone: bool) {
     if state() != RUNNING {
         return;
     }
-    // A thread that is inside the plugin (exit() from a signal handler) cannot call it again: then this is like being
-    // killed, which the other side has to bear anyway.
+    if signal::on_alternate_stack() || apart(true, signal::inside_handler) {
+        return end_in_handler(status);
+    }
     inside((), |slot| guarded((), || try_end(slot, status, alone)));
+}
+
+/// `exit` was called in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is done
+/// that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of the end.
+#[cold]
+fn end_in_handler(status: Option<i64>) {
+    if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    // Not if it interrupted an event, nor from a thread other than the one whose location this is written to.
+    inside((), |slot| {
+        let master = MASTER.load(Ordering::Relaxed);
+        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+        if unsafe { slot.thread.get().as_ref() }.is_some_and(|thread| thread.location == master) {
+            plugin::program_end(master, clock::now(), status, PROGRAM_REGION.load(Ordering::Relaxed));
+        }
+    });
 }
 
 fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {

@@ -11,16 +11,19 @@ fn run(what: &str) -> (Bench, Vec<Log>) {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     let (out, err) = ok(bench.command(&subject).arg(what));
-    let expected =
-        if matches!(what, "exit" | "pthread_exit") { String::new() } else { format!("done {what}\n") };
+    let expected = if matches!(what, "exit" | "exit_in_handler" | "pthread_exit") {
+        String::new()
+    } else {
+        format!("done {what}\n")
+    };
     let out = if what == "exec" { out.replacen("done \n", "", 1) } else { out };
     assert_eq!(out, expected);
-    if what != "signal" && what != "deep" {
+    if !matches!(what, "signal" | "exit_in_handler" | "deep") {
         assert_eq!(err, "");
     }
     let logs = bench.logs();
     for log in &logs {
-        if what != "running" {
+        if !matches!(what, "running" | "exit_in_handler") {
             log.check();
         }
     }
@@ -59,6 +62,13 @@ fn main_stays_open_on_exit() {
     let (_bench, logs) = run("exit");
     assert_eq!(logs[0].events(0).last().unwrap(), "-middle");
     assert_eq!(logs[0].lines.last().unwrap(), "finalize");
+}
+
+/// What the handler interrupted may hold any lock: the plugin's end, which takes some, is left out.
+#[test]
+fn exit_in_a_signal_handler() {
+    let (_bench, logs) = run("exit_in_handler");
+    assert!(logs[0].lines.last().unwrap().starts_with("program_end 0"), "{}", logs[0]);
 }
 
 #[test]
