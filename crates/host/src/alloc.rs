@@ -10,7 +10,7 @@
 //!
 //! Where no more can be mapped, there is a reserve: an allocation that fails ends the process in Rust, and a program that can
 //! live without memory must not be ended by us. What is taken of it is not given back. It is for what is under way when the
-//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_plenty`] before anything large.
+//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_room`] before anything large.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -61,8 +61,6 @@ impl Pages {
 }
 
 const RESERVE: usize = 1 << 20;
-/// What reading an object's symbols may need at once.
-const PLENTY: usize = 8 << 20;
 
 #[repr(align(4096))]
 struct Reserve(UnsafeCell<[u8; RESERVE]>);
@@ -79,11 +77,11 @@ pub fn is_short() -> bool {
 }
 
 /// Whether there is room for something large.
-pub fn has_plenty() -> bool {
-    let probe = map(PLENTY);
+pub fn has_room(bytes: usize) -> bool {
+    let probe = map(bytes);
     if !probe.is_null() {
         // SAFETY: just mapped, with this size.
-        unsafe { unmap(probe, PLENTY) };
+        unsafe { unmap(probe, bytes) };
     }
     !probe.is_null()
 }

@@ -171,13 +171,14 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
 
 /// Defines the region of a function.
 fn define(address: usize) -> AnyHandle {
+    // Before the lock: somebody may wait for it with the loader's lock held.
+    let place = symbols::locate(address);
     let Ok(mut used) = INSERTING.lock() else { return INVALID };
     let known = lookup(address);
     if known != INVALID {
         return known;
     }
-    // An object's symbols are megabytes: without them, the address is its name.
-    let symbol = if alloc::has_plenty() { symbols::resolve(address) } else { symbols::nameless(address) };
+    let symbol = symbols::resolve(place);
     let region = definitions::region(
         &symbol.name,
         &symbol.canonical_name,

@@ -273,6 +273,34 @@ fn small_stacks() {
     }
 }
 
+/// Nobody waits for the loader's lock with a lock that is wanted by who holds that.
+#[test]
+fn first_uses_while_the_loader_is_asked() {
+    let bench = Bench::new();
+    let module =
+        bench.compile("cc", &["-O1", "-g", "-finstrument-functions", "-shared", "-fPIC"], "walks_module.c");
+    let subject = bench.compile("cc", OPTIONS, "walks_main.c");
+    assert_eq!(ok(bench.command(&subject).arg(&module)).0, "done\n");
+    let log = &bench.logs()[0];
+    log.check();
+    assert_eq!((log.enters("of_the_callback"), log.enters("of_the_library")), (1, 1), "{log}");
+}
+
+/// However much memory is left, the program goes on; its functions have their names as far as that goes.
+#[test]
+fn little_memory_and_many_symbols() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", &["-O1", "-g1", "-finstrument-functions"], "little_memory.c");
+    for kibibytes in ["64", "8192", "16384", "20000", "32768", "50000", "-64", "1000000"] {
+        let mut command = bench.command(&subject);
+        let (out, _) = ok(command.arg(kibibytes).env("LOGGER_QUIET", "1"));
+        assert_eq!(out, "3\n", "{kibibytes}");
+    }
+    assert!(
+        bench.logs().iter().any(|log| log.find("finalize").is_some() && log.to_string().contains(" 'after'"))
+    );
+}
+
 #[test]
 fn timers() {
     let bench = Bench::new();
