@@ -4,7 +4,7 @@
 //! table replaces the old one, which stays where it is, since somebody may be reading it.
 
 use crate::definitions::{self, INVALID};
-use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside};
+use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
 use scorep_abi::{AnyHandle, paradigm, region_type};
@@ -87,7 +87,7 @@ fn lookup(address: usize) -> AnyHandle {
 /// By the compiler, with the function's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cyg_profile_func_enter(function: *mut c_void, site: *mut c_void) {
-    inside((), |slot| {
+    inside_or(miss, |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = lookup(function as usize);
             if region != INVALID {
@@ -138,6 +138,9 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
     } else {
         make_known(slot, function as usize)
     };
+    if region == INVALID {
+        miss(slot);
+    }
     // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
     if let Some(thread) = unsafe { slot.thread.get().as_mut() } {
         thread.enter(function as usize, region);
@@ -161,6 +164,10 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
         }
         if slot.thread.get().is_null() && measurement::attach(slot).is_none() {
             return INVALID;
+        }
+        // SAFETY: as in `enter_first`; `attach` has set it.
+        if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
+            measurement::tell_missed(&slot.missed, thread.location);
         }
         match lookup(function) {
             INVALID => define(function),

@@ -12,7 +12,7 @@
 use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
-use crate::tls::{Slot, slot};
+use crate::tls::{APART, FREE, Slot, slot};
 use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
 use ampere_quiet::unnoticed;
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
@@ -20,7 +20,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ const LOCATIONS_MAX: usize = 4096;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
+/// Calls that were not recorded, of threads without a location.
+static NOWHERE: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
@@ -91,7 +93,13 @@ fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
 
 /// The same with a stack of our own: what the program left may be too little.
 pub fn apart<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    or_inert(otherwise, unnoticed(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body)))))
+    // SAFETY: the slot is this thread's own and lives as long as it.
+    let slot = unsafe { &*slot() };
+    let before = slot.busy.load(Ordering::Relaxed);
+    slot.busy.store(APART, Ordering::Relaxed);
+    let done = unnoticed(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body))));
+    slot.busy.store(before, Ordering::Release);
+    or_inert(otherwise, done)
 }
 
 /// The same without being interrupted, for what begins something: a thread, a function.
@@ -102,19 +110,64 @@ pub fn aside<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 /// Runs `body` with this thread marked as being inside the host, unless it already is.
 #[inline(always)]
 pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
+    inside_or(|_| otherwise, body)
+}
+
+/// The same for what is a call of the program's: if this thread is inside already, it is missed.
+#[inline(always)]
+pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
-    if slot.busy.load(Ordering::Relaxed) {
-        return otherwise;
+    let here = stack::here();
+    if slot.busy.load(Ordering::Relaxed) != FREE {
+        again(slot, here, missed, body)
+    } else {
+        marked(slot, here, body)
     }
-    slot.busy.store(true, Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
+    slot.busy.store(here, Ordering::Relaxed);
     // The other half of this is the membarrier in `drain`: without it a full fence would be needed here.
     compiler_fence(Ordering::SeqCst);
     let result = body(slot);
     compiler_fence(Ordering::SeqCst);
     // Release: what was done inside comes before; pairs with the Acquire in `drain`.
-    slot.busy.store(false, Ordering::Release);
+    slot.busy.store(FREE, Ordering::Release);
     result
+}
+
+/// This thread is inside already, or was, and a signal handler left it by a `longjmp`. The stack grows down, so what
+/// interrupts an event is below it, unless on another stack; and it is a handler.
+#[cold]
+#[inline(never)]
+fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
+    let there = slot.busy.load(Ordering::Relaxed);
+    let is_left = there != APART
+        && here >= there
+        && !signal::on_alternate_stack()
+        && !unnoticed(|| stack::on_own(signal::inside_handler));
+    if is_left { marked(slot, here, body) } else { missed(slot) }
+}
+
+/// Counts a call of the program's that is not recorded, until the plugin can be told.
+#[cold]
+pub fn miss(slot: &Slot) {
+    if state() != RUNNING || slot.busy.load(Ordering::Relaxed) == APART {
+        return;
+    }
+    let counter = if slot.thread.get().is_null() { &NOWHERE } else { &slot.missed };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells the plugin how many calls were not recorded. The caller is inside the host, in the thread of the location, or
+/// after `drain`.
+pub fn tell_missed(missed: &AtomicU64, location: *mut Location) {
+    let calls = missed.swap(0, Ordering::Relaxed);
+    if calls > 0 {
+        plugin::missed_calls(location, calls);
+    }
 }
 
 /// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
@@ -302,6 +355,8 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
         // In a forked child, the list's lock may be held by a thread that does not exist here.
         return;
     }
+    // SAFETY: as in `inside`. A thread that ends is not inside of anything: what it says otherwise, was left for good.
+    unsafe { &*slot() }.busy.store(FREE, Ordering::Relaxed);
     inside((), |slot| {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
@@ -311,7 +366,11 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             let location = unsafe { (*thread).location };
             // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
             // And the end of measurement owns the locations.
-            let leaves = location != MASTER.load(Ordering::Relaxed) && state() == RUNNING;
+            let is_running = state() == RUNNING;
+            if is_running {
+                tell_missed(&slot.missed, location);
+            }
+            let leaves = location != MASTER.load(Ordering::Relaxed) && is_running;
             if leaves {
                 // SAFETY: as above. It is still in the list, and this thread busy: the end waits for it.
                 unsafe { &mut *thread }.close_all();
@@ -393,6 +452,7 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
         ipc::close();
     }
     drain(slot);
+    tell_all_missed();
     let master = MASTER.load(Ordering::Relaxed);
     let region: AnyHandle = PROGRAM_REGION.load(Ordering::Relaxed);
     if !mpp_is_known() {
@@ -419,6 +479,16 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
     }
 }
 
+/// The same for all threads, after `drain`.
+fn tell_all_missed() {
+    for &thread in &threads().live {
+        // SAFETY: as in `drain`; of other threads' slots only this atomic is used.
+        let (location, missed) = unsafe { ((*thread).location, &(*(*thread).slot).missed) };
+        tell_missed(missed, location);
+    }
+    tell_missed(&NOWHERE, null_mut());
+}
+
 /// Waits until no other thread is inside the host or the plugin. The state already stops new ones.
 fn drain(own: &Slot) {
     barrier();
@@ -429,7 +499,7 @@ fn drain(own: &Slot) {
             // address never changes.
             let slot = unsafe { (*thread).slot };
             // SAFETY: as above; of another thread's slot only this atomic is read.
-            !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire)
+            !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire) != FREE
         });
         if !busy || started.elapsed() > DRAIN_TIME_MAX {
             return;
@@ -465,6 +535,7 @@ pub fn abort(slot: &Slot, status: i64) {
     }
     ipc::close();
     drain(slot);
+    tell_all_missed();
     plugin::program_end(
         MASTER.load(Ordering::Relaxed),
         clock::now(),

@@ -86,6 +86,8 @@ impl Thread {
     #[cold]
     fn enter_beyond(&mut self) {
         self.beyond += 1;
+        // SAFETY: this thread's own slot.
+        unsafe { &(*self.slot).missed }.fetch_add(1, Ordering::Relaxed);
         TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 

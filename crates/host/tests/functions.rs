@@ -145,6 +145,7 @@ fn too_deep() {
     let (_bench, logs) = run("deep");
     let deep = logs[0].enters("deep");
     assert!((65_000..70_000).contains(&deep), "{deep}");
+    assert!(logs[0].find(&format!("missed 0 {}", 70_001 - deep)).is_some(), "{deep}");
     assert!(logs[0].events(0).ends_with(&["+leaf".into(), "-leaf".into(), "-main".into()]));
 }
 
@@ -170,6 +171,8 @@ fn first_use_in_a_signal_handler_is_skipped() {
     assert_eq!(log.enters("only_in_the_handler") + log.enters("handler"), 0, "{log}");
     // A function that is known already is recorded there like anywhere else.
     assert_eq!(log.enters("leaf"), 1 + 3 + 1 + 1);
+    // ... and the others are counted.
+    assert!(log.position("missed 0 2") < log.position("program_end"));
 }
 
 #[test]
@@ -299,6 +302,28 @@ fn little_memory_and_many_symbols() {
     assert!(
         bench.logs().iter().any(|log| log.find("finalize").is_some() && log.to_string().contains(" 'after'"))
     );
+}
+
+/// Every call is recorded or counted, also of handlers that interrupt the host, whatever stack they are on; and after a handler
+/// that jumped out of an event, the thread is recorded as before.
+#[test]
+fn handlers_that_interrupt_events() {
+    for (what, jumps) in [("storm", 0), ("alternate", 0), ("jump", 100)] {
+        let bench = Bench::new();
+        let subject = bench.compile("cc", OPTIONS, "handlers.c");
+        let (out, _) = ok(bench.command(&subject).arg(what).env("LOGGER_QUIET", "1"));
+        let log = &bench.logs()[0];
+        let last_of = |line: &String| line.split(' ').next_back().unwrap().parse::<i64>().unwrap();
+        let sum =
+            |word: &str| log.lines.iter().filter(|line| line.starts_with(word)).map(last_of).sum::<i64>();
+        let (calls, entered, missed) =
+            (out.trim().parse::<i64>().unwrap(), sum("entered "), sum("missed 0 "));
+        println!("{what}: {calls} calls, {entered} recorded, {missed} missed");
+        // A handler misses a call or none; a thread that was jumped out of an event of, some.
+        assert!(missed < calls / 10 && (missed > 0 || jumps > 0), "{what}: {missed} of {calls}");
+        // A jump may have come between an event and the call that it is of.
+        assert!((entered + missed - calls).abs() <= jumps, "{what}: {calls}, {entered} and {missed}");
+    }
 }
 
 #[test]

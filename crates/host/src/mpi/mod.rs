@@ -13,7 +13,7 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside};
+use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{definitions, ipc, signal};
 use call::{Call, VARIANTS};
@@ -68,7 +68,11 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
 }
 
 fn enter_running(call: Call, stack: usize) -> bool {
-    inside(false, |slot| {
+    let missed = |slot: &Slot| {
+        miss(slot);
+        false
+    };
+    inside_or(missed, |slot| {
         // Again, inside: see `measurement::drain`.
         if measurement::state() != RUNNING {
             return false;
@@ -76,7 +80,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
         let function = call.function();
         let known = REGIONS[function].load(Ordering::Relaxed);
         if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
-            return false;
+            return missed(slot);
         }
         // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
         let thread = unsafe { &mut *slot.thread.get() };
