@@ -41,9 +41,17 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// An allocator that has nothing yet.
     pub const fn new() -> Pages {
-        Pages {
-            locked: AtomicBool::new(false),
-            lists: UnsafeCell::new(Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 }),
+        Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
+    }
+
+    /// In a forked child: if somebody was at the lists when it was made, he does not exist here. What he held stays his, and
+    /// the lists begin anew.
+    pub fn forked(&self) {
+        if self.locked.load(Ordering::Relaxed) {
+            // SAFETY: a child has one thread. Should that be the one that was interrupted at the lists by a handler that
+            // forked, then it puts back what it took.
+            unsafe { *self.lists.get() = Lists::EMPTY };
+            self.unlock();
         }
     }
 
@@ -179,6 +187,8 @@ unsafe impl GlobalAlloc for Pages {
 }
 
 impl Lists {
+    const EMPTY: Lists = Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 };
+
     /// A new block out of the current piece. Blocks are aligned to their size, up to a page.
     fn cut(&mut self, size: usize) -> *mut u8 {
         let skip = self.piece.align_offset(size.min(PAGE));
@@ -201,6 +211,28 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
+        let pages = Pages::new();
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        // SAFETY: the size is not zero; the blocks have so many bytes.
+        unsafe {
+            let before = pages.alloc(layout);
+            before.write_bytes(1, 100);
+            pages.lock();
+            pages.forked();
+            let after = pages.alloc(layout);
+            after.write_bytes(2, 100);
+            assert_eq!((*before, *before.add(99), *after), (1, 1, 2));
+            pages.dealloc(before, layout);
+            assert_eq!(pages.alloc(layout), before);
+            // Where nobody was at them, the lists stay.
+            pages.dealloc(after, layout);
+            pages.forked();
+            assert_eq!(pages.alloc(layout), after);
+        }
+    }
 
     #[test]
     fn blocks_are_aligned_and_apart() {

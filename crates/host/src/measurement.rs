@@ -268,6 +268,7 @@ static AT_UNLOAD: extern "C" fn() = {
 
 /// A forked child shares the parent's rings and must not write them. An `exec` starts anew.
 extern "C" fn forked() {
+    crate::MEMORY.forked();
     let state = state();
     if state != NEW && state != FORWARD {
         STATE.store(INERT, Ordering::Release);
@@ -542,5 +543,7 @@ pub fn abort(slot: &Slot, status: i64) {
         Some(status),
         PROGRAM_REGION.load(Ordering::Relaxed),
     );
+    // What was folded last is written then.
+    std::mem::take(&mut threads().locations).iter().rev().for_each(|&location| deactivate(location));
     STATE.store(ENDED, Ordering::Release);
 }

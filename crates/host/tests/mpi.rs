@@ -219,6 +219,7 @@ fn early_ends() {
     let logs = bench.logs();
     assert!(logs[0].find("program_end").unwrap().ends_with("status=42"), "{}", logs[0]);
     assert_eq!(logs[0].enters("MPI_Abort"), 1);
+    assert!(logs[0].lines.last().unwrap().starts_with("deactivate 0"), "{}", logs[0]);
 }
 
 /// A C++ exception that leaves an MPI call through the wrapper arrives, and the frames still nest.
