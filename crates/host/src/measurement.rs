@@ -423,15 +423,15 @@ pub fn end(status: Option<i64>, alone: bool) {
         return;
     }
     if signal::on_alternate_stack() || apart(true, signal::inside_handler) {
-        return end_in_handler(status);
+        return end_at_once(status);
     }
     inside((), |slot| guarded((), || try_end(slot, status, alone)));
 }
 
-/// `exit` was called in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is done
+/// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is done
 /// that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of the end.
 #[cold]
-fn end_in_handler(status: Option<i64>) {
+pub fn end_at_once(status: Option<i64>) {
     if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }

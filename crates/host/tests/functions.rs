@@ -293,12 +293,15 @@ fn first_uses_while_the_loader_is_asked() {
 #[test]
 fn little_memory_and_many_symbols() {
     let bench = Bench::new();
-    let subject = bench.compile("cc", &["-O1", "-g1", "-finstrument-functions"], "little_memory.c");
+    let subject =
+        bench.compile("cc", &["-O1", "-g1", "-finstrument-functions", "-lpthread"], "little_memory.c");
     for kibibytes in ["64", "8192", "16384", "20000", "32768", "50000", "-64", "1000000"] {
         let mut command = bench.command(&subject);
         let (out, _) = ok(command.arg(kibibytes).env("LOGGER_QUIET", "1"));
         assert_eq!(out, "3\n", "{kibibytes}");
     }
+    // A thread without memory for its frames is not recorded, and its calls are counted.
+    assert!(bench.logs().iter().any(|log| log.find("missed - 1000").is_some()));
     assert!(
         bench.logs().iter().any(|log| log.find("finalize").is_some() && log.to_string().contains(" 'after'"))
     );
@@ -324,6 +327,17 @@ fn handlers_that_interrupt_events() {
         // A jump may have come between an event and the call that it is of.
         assert!((entered + missed - calls).abs() <= jumps, "{what}: {calls}, {entered} and {missed}");
     }
+}
+
+/// The calls of a thread that gets no location are counted, too.
+#[test]
+fn a_thread_without_a_location() {
+    let bench = Bench::new();
+    let subject = bench.compile("cc", OPTIONS, "handlers.c");
+    ok(bench.command(&subject).arg("thread"));
+    let log = &bench.logs()[0];
+    log.check();
+    assert_eq!((log.find("create_location 1"), log.find("missed")), (None, Some("missed - 5")), "{log}");
 }
 
 #[test]

@@ -220,6 +220,12 @@ fn early_ends() {
     assert!(logs[0].find("program_end").unwrap().ends_with("status=42"), "{}", logs[0]);
     assert_eq!(logs[0].enters("MPI_Abort"), 1);
     assert!(logs[0].lines.last().unwrap().starts_with("deactivate 0"), "{}", logs[0]);
+
+    let bench = Bench::new();
+    let program = bench.compile(MPICH.cc, &["-O2"], "early.c");
+    let _ = bench.command(&program).arg("abort in a handler").output().unwrap();
+    let logs = bench.logs();
+    assert!(logs[0].lines.last().unwrap().ends_with("status=42"), "{}", logs[0]);
 }
 
 /// A C++ exception that leaves an MPI call through the wrapper arrives, and the frames still nest.

@@ -167,7 +167,8 @@ fn enter_finalize(call: Call, stack: usize) -> bool {
 /// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
 #[cold]
 fn enter_abort(call: Call, stack: usize) -> bool {
-    if enter_running(call, stack) {
+    let recorded = enter_running(call, stack);
+    guarded((), || {
         // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
         let second = unsafe { *((stack - 16) as *const usize) };
         let code = if call.variant() == 0 {
@@ -176,8 +177,13 @@ fn enter_abort(call: Call, stack: usize) -> bool {
             // SAFETY: in Fortran, the address of an integer.
             unsafe { (second as *const i32).as_ref() }.copied().unwrap_or(1)
         };
-        inside((), |slot| guarded((), || measurement::abort(slot, code.into())));
-    }
+        if recorded {
+            inside((), |slot| measurement::abort(slot, code.into()));
+        } else {
+            // In a signal handler, or inside of another MPI call.
+            measurement::end_at_once(Some(code.into()));
+        }
+    });
     false
 }
 

@@ -1,6 +1,7 @@
 /* Signals in the middle of everything, the events of the host included: handlers that have events of their own, and handlers
  * that jump out of whatever they interrupted. Says how many calls there were. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,12 +35,22 @@ PLAIN __attribute__((noinline)) static void work(void) {
     for (;;) counted();
 }
 
+PLAIN static void *first_in_a_handler(void *argument) {
+    for (int i = 0; i < 5; i++) raise(SIGUSR1);
+    return argument;
+}
+
 PLAIN int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     struct sigaction action = {0};
     counted();
     in_the_handler();
-    if (!strcmp(what, "jump")) {
+    if (!strcmp(what, "thread")) {
+        pthread_t thread;
+        signal(SIGUSR1, handles);
+        pthread_create(&thread, NULL, first_in_a_handler, NULL);
+        pthread_join(thread, NULL);
+    } else if (!strcmp(what, "jump")) {
         action.sa_handler = jumps_out;
         sigaction(SIGALRM, &action, NULL);
         for (int i = 0; i < 100; i++) {

@@ -1,4 +1,5 @@
 /* A program with a hundred thousand functions of long names, and the first use of one when there is little memory left. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -22,16 +23,29 @@ __asm__(".text\n"
 __attribute__((noinline)) static int before(int x) { return x + 1; }
 __attribute__((noinline)) static int after(int x) { return x + 1; }
 
-/* So many KiB more than now; less than 0: it has been measured before. */
+static volatile int limited;
+PLAIN static void *works(void *argument) {
+    while (!limited) continue;
+    for (int i = 0; i < 1000; i++) before(i);
+    return argument;
+}
+
+/* So many KiB more than now; less than 0: it has been measured before, and a thread
+ * begins to be when the limit is there. */
 PLAIN int main(int argc, char **argv) {
     struct rlimit limit;
+    pthread_t thread;
     long pages = 0, kibibytes = argc > 1 ? atol(argv[1]) : 0;
-    FILE *file = fopen("/proc/self/statm", "r");
+    FILE *file;
+    if (kibibytes < 0) before(1);
+    if (kibibytes < 0) pthread_create(&thread, NULL, works, NULL);
+    file = fopen("/proc/self/statm", "r");
     if (!file || fscanf(file, "%ld", &pages) != 1) return 1;
     fclose(file);
-    if (kibibytes < 0) before(1);
     limit.rlim_cur = limit.rlim_max = (rlim_t)pages * 4096 + (rlim_t)labs(kibibytes) * 1024;
     if (setrlimit(RLIMIT_AS, &limit)) return 1;
+    limited = 1;
+    if (kibibytes < 0) pthread_join(thread, NULL);
     printf("%d\n", after(before(1)));
     return 0;
 }
