@@ -44,12 +44,12 @@ impl Pages {
         Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
 
-    /// In a forked child: if somebody was at the lists when it was made, he does not exist here. What he held stays his, and
-    /// the lists begin anew.
+    /// In a forked child: if somebody was at the lists when it was made, he does not exist here. What he held stays
+    /// his, and the lists begin anew.
     pub fn forked(&self) {
         if self.locked.load(Ordering::Relaxed) {
-            // SAFETY: a child has one thread. Should that be the one that was interrupted at the lists by a handler that
-            // forked, then it puts back what it took.
+            // SAFETY: a child has one thread. Should that be the one that was interrupted at the lists by a handler
+            // that forked, then it puts back what it took.
             unsafe { *self.lists.get() = Lists::EMPTY };
             self.unlock();
         }

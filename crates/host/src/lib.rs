@@ -22,8 +22,8 @@
 //! | `SCOREP_EXPERIMENT_DIRECTORY` | what the plugin is told when it asks; made if the plugin requires it |
 //!
 //! Limits: functions of an MPI library that is linked statically are not seen, nor sessions without MPI_Init; so many
-//! threads at a time are recorded ([`measurement`] has the cap), each on the location of one that has ended if there is one;
-//! a process that ends by `_exit`, `exec` or a signal does not run the end.
+//! threads at a time are recorded ([`measurement`] has the cap), each on the location of one that has ended if there is
+//! one; a process that ends by `_exit`, `exec` or a signal does not run the end.
 //!
 //! Invariants: the application comes first, so no panic, lock held by others, or failure of ours reaches it; a process that
 //! calls neither MPI_Init nor an instrumented function never gets further than being mapped; a forked child records

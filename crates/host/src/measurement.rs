@@ -7,7 +7,8 @@
 //!                      └── Score-P is here ──► FORWARD
 //! ```
 //!
-//! `exit` in a signal handler goes from RUNNING to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by the first hook, so a process that has neither stays there.
+//! From RUNNING, an end in a signal handler goes to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by the
+//! first hook, so a process that has neither stays there.
 
 use crate::definitions::{self, INVALID};
 use crate::report::say;
@@ -362,8 +363,8 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
         aside((), || {
-            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer leads to it. The end of measurement reads
-            // only what does not change.
+            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer leads to it. The end of measurement
+            // reads only what does not change.
             let location = unsafe { (*thread).location };
             // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
             // And the end of measurement owns the locations.
@@ -428,8 +429,9 @@ pub fn end(status: Option<i64>, alone: bool) {
     inside((), |slot| guarded((), || try_end(slot, status, alone)));
 }
 
-/// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is done
-/// that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of the end.
+/// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is
+/// done that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of
+/// the end.
 #[cold]
 pub fn end_at_once(status: Option<i64>) {
     if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -171,8 +171,8 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
     if let Some(exit) = function(event::EXIT_REGION) {
         EXIT.store(exit as *mut c_void, Ordering::Relaxed);
     }
-    // SAFETY: the entries of these indices have these types, by Score-P's interface, and so has the symbol of this name; a
-    // function pointer keeps its size, and None and null are None.
+    // SAFETY: the entries of these indices have these types, by Score-P's interface, and so has the symbol of this
+    // name; a function pointer keeps its size, and None and null are None.
     let events = unsafe {
         let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
         Events {

@@ -60,7 +60,8 @@ const OWN_DOING: [c_int; 6] =
 /// makes a file and has to begin again. What is sent meanwhile comes afterwards.
 pub fn held<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: sigfillset makes the set valid, sigdelset takes signals out that exist, and `before` is filled on success.
+    // SAFETY: sigfillset makes the set valid, sigdelset takes signals out that exist, and `before` is filled on
+    // success.
     let failed = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         OWN_DOING.iter().for_each(|&signal| _ = libc::sigdelset(all.as_mut_ptr(), signal));

@@ -1,7 +1,7 @@
 //! A stack of our own for what needs room: a thread of the program's may have little more than it uses itself.
 //!
-//! Starting, defining and unwinding take tens of kilobytes: more than is left on a stack of 16 KiB. It is made for each use
-//! and unmapped afterwards, since such uses are rare, and may be nested by a signal handler.
+//! Starting, defining and unwinding take tens of kilobytes: more than is left on a stack of 16 KiB. It is made for each
+//! use and unmapped afterwards, since such uses are rare, and may be nested by a signal handler.
 
 use crate::alloc;
 use std::ffi::c_void;
@@ -60,7 +60,8 @@ pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Calls `work` with this stack. The call frame information lets an unwinder pass through, to the frames of the program.
+/// Calls `work` with this stack. The call frame information lets an unwinder pass through, to the frames of the
+/// program.
 ///
 /// # Safety
 /// `top` is the aligned upper end of a stack that nobody uses, and `work` may be called with `data`.

@@ -60,8 +60,8 @@ static MODULES: Mutex<Modules> = Mutex::new(Modules(Vec::new()));
 
 /// Debug information larger than this is not read: it would take seconds of the program's time.
 const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
-/// What reading an object takes of memory at most: so many times its size, and so much on top. It is asked for before, since
-/// an allocation that fails would end the process.
+/// What reading an object takes of memory at most: so many times its size, and so much on top. It is asked for before,
+/// since an allocation that fails would end the process.
 const NEED_FACTOR: usize = 4;
 const NEED_MORE: usize = 8 << 20;
 

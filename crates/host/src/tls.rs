@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 /// What a thread has from the start: all zero.
 #[repr(C)]
 pub struct Slot {
-    /// [`FREE`], or this thread is inside the host or the plugin, and this is where on its stack: events that arrive now
-    /// (a signal handler, an instrumented allocator) are not recorded. It is also what the end of measurement waits for.
+    /// [`FREE`], or this thread is inside the host or the plugin, and this is where on its stack: events that arrive
+    /// now (a signal handler, an instrumented allocator) are not recorded. It is also what the end of measurement waits
+    /// for.
     pub busy: AtomicUsize,
     /// Calls that were not recorded, as far as the plugin has not been told.
     pub missed: AtomicU64,
@@ -24,7 +25,8 @@ pub struct Slot {
 
 /// Nobody is inside.
 pub const FREE: usize = 0;
-/// Inside, on a stack of our own and without signals: whatever calls now is our own doing, and no call of the program's.
+/// Inside, on a stack of our own and without signals: whatever calls now is our own doing, and no call of the
+/// program's.
 pub const APART: usize = usize::MAX;
 
 #[cfg(target_arch = "x86_64")]

@@ -307,8 +307,8 @@ fn little_memory_and_many_symbols() {
     );
 }
 
-/// Every call is recorded or counted, also of handlers that interrupt the host, whatever stack they are on; and after a handler
-/// that jumped out of an event, the thread is recorded as before.
+/// Every call is recorded or counted, also of handlers that interrupt the host, whatever stack they are on; and after a
+/// handler that jumped out of an event, the thread is recorded as before.
 #[test]
 fn handlers_that_interrupt_events() {
     for (what, jumps) in [("storm", 0), ("alternate", 0), ("jump", 100)] {

@@ -1,5 +1,5 @@
-/* Signals in the middle of everything, the events of the host included: handlers that have events of their own, and handlers
- * that jump out of whatever they interrupted. Says how many calls there were. */
+/* Signals in the middle of everything, the events of the host included: handlers that have events of their own, and
+ * handlers that jump out of whatever they interrupted. Says how many calls there were. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

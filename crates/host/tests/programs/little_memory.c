@@ -1,4 +1,4 @@
-/* A program with a hundred thousand functions of long names, and the first use of one when there is little memory left. */
+/* A hundred thousand functions with long names, and the first use of one when there is little memory left. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* First uses of functions in a callback of dl_iterate_phdr, which holds the loader's lock, and meanwhile in another thread. */
+/* First uses in a callback of dl_iterate_phdr, which holds the loader's lock, and meanwhile in another thread. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
