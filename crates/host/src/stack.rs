@@ -3,7 +3,9 @@
 //! Starting, defining and unwinding take tens of kilobytes: more than is left on a stack of 16 KiB. It is made for each
 //! use and unmapped afterwards, since such uses are rare, and may be nested by a signal handler.
 
+#[cfg(target_arch = "x86_64")]
 use crate::alloc;
+#[cfg(target_arch = "x86_64")]
 use std::ffi::c_void;
 
 /// Deep enough for the deepest name that is decoded. Only what is used is committed.
