@@ -10,7 +10,7 @@
 //!
 //! Where no more can be mapped, there is a reserve: an allocation that fails ends the process in Rust, and a program that can
 //! live without memory must not be ended by us. What is taken of it is not given back. It is for what is under way when the
-//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_plenty`] before anything large.
+//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_room`] before anything large.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -41,9 +41,17 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// An allocator that has nothing yet.
     pub const fn new() -> Pages {
-        Pages {
-            locked: AtomicBool::new(false),
-            lists: UnsafeCell::new(Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 }),
+        Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
+    }
+
+    /// In a forked child: if somebody was at the lists when it was made, he does not exist here. What he held stays
+    /// his, and the lists begin anew.
+    pub fn forked(&self) {
+        if self.locked.load(Ordering::Relaxed) {
+            // SAFETY: a child has one thread. Should that be the one that was interrupted at the lists by a handler
+            // that forked, then it puts back what it took.
+            unsafe { *self.lists.get() = Lists::EMPTY };
+            self.unlock();
         }
     }
 
@@ -61,8 +69,6 @@ impl Pages {
 }
 
 const RESERVE: usize = 1 << 20;
-/// What reading an object's symbols may need at once.
-const PLENTY: usize = 8 << 20;
 
 #[repr(align(4096))]
 struct Reserve(UnsafeCell<[u8; RESERVE]>);
@@ -79,11 +85,11 @@ pub fn is_short() -> bool {
 }
 
 /// Whether there is room for something large.
-pub fn has_plenty() -> bool {
-    let probe = map(PLENTY);
+pub fn has_room(bytes: usize) -> bool {
+    let probe = map(bytes);
     if !probe.is_null() {
         // SAFETY: just mapped, with this size.
-        unsafe { unmap(probe, PLENTY) };
+        unsafe { unmap(probe, bytes) };
     }
     !probe.is_null()
 }
@@ -181,6 +187,8 @@ unsafe impl GlobalAlloc for Pages {
 }
 
 impl Lists {
+    const EMPTY: Lists = Lists { free: [null_mut(); CLASSES], piece: null_mut(), piece_left: 0 };
+
     /// A new block out of the current piece. Blocks are aligned to their size, up to a page.
     fn cut(&mut self, size: usize) -> *mut u8 {
         let skip = self.piece.align_offset(size.min(PAGE));
@@ -203,6 +211,28 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
+        let pages = Pages::new();
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        // SAFETY: the size is not zero; the blocks have so many bytes.
+        unsafe {
+            let before = pages.alloc(layout);
+            before.write_bytes(1, 100);
+            pages.lock();
+            pages.forked();
+            let after = pages.alloc(layout);
+            after.write_bytes(2, 100);
+            assert_eq!((*before, *before.add(99), *after), (1, 1, 2));
+            pages.dealloc(before, layout);
+            assert_eq!(pages.alloc(layout), before);
+            // Where nobody was at them, the lists stay.
+            pages.dealloc(after, layout);
+            pages.forked();
+            assert_eq!(pages.alloc(layout), after);
+        }
+    }
 
     #[test]
     fn blocks_are_aligned_and_apart() {

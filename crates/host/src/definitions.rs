@@ -85,6 +85,11 @@ fn add(definition: Definition, kind: i32) -> AnyHandle {
     handle
 }
 
+/// Whether no more can be defined.
+pub fn is_full() -> bool {
+    NEXT.load(Ordering::Relaxed) as usize >= CHUNK * CHUNKS
+}
+
 fn c_string(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 //! table replaces the old one, which stays where it is, since somebody may be reading it.
 
 use crate::definitions::{self, INVALID};
-use crate::measurement::{self, FORWARD, NEW, RUNNING, guarded, inside};
+use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
 use scorep_abi::{AnyHandle, paradigm, region_type};
@@ -87,7 +87,7 @@ fn lookup(address: usize) -> AnyHandle {
 /// By the compiler, with the function's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cyg_profile_func_enter(function: *mut c_void, site: *mut c_void) {
-    inside((), |slot| {
+    inside_or(miss, |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = lookup(function as usize);
             if region != INVALID {
@@ -132,33 +132,60 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
         }
         return;
     }
-    guarded((), || {
+    let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
+    let region = if is_refused || alloc::is_short() || definitions::is_full() {
+        INVALID
+    } else {
+        make_known(slot, function as usize)
+    };
+    if region == INVALID {
+        miss(slot);
+    }
+    // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+    if let Some(thread) = unsafe { slot.thread.get().as_mut() } {
+        thread.enter(function as usize, region);
+    }
+}
+
+/// Gives the thread a location and the function a region, unless it has one. INVALID if it gets none.
+#[cold]
+fn make_known(slot: &Slot, function: usize) -> AnyHandle {
+    // What the plugin does for a thread or a definition may not be done in a signal handler.
+    let refuse = || {
+        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
+        INVALID
+    };
+    if signal::on_alternate_stack() {
+        return refuse();
+    }
+    aside(INVALID, || {
+        if signal::inside_handler() {
+            return refuse();
+        }
         if slot.thread.get().is_null() && measurement::attach(slot).is_none() {
-            return;
+            return INVALID;
         }
-        let mut region = lookup(function as usize);
-        if region == INVALID && !alloc::is_short() {
-            if signal::inside_handler() {
-                // What the plugin does for a definition may not be done here.
-                thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
-            } else {
-                region = define(function as usize);
-            }
+        // SAFETY: as in `enter_first`; `attach` has set it.
+        if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
+            measurement::tell_missed(&slot.missed, thread.location);
         }
-        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
-        unsafe { &mut *slot.thread.get() }.enter(function as usize, region);
-    });
+        match lookup(function) {
+            INVALID => define(function),
+            region => region,
+        }
+    })
 }
 
 /// Defines the region of a function.
 fn define(address: usize) -> AnyHandle {
+    // Before the lock: somebody may wait for it with the loader's lock held.
+    let place = symbols::locate(address);
     let Ok(mut used) = INSERTING.lock() else { return INVALID };
     let known = lookup(address);
     if known != INVALID {
         return known;
     }
-    // An object's symbols are megabytes: without them, the address is its name.
-    let symbol = if alloc::has_plenty() { symbols::resolve(address) } else { symbols::nameless(address) };
+    let symbol = symbols::resolve(place);
     let region = definitions::region(
         &symbol.name,
         &symbol.canonical_name,
@@ -201,7 +228,7 @@ fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *
     let mut target = next.load(Ordering::Relaxed);
     if target.is_null() {
         // SAFETY: a lookup by name after this library.
-        target = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        target = ampere_quiet::unnoticed(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
         if target.is_null() {
             return;
         }

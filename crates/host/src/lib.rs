@@ -7,6 +7,7 @@
 //! - [`mpi`]: the exported `MPI_*` symbols, the real functions behind them, init and finalize;
 //! - [`functions`]: the exported `__cyg_profile_func_*` hooks, address to region; [`symbols`]: address to name and line;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: when to keep out;
+//!   [`stack`]: where there is room to work;
 //! - [`definitions`]: handles and what they stand for; [`callbacks`] and [`ipc`]: what the plugin can ask;
 //! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
 //! - [`clock`], [`alloc`], [`report`]: time, memory, and words to the user.
@@ -20,8 +21,9 @@
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
 //! | `SCOREP_EXPERIMENT_DIRECTORY` | what the plugin is told when it asks; made if the plugin requires it |
 //!
-//! Limits: functions of an MPI library that is linked statically are not seen, nor sessions without MPI_Init; locations
-//! are not used again ([`measurement`] has the cap); a process that ends by `_exit`, `exec` or a signal does not run the end.
+//! Limits: functions of an MPI library that is linked statically are not seen, nor sessions without MPI_Init; so many
+//! threads at a time are recorded ([`measurement`] has the cap), each on the location of one that has ended if there is
+//! one; a process that ends by `_exit`, `exec` or a signal does not run the end.
 //!
 //! Invariants: the application comes first, so no panic, lock held by others, or failure of ours reaches it; a process that
 //! calls neither MPI_Init nor an instrumented function never gets further than being mapped; a forked child records
@@ -39,6 +41,7 @@ mod mpi;
 mod plugin;
 mod report;
 mod signal;
+mod stack;
 mod symbols;
 mod thread;
 mod tls;

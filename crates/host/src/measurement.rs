@@ -7,19 +7,21 @@
 //!                      └── Score-P is here ──► FORWARD
 //! ```
 //!
-//! Only RUNNING records. NEW is left by MPI_Init or by the first hook, so a process that has neither stays there.
+//! From RUNNING, an end in a signal handler goes to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by the
+//! first hook, so a process that has neither stays there.
 
 use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
-use crate::tls::{Slot, slot};
-use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, thread};
+use crate::tls::{APART, FREE, Slot, slot};
+use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
+use ampere_quiet::unnoticed;
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -32,25 +34,29 @@ pub const INERT: u8 = 5;
 /// The real Score-P measures this process: every call is handed on.
 pub const FORWARD: u8 = 6;
 
-/// Threads that can have a location, over the life of the process. Each has a ring in shared memory on the other side,
-/// and locations are not used again.
+/// Threads that can have a location at the same time. Each has a ring in shared memory on the other side.
 const LOCATIONS_MAX: usize = 4096;
 
 /// How long the end waits for other threads to leave the plugin.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
+/// Calls that were not recorded, of threads without a location.
+static NOWHERE: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 static DIRECTORY: OnceLock<CString> = OnceLock::new();
-static THREADS: Mutex<Threads> = Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), refused: 0 });
+static THREADS: Mutex<Threads> =
+    Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), left: Vec::new(), has_refused: false });
 
 struct Threads {
     live: Vec<*mut Thread>,
     locations: Vec<*mut Location>,
-    refused: u64,
+    /// Locations of threads that have ended, for those that begin, as with Score-P. Has room for all that there are.
+    left: Vec<*mut Location>,
+    has_refused: bool,
 }
 
 // SAFETY: the pointers are followed only under the mutex, or by their own thread.
@@ -72,47 +78,119 @@ pub fn experiment_directory() -> Option<&'static CStr> {
     DIRECTORY.get().map(CString::as_c_str)
 }
 
-/// Runs host code that is not on the event path: no panic leaves it, and after one nothing more is recorded.
+/// Runs host code that is not on the event path, unnoticed by the program: errno stays, and a thread that is to be
+/// cancelled is so at a call of its own, not here, where it would be unwound through frames that must not be. No panic
+/// leaves it, and after one nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+    or_inert(otherwise, unnoticed(|| catch_unwind(AssertUnwindSafe(body))))
+}
+
+fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
+    done.unwrap_or_else(|_| {
         STATE.store(INERT, Ordering::Release);
         otherwise
     })
 }
 
+/// The same with a stack of our own: what the program left may be too little.
+pub fn apart<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    // SAFETY: the slot is this thread's own and lives as long as it.
+    let slot = unsafe { &*slot() };
+    let before = slot.busy.load(Ordering::Relaxed);
+    slot.busy.store(APART, Ordering::Relaxed);
+    let done = unnoticed(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body))));
+    slot.busy.store(before, Ordering::Release);
+    or_inert(otherwise, done)
+}
+
+/// The same without being interrupted, for what begins something: a thread, a function.
+pub fn aside<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    signal::held(|| apart(otherwise, body))
+}
+
 /// Runs `body` with this thread marked as being inside the host, unless it already is.
 #[inline(always)]
 pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
+    inside_or(|_| otherwise, body)
+}
+
+/// The same for what is a call of the program's: if this thread is inside already, it is missed.
+#[inline(always)]
+pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
-    if slot.busy.load(Ordering::Relaxed) {
-        return otherwise;
+    let here = stack::here();
+    if slot.busy.load(Ordering::Relaxed) != FREE {
+        again(slot, here, missed, body)
+    } else {
+        marked(slot, here, body)
     }
-    slot.busy.store(true, Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
+    slot.busy.store(here, Ordering::Relaxed);
     // The other half of this is the membarrier in `drain`: without it a full fence would be needed here.
     compiler_fence(Ordering::SeqCst);
     let result = body(slot);
     compiler_fence(Ordering::SeqCst);
     // Release: what was done inside comes before; pairs with the Acquire in `drain`.
-    slot.busy.store(false, Ordering::Release);
+    slot.busy.store(FREE, Ordering::Release);
     result
+}
+
+/// This thread is inside already, or was, and a signal handler left it by a `longjmp`. The stack grows down, so what
+/// interrupts an event is below it, unless on another stack; and it is a handler.
+#[cold]
+#[inline(never)]
+fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
+    let there = slot.busy.load(Ordering::Relaxed);
+    let is_left = there != APART
+        && here >= there
+        && !signal::on_alternate_stack()
+        && !unnoticed(|| stack::on_own(signal::inside_handler));
+    if is_left { marked(slot, here, body) } else { missed(slot) }
+}
+
+/// Counts a call of the program's that is not recorded, until the plugin can be told.
+#[cold]
+pub fn miss(slot: &Slot) {
+    if state() != RUNNING || slot.busy.load(Ordering::Relaxed) == APART {
+        return;
+    }
+    let counter = if slot.thread.get().is_null() { &NOWHERE } else { &slot.missed };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells the plugin how many calls were not recorded. The caller is inside the host, in the thread of the location, or
+/// after `drain`.
+pub fn tell_missed(missed: &AtomicU64, location: *mut Location) {
+    let calls = missed.swap(0, Ordering::Relaxed);
+    if calls > 0 {
+        plugin::missed_calls(location, calls);
+    }
 }
 
 /// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
 #[cold]
 pub fn start(slot: &Slot, mpi: bool) -> bool {
-    if signal::inside_handler() {
+    if signal::on_alternate_stack() {
         return false;
     }
-    if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return state() == RUNNING;
-    }
-    let next = guarded(INERT, || try_start(slot, mpi));
-    STATE.store(next, Ordering::Release);
-    if next == RUNNING && !mpi && !mpi::library_is_loaded() {
-        guarded((), || init_mpp(0, 1));
-    }
-    next == RUNNING
+    apart(false, || {
+        if signal::inside_handler() {
+            return false;
+        }
+        if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return state() == RUNNING;
+        }
+        let next = try_start(slot, mpi);
+        STATE.store(next, Ordering::Release);
+        if next == RUNNING && !mpi && !mpi::library_is_loaded() {
+            init_mpp(0, 1);
+        }
+        next == RUNNING
+    })
 }
 
 fn try_start(slot: &Slot, mpi: bool) -> u8 {
@@ -149,7 +227,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
     PROGRAM_REGION.store(region, Ordering::Relaxed);
     plugin::assign_id(0);
-    let Some(location) = attach(slot) else { return INERT };
+    let Some(location) = signal::held(|| attach(slot)) else { return INERT };
     plugin::program_begin(location, clock::now(), name, region);
     if mpi {
         // Nothing of the program itself is instrumented: what it does between MPI calls is its own, not nobody's. The frame
@@ -191,6 +269,7 @@ static AT_UNLOAD: extern "C" fn() = {
 
 /// A forked child shares the parent's rings and must not write them. An `exec` starts anew.
 extern "C" fn forked() {
+    crate::MEMORY.forked();
     let state = state();
     if state != NEW && state != FORWARD {
         STATE.store(INERT, Ordering::Release);
@@ -201,14 +280,11 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Gives the calling thread a location. The caller is inside the host. None if it gets none.
+/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, and not interrupted by
+/// one. None if it gets none.
 #[cold]
 pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if slot.finished.load(Ordering::Relaxed) {
-        return None;
-    }
-    if signal::inside_handler() {
-        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
         return None;
     }
     if alloc::is_short() {
@@ -219,32 +295,33 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if !matches!(state(), STARTING | RUNNING) {
         return None;
     }
-    let id = threads.locations.len();
-    if id == LOCATIONS_MAX {
-        threads.refused += 1;
-        if threads.refused == 1 {
-            say(format_args!("more than {LOCATIONS_MAX} threads: the later ones are not recorded"));
+    if threads.left.is_empty() && threads.locations.len() == LOCATIONS_MAX {
+        if !std::mem::replace(&mut threads.has_refused, true) {
+            say(format_args!("more than {LOCATIONS_MAX} threads at a time: the others are not recorded"));
         }
         slot.finished.store(true, Ordering::Relaxed);
         return None;
     }
-    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
-    let data = Box::new(LocationData {
-        id: id as u32,
-        name: CString::new(name).unwrap_or_default(),
-        location_type: location_type::CPU_THREAD,
-        active: AtomicBool::new(true),
-        data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
-    });
-    let location: *mut Location = Box::into_raw(data).cast();
-    let thread = Box::into_raw(Thread::new(location, slot)?);
+    let Some(mut thread) = Thread::new(slot) else {
+        slot.finished.store(true, Ordering::Relaxed);
+        return None;
+    };
     let parent = MASTER.load(Ordering::Relaxed);
-    if id == 0 {
-        MASTER.store(location, Ordering::Relaxed);
-    }
-    plugin::create_location(location, parent);
+    let location = threads.left.pop().unwrap_or_else(|| {
+        let location = new_location(threads.locations.len());
+        if parent.is_null() {
+            MASTER.store(location, Ordering::Relaxed);
+        }
+        plugin::create_location(location, parent);
+        threads.locations.push(location);
+        let room = threads.locations.len();
+        threads.left.reserve(room);
+        location
+    });
+    location_data(location).active.store(true, Ordering::Release);
     plugin::activate_location(location, parent);
-    threads.locations.push(location);
+    thread.location = location;
+    let thread = Box::into_raw(thread);
     threads.live.push(thread);
     drop(threads);
     slot.thread.set(thread);
@@ -255,6 +332,24 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     Some(location)
 }
 
+/// Never freed: the plugin keeps it.
+fn new_location(id: usize) -> *mut Location {
+    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
+    let data = Box::new(LocationData {
+        id: id as u32,
+        name: CString::new(name).unwrap_or_default(),
+        location_type: location_type::CPU_THREAD,
+        active: AtomicBool::new(false),
+        data: [const { AtomicPtr::new(null_mut()) }; thread::PLUGINS_MAX],
+    });
+    Box::into_raw(data).cast()
+}
+
+fn location_data(location: *mut Location) -> &'static LocationData {
+    // SAFETY: locations are leaked `LocationData`.
+    unsafe { &*location.cast::<LocationData>() }
+}
+
 /// The destructor of the thread key: closes the thread's frames and its location.
 unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     let thread: *mut Thread = thread.cast();
@@ -262,34 +357,44 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
         // In a forked child, the list's lock may be held by a thread that does not exist here.
         return;
     }
+    // SAFETY: as in `inside`. A thread that ends is not inside of anything: what it says otherwise, was left for good.
+    unsafe { &*slot() }.busy.store(FREE, Ordering::Relaxed);
     inside((), |slot| {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
-        // Whatever the state: the end of measurement looks into the slots of the threads in this list, and this
-        // thread's is about to go.
-        threads().live.retain(|&live| live != thread);
-        if state() != RUNNING {
-            // The end of measurement owns the location.
-            return;
-        }
-        guarded((), || {
-            // SAFETY: made by Box::into_raw in `attach`; out of the list, and the slot no longer leads to it.
-            let mut thread = unsafe { Box::from_raw(thread) };
-            let location = thread.location();
+        aside((), || {
+            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer leads to it. The end of measurement
+            // reads only what does not change.
+            let location = unsafe { (*thread).location };
             // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
-            if location != MASTER.load(Ordering::Relaxed) {
-                thread.close_all();
+            // And the end of measurement owns the locations.
+            let is_running = state() == RUNNING;
+            if is_running {
+                tell_missed(&slot.missed, location);
+            }
+            let leaves = location != MASTER.load(Ordering::Relaxed) && is_running;
+            if leaves {
+                // SAFETY: as above. It is still in the list, and this thread busy: the end waits for it.
+                unsafe { &mut *thread }.close_all();
                 deactivate(location);
             }
+            let mut threads = threads();
+            // Whatever the state: the end looks into the slots of the threads in this list, and this thread's is about
+            // to go.
+            threads.live.retain(|&live| live != thread);
+            if leaves {
+                threads.left.push(location);
+            }
+            drop(threads);
+            // SAFETY: as above, and now in no list.
+            drop(unsafe { Box::from_raw(thread) });
         });
     });
 }
 
 /// Deactivates a location, once.
 fn deactivate(location: *mut Location) {
-    // SAFETY: locations are leaked `LocationData`.
-    let data = unsafe { &*location.cast::<LocationData>() };
-    if data.active.swap(false, Ordering::AcqRel) {
+    if location_data(location).active.swap(false, Ordering::AcqRel) {
         let master = MASTER.load(Ordering::Relaxed);
         plugin::deactivate_location(location, if location == master { null() } else { master });
     }
@@ -318,9 +423,28 @@ pub fn end(status: Option<i64>, alone: bool) {
     if state() != RUNNING {
         return;
     }
-    // A thread that is inside the plugin (exit() from a signal handler) cannot call it again: then this is like being
-    // killed, which the other side has to bear anyway.
+    if signal::on_alternate_stack() || apart(true, signal::inside_handler) {
+        return end_at_once(status);
+    }
     inside((), |slot| guarded((), || try_end(slot, status, alone)));
+}
+
+/// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is
+/// done that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of
+/// the end.
+#[cold]
+pub fn end_at_once(status: Option<i64>) {
+    if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    // Not if it interrupted an event, nor from a thread other than the one whose location this is written to.
+    inside((), |slot| {
+        let master = MASTER.load(Ordering::Relaxed);
+        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+        if unsafe { slot.thread.get().as_ref() }.is_some_and(|thread| thread.location == master) {
+            plugin::program_end(master, clock::now(), status, PROGRAM_REGION.load(Ordering::Relaxed));
+        }
+    });
 }
 
 fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
@@ -331,6 +455,7 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
         ipc::close();
     }
     drain(slot);
+    tell_all_missed();
     let master = MASTER.load(Ordering::Relaxed);
     let region: AnyHandle = PROGRAM_REGION.load(Ordering::Relaxed);
     if !mpp_is_known() {
@@ -357,6 +482,16 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
     }
 }
 
+/// The same for all threads, after `drain`.
+fn tell_all_missed() {
+    for &thread in &threads().live {
+        // SAFETY: as in `drain`; of other threads' slots only this atomic is used.
+        let (location, missed) = unsafe { ((*thread).location, &(*(*thread).slot).missed) };
+        tell_missed(missed, location);
+    }
+    tell_missed(&NOWHERE, null_mut());
+}
+
 /// Waits until no other thread is inside the host or the plugin. The state already stops new ones.
 fn drain(own: &Slot) {
     barrier();
@@ -367,7 +502,7 @@ fn drain(own: &Slot) {
             // address never changes.
             let slot = unsafe { (*thread).slot };
             // SAFETY: as above; of another thread's slot only this atomic is read.
-            !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire)
+            !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire) != FREE
         });
         if !busy || started.elapsed() > DRAIN_TIME_MAX {
             return;
@@ -403,11 +538,14 @@ pub fn abort(slot: &Slot, status: i64) {
     }
     ipc::close();
     drain(slot);
+    tell_all_missed();
     plugin::program_end(
         MASTER.load(Ordering::Relaxed),
         clock::now(),
         Some(status),
         PROGRAM_REGION.load(Ordering::Relaxed),
     );
+    // What was folded last is written then.
+    std::mem::take(&mut threads().locations).iter().rev().for_each(|&location| deactivate(location));
     STATE.store(ENDED, Ordering::Release);
 }

@@ -19,7 +19,11 @@ const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
 static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
 static EVENTS: OnceLock<Events> = OnceLock::new();
 
+/// What our own plugin has besides Score-P's interface: it is told of calls that have no events. Null: no location.
+type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
+
 struct Events {
+    missed_calls: Option<MissedCalls>,
     program_begin: Option<ProgramBeginEvent>,
     program_end: Option<ProgramEndEvent>,
 }
@@ -145,7 +149,7 @@ pub fn load(callbacks: &'static Callbacks) -> bool {
         if let Some(get) = info.get_event_functions {
             let mut functions: *const EventFunction = null();
             let count = get(mode::RECORDING_ENABLED, &mut functions) as usize;
-            take_events(functions, count);
+            take_events(library, functions, count);
             let mut disabled: *const EventFunction = null();
             get(mode::RECORDING_DISABLED, &mut disabled);
         }
@@ -155,8 +159,8 @@ pub fn load(callbacks: &'static Callbacks) -> bool {
 }
 
 /// # Safety
-/// `functions` is null or has `count` entries.
-unsafe fn take_events(functions: *const EventFunction, count: usize) {
+/// `library` is open, and `functions` is null or has `count` entries.
+unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, count: usize) {
     let function = |index: usize| {
         // SAFETY: index is inside the array.
         if functions.is_null() || index >= count { None } else { unsafe { *functions.add(index) } }
@@ -167,10 +171,12 @@ unsafe fn take_events(functions: *const EventFunction, count: usize) {
     if let Some(exit) = function(event::EXIT_REGION) {
         EXIT.store(exit as *mut c_void, Ordering::Relaxed);
     }
-    // SAFETY: the entries of these indices have these types, by Score-P's interface; a function pointer keeps its
-    // size, and None stays None.
+    // SAFETY: the entries of these indices have these types, by Score-P's interface, and so has the symbol of this
+    // name; a function pointer keeps its size, and None and null are None.
     let events = unsafe {
+        let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
         Events {
+            missed_calls: std::mem::transmute::<*mut c_void, Option<MissedCalls>>(missed_calls),
             program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(
                 event::PROGRAM_BEGIN,
             )),
@@ -195,6 +201,14 @@ pub fn program_begin(location: *mut Location, time: u64, name: AnyHandle, region
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
             function(location, time, name, 0, null(), region, process, thread);
         }
+    }
+}
+
+/// So many calls were not recorded.
+pub fn missed_calls(location: *mut Location, calls: u64) {
+    if let Some(function) = EVENTS.get().and_then(|events| events.missed_calls) {
+        // SAFETY: the plugin's own function.
+        unsafe { function(location, calls) };
     }
 }
 

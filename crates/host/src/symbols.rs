@@ -3,9 +3,12 @@
 //! Names come from the ELF symbol table (static functions included), lines from the debug information, both read from the
 //! object's file at the first address that lies in it. Never on the event path.
 
+use crate::alloc;
 use addr2line::Loader;
-use object::{Object, ObjectSymbol, SymbolKind};
+use memmap2::Mmap;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -23,15 +26,29 @@ pub struct Symbol {
 }
 
 /// A loaded object: the program or a shared library.
-struct Module {
-    start: usize,
-    end: usize,
+struct Object {
     /// What to subtract from an address to get the file's own.
     base: usize,
     path: PathBuf,
-    /// Functions by address.
-    functions: Vec<(u64, u64, Box<str>)>,
+}
+
+/// What its file says.
+struct Module {
+    object: Object,
+    file: Option<Mmap>,
+    /// In order of their addresses.
+    functions: Vec<Function>,
     lines: Option<Loader>,
+    /// Of the file, and of what is compressed in it.
+    bytes: usize,
+}
+
+struct Function {
+    address: u64,
+    size: u64,
+    is_local: bool,
+    /// Where in the file its name is.
+    name: Range<usize>,
 }
 
 struct Modules(Vec<Module>);
@@ -42,28 +59,42 @@ unsafe impl Send for Modules {}
 static MODULES: Mutex<Modules> = Mutex::new(Modules(Vec::new()));
 
 /// Debug information larger than this is not read: it would take seconds of the program's time.
-const DEBUG_FILE_SIZE_MAX: u64 = 2 << 30;
+const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
+/// What reading an object takes of memory at most: so many times its size, and so much on top. It is asked for before,
+/// since an allocation that fails would end the process.
+const NEED_FACTOR: usize = 4;
+const NEED_MORE: usize = 8 << 20;
 
-/// Everything there is to know about the function at this address.
-pub fn resolve(address: usize) -> Symbol {
-    let Ok(mut modules) = MODULES.lock() else { return unknown(Path::new(""), address) };
-    let position = modules.0.iter().position(|module| (module.start..module.end).contains(&address));
-    let module = match position {
-        Some(position) => &modules.0[position],
-        None => match Module::containing(address) {
-            Some(module) => {
-                modules.0.push(module);
-                let last = modules.0.len() - 1;
-                &modules.0[last]
-            }
-            None => return unknown(Path::new(""), address),
-        },
-    };
-    module.symbol(address)
+/// An address, and the object that it lies in.
+pub struct Place {
+    address: usize,
+    object: Option<Object>,
+}
+
+/// Finds the object. Holds the loader's lock for a moment: the caller must hold no lock that a function called with the
+/// loader's lock held, a library's constructor say, might wait for.
+pub fn locate(address: usize) -> Place {
+    let mut search = Search { address, found: None };
+    // SAFETY: `visit` gets `search` back as its last argument.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    Place { address, object: search.found }
+}
+
+/// Everything there is to know about the function at this place.
+pub fn resolve(place: Place) -> Symbol {
+    let Place { address, object: Some(object) } = place else { return nameless(place.address) };
+    let Ok(mut modules) = MODULES.lock() else { return nameless(address) };
+    // By its name too: another library may come to where one has been closed.
+    let is_it = |module: &Module| module.object.base == object.base && module.object.path == object.path;
+    let position = modules.0.iter().position(is_it).unwrap_or_else(|| {
+        modules.0.push(Module::read(object));
+        modules.0.len() - 1
+    });
+    modules.0[position].symbol(address)
 }
 
 /// What can be said without looking.
-pub fn nameless(address: usize) -> Symbol {
+fn nameless(address: usize) -> Symbol {
     unknown(Path::new(""), address)
 }
 
@@ -74,59 +105,93 @@ fn unknown(path: &Path, offset: usize) -> Symbol {
     Symbol { canonical_name: name.clone(), name, file: String::new(), line: 0 }
 }
 
+/// The functions in an object's file, or none if there is no memory for them.
+fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
+    let symbols = || {
+        file.symbols()
+            .chain(file.dynamic_symbols())
+            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.address() != 0)
+            .filter_map(|symbol| {
+                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+                let start = name.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
+                Some(Function {
+                    address: symbol.address(),
+                    size: symbol.size(),
+                    is_local: symbol.is_local(),
+                    name: start..start + name.len(),
+                })
+            })
+    };
+    let mut functions = Vec::new();
+    if functions.try_reserve_exact(symbols().count()).is_err() {
+        return Vec::new();
+    }
+    functions.extend(symbols());
+    // Of several names for one address, a global one, and of those the shortest.
+    let rank = |f: &Function| (f.address, f.is_local, f.name.len());
+    functions.sort_unstable_by(|a, b| {
+        (rank(a), bytes.get(a.name.clone())).cmp(&(rank(b), bytes.get(b.name.clone())))
+    });
+    functions.dedup_by_key(|function| function.address);
+    functions
+}
+
+/// The size of the file with its debug information as it is when it is not compressed.
+fn size_when_read(bytes: &[u8], file: &object::File) -> usize {
+    let compressed = file.sections().filter_map(|section| section.compressed_file_range().ok());
+    let more = compressed.filter(|range| range.format != object::CompressionFormat::None);
+    let more = more.fold(0u64, |sum, range| sum.saturating_add(range.uncompressed_size));
+    bytes.len().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+}
+
 impl Module {
-    fn containing(address: usize) -> Option<Module> {
-        let mut search = Search { address, found: None };
-        // SAFETY: `visit` gets `search` back as its last argument.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-        let (start, end, base, path) = search.found?;
-        let mut module = Module { start, end, base, path, functions: Vec::new(), lines: None };
-        module.read();
-        Some(module)
+    fn read(object: Object) -> Module {
+        let mut module = Module { object, file: None, functions: Vec::new(), lines: None, bytes: 0 };
+        let Ok(file) = std::fs::File::open(&module.object.path) else { return module };
+        module.bytes = file.metadata().map_or(usize::MAX, |about| about.len() as usize);
+        if !module.has_room() {
+            return module;
+        }
+        // SAFETY: the file is a loaded object: overwriting one in place breaks the program itself.
+        let Ok(bytes) = (unsafe { Mmap::map(&file) }) else { return module };
+        if let Ok(file) = object::File::parse(&*bytes) {
+            module.functions = functions_in(&bytes, &file);
+            module.bytes = size_when_read(&bytes, &file);
+        }
+        if bytes.len() < DEBUG_FILE_SIZE_MAX && module.has_room() {
+            module.lines = Loader::new(&module.object.path).ok();
+        }
+        module.file = Some(bytes);
+        module
     }
 
-    fn read(&mut self) {
-        let Ok(file) = std::fs::File::open(&self.path) else { return };
-        // SAFETY: the file is a loaded object: overwriting one in place breaks the program itself.
-        let Ok(bytes) = (unsafe { memmap2::Mmap::map(&file) }) else { return };
-        if let Ok(file) = object::File::parse(&*bytes) {
-            let mut functions: Vec<(u64, u64, bool, Box<str>)> = file
-                .symbols()
-                .chain(file.dynamic_symbols())
-                .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.address() != 0)
-                .filter_map(|symbol| {
-                    let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-                    Some((symbol.address(), symbol.size(), symbol.is_local(), name.into()))
-                })
-                .collect();
-            // Of several names for one address, a global one, and of those the shortest.
-            functions.sort_by(|a, b| (a.0, a.2, a.3.len(), &a.3).cmp(&(b.0, b.2, b.3.len(), &b.3)));
-            functions.dedup_by_key(|function| function.0);
-            self.functions =
-                functions.into_iter().map(|(address, size, _, name)| (address, size, name)).collect();
-        }
-        if (bytes.len() as u64) < DEBUG_FILE_SIZE_MAX {
-            self.lines = Loader::new(&self.path).ok();
-        }
+    fn has_room(&self) -> bool {
+        alloc::has_room(self.bytes.saturating_mul(NEED_FACTOR).saturating_add(NEED_MORE))
+    }
+
+    /// The name of the function that lies there.
+    fn name(&self, offset: u64) -> Option<&str> {
+        let after = self.functions.partition_point(|function| function.address <= offset);
+        let function = &self.functions[after.checked_sub(1)?];
+        let is_in = offset == function.address || offset - function.address < function.size;
+        let name = self.file.as_ref()?.get(function.name.clone()).filter(|_| is_in)?;
+        std::str::from_utf8(name).ok()
     }
 
     fn symbol(&self, address: usize) -> Symbol {
-        let offset = (address - self.base) as u64;
-        let after = self.functions.partition_point(|function| function.0 <= offset);
-        let name = after
-            .checked_sub(1)
-            .map(|index| &self.functions[index])
-            .and_then(|(start, size, name)| (offset == *start || offset < start + size).then_some(name));
-        let mut symbol = match name {
+        let offset = (address - self.object.base) as u64;
+        let mut symbol = match self.name(offset) {
             Some(name) => Symbol {
                 name: demangle(name),
                 canonical_name: name.to_string(),
                 file: String::new(),
                 line: 0,
             },
-            None => unknown(&self.path, offset as usize),
+            None => unknown(&self.object.path, offset as usize),
         };
-        let location = self.lines.as_ref().and_then(|lines| lines.find_location(offset).ok().flatten());
+        // What has not been asked for yet is read now.
+        let lines = self.lines.as_ref().filter(|_| self.has_room());
+        let location = lines.and_then(|lines| lines.find_location(offset).ok().flatten());
         if let Some(location) = location {
             symbol.file = location.file.unwrap_or_default().to_string();
             symbol.line = location.line.unwrap_or(0);
@@ -137,7 +202,7 @@ impl Module {
 
 struct Search {
     address: usize,
-    found: Option<(usize, usize, usize, PathBuf)>,
+    found: Option<Object>,
 }
 
 /// Keeps the object whose segments hold the address.
@@ -160,7 +225,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
             } else {
                 PathBuf::from(OsStr::from_bytes(name.to_bytes()))
             };
-            search.found = Some((start, end, info.dlpi_addr as usize, path));
+            search.found = Some(Object { base: info.dlpi_addr as usize, path });
             return 1;
         }
     }

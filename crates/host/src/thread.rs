@@ -7,6 +7,7 @@ use crate::tls::Slot;
 use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
 use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Frames deeper than this are not recorded (and counted). 16 bytes each, committed only when used.
@@ -46,7 +47,8 @@ pub struct Thread {
     depth: usize,
     /// Open frames beyond FRAMES_MAX.
     beyond: usize,
-    location: *mut Location,
+    /// Where its events go: null until there is one.
+    pub location: *mut Location,
     /// Where the stack was in the outermost MPI call being recorded; 0 outside of MPI.
     pub mpi_stack: usize,
     /// The slot that leads here; valid while the thread lives.
@@ -60,15 +62,11 @@ pub static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
 
 impl Thread {
     /// A thread without frames, or None without memory.
-    pub fn new(location: *mut Location, slot: *const Slot) -> Option<Box<Thread>> {
+    pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
-        (!frames.is_null())
-            .then(|| Box::new(Thread { frames, depth: 0, beyond: 0, location, mpi_stack: 0, slot }))
-    }
-
-    /// The location.
-    pub fn location(&self) -> *mut Location {
-        self.location
+        (!frames.is_null()).then(|| {
+            Box::new(Thread { frames, depth: 0, beyond: 0, location: null_mut(), mpi_stack: 0, slot })
+        })
     }
 
     /// Opens a frame now. INVALID opens a frame that is not recorded.
@@ -88,6 +86,8 @@ impl Thread {
     #[cold]
     fn enter_beyond(&mut self) {
         self.beyond += 1;
+        // SAFETY: this thread's own slot.
+        unsafe { &(*self.slot).missed }.fetch_add(1, Ordering::Relaxed);
         TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -6,19 +6,28 @@
 
 use crate::thread::Thread;
 use std::cell::Cell;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// What a thread has from the start: all zero.
 #[repr(C)]
 pub struct Slot {
-    /// This thread is inside the host or the plugin: events that arrive now (a signal handler, an instrumented
-    /// allocator) are not recorded. It is also what the end of measurement waits for.
-    pub busy: AtomicBool,
-    /// This thread has been taken down; what runs in later destructors is not recorded.
-    pub finished: AtomicBool,
+    /// [`FREE`], or this thread is inside the host or the plugin, and this is where on its stack: events that arrive
+    /// now (a signal handler, an instrumented allocator) are not recorded. It is also what the end of measurement waits
+    /// for.
+    pub busy: AtomicUsize,
+    /// Calls that were not recorded, as far as the plugin has not been told.
+    pub missed: AtomicU64,
     /// The thread's state once it has had an event.
     pub thread: Cell<*mut Thread>,
+    /// This thread has been taken down; what runs in later destructors is not recorded.
+    pub finished: AtomicBool,
 }
+
+/// Nobody is inside.
+pub const FREE: usize = 0;
+/// Inside, on a stack of our own and without signals: whatever calls now is our own doing, and no call of the
+/// program's.
+pub const APART: usize = usize::MAX;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
@@ -27,13 +36,13 @@ std::arch::global_asm!(
     ".globl ampere_host_slot",
     ".hidden ampere_host_slot",
     ".type ampere_host_slot, @object",
-    ".size ampere_host_slot, 16",
+    ".size ampere_host_slot, 32",
     "ampere_host_slot:",
-    ".zero 16",
+    ".zero 32",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Slot>() == 16);
+const _: () = assert!(size_of::<Slot>() == 32);
 
 /// The calling thread's record. Valid as long as the thread lives.
 #[cfg(target_arch = "x86_64")]
@@ -60,9 +69,10 @@ pub fn slot() -> *const Slot {
     thread_local! {
         static SLOT: Slot = const {
             Slot {
-                busy: AtomicBool::new(false),
-                finished: AtomicBool::new(false),
+                busy: AtomicUsize::new(FREE),
+                missed: AtomicU64::new(0),
                 thread: Cell::new(std::ptr::null_mut()),
+                finished: AtomicBool::new(false),
             }
         };
     }

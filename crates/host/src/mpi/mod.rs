@@ -13,8 +13,9 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, INERT, NEW, RUNNING, guarded, inside};
-use crate::{definitions, ipc};
+use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
+use crate::tls::Slot;
+use crate::{definitions, ipc, signal};
 use call::{Call, VARIANTS};
 pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
@@ -51,7 +52,7 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
     let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
     if target.is_null() {
-        target = guarded(library::missing(call), || find_target(call));
+        target = aside(library::missing(call), || find_target(call));
     }
     let function = call.function();
     let record = match measurement::state() {
@@ -67,13 +68,19 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
 }
 
 fn enter_running(call: Call, stack: usize) -> bool {
-    inside(false, |slot| {
+    let missed = |slot: &Slot| {
+        miss(slot);
+        false
+    };
+    inside_or(missed, |slot| {
         // Again, inside: see `measurement::drain`.
         if measurement::state() != RUNNING {
             return false;
         }
-        if slot.thread.get().is_null() && guarded(None, || measurement::attach(slot)).is_none() {
-            return false;
+        let function = call.function();
+        let known = REGIONS[function].load(Ordering::Relaxed);
+        if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
+            return missed(slot);
         }
         // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
         let thread = unsafe { &mut *slot.thread.get() };
@@ -85,17 +92,24 @@ fn enter_running(call: Call, stack: usize) -> bool {
             }
             thread.close_mpi();
         }
-        // SAFETY: a function index is below KEYS_END by the layout of `Call`.
-        let mut region = unsafe { REGIONS.get_unchecked(call.function()) }.load(Ordering::Relaxed);
-        if region == INVALID {
-            region = guarded(INVALID, || define(call.function()));
-            if region == INVALID {
-                return false;
-            }
-        }
         thread.mpi_stack = stack;
-        thread.enter(call.function(), region);
+        thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
         true
+    })
+}
+
+/// Gives the thread a location and the function a region, unless it has one.
+#[cold]
+fn make_known(slot: &Slot, function: usize) -> bool {
+    let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
+    if is_refused || signal::on_alternate_stack() {
+        return false;
+    }
+    aside(false, || {
+        if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
+            return false;
+        }
+        REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
 }
 
@@ -141,7 +155,7 @@ fn enter_finalize(call: Call, stack: usize) -> bool {
     if !ipc::is_open() {
         return recorded;
     }
-    ipc::barrier();
+    guarded((), ipc::barrier);
     if recorded {
         leave_frame(call.function());
     }
@@ -153,7 +167,8 @@ fn enter_finalize(call: Call, stack: usize) -> bool {
 /// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
 #[cold]
 fn enter_abort(call: Call, stack: usize) -> bool {
-    if enter_running(call, stack) {
+    let recorded = enter_running(call, stack);
+    guarded((), || {
         // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
         let second = unsafe { *((stack - 16) as *const usize) };
         let code = if call.variant() == 0 {
@@ -162,8 +177,13 @@ fn enter_abort(call: Call, stack: usize) -> bool {
             // SAFETY: in Fortran, the address of an integer.
             unsafe { (second as *const i32).as_ref() }.copied().unwrap_or(1)
         };
-        inside((), |slot| guarded((), || measurement::abort(slot, code.into())));
-    }
+        if recorded {
+            inside((), |slot| measurement::abort(slot, code.into()));
+        } else {
+            // In a signal handler, or inside of another MPI call.
+            measurement::end_at_once(Some(code.into()));
+        }
+    });
     false
 }
 

@@ -188,12 +188,14 @@ impl Log {
             .collect()
     }
 
-    /// The calls other than events and definitions, without their numbers.
+    /// The calls other than events, counts of them and definitions, without their numbers.
     pub fn life(&self) -> Vec<&str> {
         self.lines
             .iter()
             .map(|line| line.split(' ').next().unwrap_or_default())
-            .filter(|word| !matches!(*word, "enter" | "exit" | "region" | "definition"))
+            .filter(|word| {
+                !matches!(*word, "enter" | "exit" | "region" | "definition" | "entered" | "missed")
+            })
             .collect()
     }
 

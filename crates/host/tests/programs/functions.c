@@ -43,6 +43,10 @@ static void handler(int number) {
     leaf(1);
     only_in_the_handler();
 }
+static void exits(int number) {
+    (void)number;
+    exit(0);
+}
 __attribute__((constructor)) static void before_main(void) {
     leaf(1);
 }
@@ -86,6 +90,9 @@ int main(int argc, char **argv) {
         leaf(2);
     } else if (!strcmp(what, "exit")) {
         exit(0);
+    } else if (!strcmp(what, "exit_in_handler")) {
+        signal(SIGUSR1, exits);
+        raise(SIGUSR1);
     } else if (!strcmp(what, "pthread_exit")) {
         pthread_t thread;
         pthread_create(&thread, NULL, worker, (void *)2);

@@ -16,6 +16,7 @@ enum { INIT, ASSIGN_ID, INIT_MPP, FINALIZE, CREATE, ACTIVATE, DEACTIVATE, DELETE
 static void *const *cb; /* indices: offset / 8 in crates/scorep-abi/src/layout.rs */
 static FILE *out;
 static int quiet;
+static _Atomic long entered;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 #define LOG(...) do { pthread_mutex_lock(&mutex); fprintf(out, __VA_ARGS__); fflush(out); pthread_mutex_unlock(&mutex); } while (0)
 
@@ -47,7 +48,10 @@ static void init_mpp(void) {
         LOG("collectives code=%d bcast=%d last=%d sum=%d\n", code, seven, all[size - 1], sum);
     }
 }
-static void finalize(void) { LOG("finalize\n"); }
+static void finalize(void) {
+    if (quiet) LOG("entered %ld\n", entered);
+    LOG("finalize\n");
+}
 static void create(const void *l, const void *p) {
     ((void (*)(const void *, size_t, void *))cb[18])(l, 0, (void *)(uintptr_t)(id_of(l) + 100));
     LOG("create_location %u '%s' parent=%s\n", id_of(l), location_name(l), p ? location_name(p) : "NULL");
@@ -76,6 +80,7 @@ static void new_definition(uint32_t h, int type) {
 }
 static void enter(void *l, uint64_t t, uint32_t r, uint64_t *m) {
     (void)m;
+    entered++;
     if (!quiet) LOG("enter %u %llu '%s'\n", id_of(l), (unsigned long long)t, name_of(r));
 }
 static void leave(void *l, uint64_t t, uint32_t r, uint64_t *m) {
@@ -91,6 +96,10 @@ static void program_begin(void *l, uint64_t t, uint32_t n, uint32_t na, uint32_t
 static void program_end(void *l, uint64_t t, int64_t s, uint32_t r) {
     (void)r;
     LOG("program_end %u %llu status=%lld\n", id_of(l), (unsigned long long)t, (long long)s);
+}
+void ampere_missed_calls(void *l, uint64_t calls) {
+    if (l) LOG("missed %u %llu\n", id_of(l), (unsigned long long)calls);
+    else LOG("missed - %llu\n", (unsigned long long)calls);
 }
 static void *on[83], *off[83];
 static uint32_t get_events(int mode, void ***f) {

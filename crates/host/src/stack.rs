@@ -1,0 +1,118 @@
+//! A stack of our own for what needs room: a thread of the program's may have little more than it uses itself.
+//!
+//! Starting, defining and unwinding take tens of kilobytes: more than is left on a stack of 16 KiB. It is made for each
+//! use and unmapped afterwards, since such uses are rare, and may be nested by a signal handler.
+
+#[cfg(target_arch = "x86_64")]
+use crate::alloc;
+#[cfg(target_arch = "x86_64")]
+use std::ffi::c_void;
+
+/// Deep enough for the deepest name that is decoded. Only what is used is committed.
+#[cfg(target_arch = "x86_64")]
+const SIZE: usize = 1 << 20;
+/// At the lower end: who needs more is stopped here.
+#[cfg(target_arch = "x86_64")]
+const GUARD: usize = 4096;
+
+/// Where the stack is now.
+#[inline(always)]
+pub fn here() -> usize {
+    let address: usize;
+    // SAFETY: reads a register.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let here = std::mem::MaybeUninit::<u8>::uninit();
+        address = (&raw const here).addr();
+    }
+    address
+}
+
+/// Runs `body`, which does not panic, on a stack of our own; on the present one if there is no memory for another.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
+    extern "C" fn work<T, F: FnOnce() -> T>(work: *mut c_void) {
+        // SAFETY: the variable below, which nobody else touches meanwhile.
+        let (body, result) = unsafe { &mut *work.cast::<(Option<F>, Option<T>)>() };
+        *result = body.take().map(|body| body());
+    }
+    let stack = alloc::map(SIZE);
+    if stack.is_null() {
+        return body();
+    }
+    let mut asked: (Option<F>, Option<T>) = (Some(body), None);
+    // SAFETY: the stack is ours alone, its top is aligned to a page, and `work` takes this variable.
+    unsafe {
+        libc::mprotect(stack.cast(), GUARD, libc::PROT_NONE);
+        switch(stack.add(SIZE), work::<T, F>, (&raw mut asked).cast());
+        alloc::unmap(stack, SIZE);
+    }
+    // A panic has ended the process in `work`, out of which nothing unwinds.
+    asked.1.unwrap_or_else(|| std::process::abort())
+}
+
+/// Elsewhere it is the present stack.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
+    body()
+}
+
+/// Calls `work` with this stack. The call frame information lets an unwinder pass through, to the frames of the
+/// program.
+///
+/// # Safety
+/// `top` is the aligned upper end of a stack that nobody uses, and `work` may be called with `data`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn switch(top: *mut u8, work: extern "C" fn(*mut c_void), data: *mut c_void) {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn deep(left: usize) -> usize {
+        let room = std::hint::black_box([left; 100]);
+        if left == 0 { 0 } else { deep(left - 1) + room[99] - left + 1 }
+    }
+
+    #[test]
+    fn it_is_another_one_and_as_large_as_said() {
+        let here = 0u8;
+        let (there, depth) = on_own(|| {
+            let there = 0u8;
+            ((&raw const there).addr(), deep(1000))
+        });
+        assert!((&raw const here).addr().abs_diff(there) > SIZE / 2);
+        assert_eq!(depth, 1000);
+        assert_eq!(on_own(|| on_own(|| 7)), 7);
+    }
+
+    #[test]
+    fn panics_are_caught_there() {
+        let caught = on_own(|| std::panic::catch_unwind(|| panic!("as asked")).is_err());
+        assert!(caught);
+    }
+}
