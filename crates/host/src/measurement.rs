@@ -7,8 +7,8 @@
 //!                      └── Score-P is here ──► FORWARD
 //! ```
 //!
-//! From RUNNING, an end in a signal handler goes to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by the
-//! first hook, so a process that has neither stays there.
+//! From RUNNING, an end in a signal handler goes to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by
+//! the first hook, so a process that has neither stays there.
 
 use crate::definitions::{self, INVALID};
 use crate::report::say;

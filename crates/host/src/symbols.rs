@@ -11,7 +11,7 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// What is known of a function.
 pub struct Symbol {
@@ -200,6 +200,12 @@ impl Module {
     }
 }
 
+/// The program's file. Asked for once: when the main thread has ended, the kernel does not say it any more.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into()))
+}
+
 struct Search {
     address: usize,
     found: Option<Object>,
@@ -221,7 +227,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
             // SAFETY: the loader's string; empty for the program itself.
             let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
             let path = if name.is_empty() {
-                std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into())
+                program().to_owned()
             } else {
                 PathBuf::from(OsStr::from_bytes(name.to_bytes()))
             };

@@ -11,7 +11,7 @@ fn run(what: &str) -> (Bench, Vec<Log>) {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     let (out, err) = ok(bench.command(&subject).arg(what));
-    let expected = if matches!(what, "exit" | "exit_in_handler" | "pthread_exit") {
+    let expected = if matches!(what, "exit" | "exit_in_handler" | "pthread_exit" | "late") {
         String::new()
     } else {
         format!("done {what}\n")
@@ -93,6 +93,12 @@ fn main_thread_leaves_first() {
     let log = &logs[0];
     assert!(log.events(1).contains(&"+middle".into()), "{log}");
     assert!(log.position("deactivate 1") < log.position("program_end 0"));
+}
+
+#[test]
+fn names_when_the_main_thread_has_ended() {
+    let (_bench, logs) = run("late");
+    assert_eq!(logs[0].events(1), ["+only_in_the_handler", "-only_in_the_handler"], "{}", logs[0]);
 }
 
 #[test]

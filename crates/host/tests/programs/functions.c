@@ -38,6 +38,13 @@ static void *leaves_frames_open(void *argument) {
 __attribute__((noinline)) static void only_in_the_handler(void) {
     sink++;
 }
+/* Waits until the main thread has ended: the kernel does not say any more then which program this is. */
+__attribute__((no_instrument_function)) static void *late(void *argument) {
+    char path[8];
+    for (int i = 0; i < 1000 && readlink("/proc/self/exe", path, sizeof path) > 0; i++) usleep(1000);
+    only_in_the_handler();
+    return argument;
+}
 static void handler(int number) {
     (void)number;
     leaf(1);
@@ -96,6 +103,10 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "pthread_exit")) {
         pthread_t thread;
         pthread_create(&thread, NULL, worker, (void *)2);
+        pthread_exit(NULL);
+    } else if (!strcmp(what, "late")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, late, NULL);
         pthread_exit(NULL);
     } else if (!strcmp(what, "crowd")) {
         for (int round = 0; round < 30; round++) {
