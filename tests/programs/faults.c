@@ -65,12 +65,22 @@ PLAIN static void *outlive(void *seconds) {
     return NULL;
 }
 
-PLAIN static void *nothing(void *unused) { in_thread(); return unused; }
+/* All of them at once: one that had ended would leave its location to the next. */
+static pthread_mutex_t all_are_there = PTHREAD_MUTEX_INITIALIZER;
+
+PLAIN static void *nothing(void *unused) {
+    in_thread();
+    pthread_mutex_lock(&all_are_there);
+    pthread_mutex_unlock(&all_are_there);
+    return unused;
+}
 
 PLAIN static void all_threads(int count) {
     pthread_t threads[64];
     int made = 0;
+    pthread_mutex_lock(&all_are_there);
     for (int i = 0; i < count; i++) made += !pthread_create(&threads[made], NULL, nothing, NULL);
+    pthread_mutex_unlock(&all_are_there);
     for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
 }
 
