@@ -37,6 +37,10 @@ pub struct Facts {
     /// Everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
+    /// A trace was begun where there was nothing of its names: what has them now is ours. Whatever else has them is the
+    /// application's, which may write into the same directory.
+    #[serde(default)]
+    pub trace_begun: bool,
     /// Who collects, as far as is known: pid and start time.
     collector: (u32, u64),
 }
@@ -81,6 +85,7 @@ impl Facts {
             replay: false,
             breaks: Vec::new(),
             is_drained: false,
+            trace_begun: false,
             collector: (0, 0),
         }
         .by_this_process()

@@ -284,8 +284,13 @@ fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String>
 }
 
 /// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
-fn take_over(output: &Output, facts: Facts, session: Session, arguments: Arguments) -> Result<(), String> {
-    output::remove_half_results(&output.directory);
+fn take_over(
+    output: &Output,
+    mut facts: Facts,
+    session: Session,
+    arguments: Arguments,
+) -> Result<(), String> {
+    output::remove_half_results(&output.directory, &mut facts);
     room::give_back(&output.spool); // a disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
     let facts = facts.by_this_process();

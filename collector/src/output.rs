@@ -10,7 +10,8 @@ use ampere_ring::files::write_private;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
+const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
+const SUMMARY: &str = "summary.json";
 /// What to do about a directory that cannot be used.
 pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
 /// What a claim begins with.
@@ -75,8 +76,12 @@ fn remove_half_claims(directory: &Path, node: &str) {
 /// A thread's part of a trace that is being written, with its number.
 pub const PART: &str = "traces.part";
 
-/// Takes away what a collector had begun to write of a run that is not finished.
-pub fn remove_half_results(directory: &Path) {
+/// Takes away the trace that a collector had begun to write of a run that is not finished. What has a trace's names and was
+/// not begun by a collector is somebody else's, and stays.
+pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
+    if !std::mem::take(&mut facts.trace_begun) {
+        return;
+    }
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
     let _ = std::fs::remove_file(directory.join("traces.def"));
     let _ = std::fs::remove_dir_all(directory.join("traces"));
@@ -91,8 +96,17 @@ pub fn remove_half_results(directory: &Path) {
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    // A link that leads nowhere is there, too: the trace would be written to where it leads.
-    RESULTS.iter().any(|name| directory.join(name).symlink_metadata().is_ok())
+    holds_trace(directory) || is_there(&directory.join(SUMMARY))
+}
+
+/// Whether something there has one of a trace's names.
+pub fn holds_trace(directory: &Path) -> bool {
+    TRACE.iter().any(|name| is_there(&directory.join(name)))
+}
+
+/// A link that leads nowhere is there, too: a trace would be written to where it leads.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }
 
 fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
@@ -213,7 +227,7 @@ mod tests {
         claim(place.path(), "node", "{}").unwrap();
         let refused = claim(place.path(), "node", "{}").unwrap_err();
         assert!(refused.contains("in use by another run"), "{refused}");
-        for name in RESULTS {
+        for name in TRACE.into_iter().chain([SUMMARY]) {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
             let refused = claim(place.path(), "node", "{}").unwrap_err();
@@ -231,6 +245,23 @@ mod tests {
         assert_eq!(found, (output, facts));
         assert_eq!(claimed_by(Path::new("/dev/shm/ampere-1/s-other"), &found.0.directory, "node"), None);
         assert_eq!(claimed_by(session, &found.0.directory, "other"), None);
+    }
+
+    #[test]
+    fn only_a_trace_that_a_collector_has_begun_is_taken_away() {
+        let place = tempfile::tempdir().unwrap();
+        let theirs = ["traces/week.dat", "traces.def", "traces.otf2", "traces.part3/week.dat"];
+        for name in theirs {
+            let path = place.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "theirs").unwrap();
+        }
+        let mut facts = Facts::new(Path::new("/dev/shm/ampere-1/s-job"), "job", &[], None);
+        remove_half_results(place.path(), &mut facts);
+        assert!(theirs.iter().all(|name| place.path().join(name).exists()));
+        facts.trace_begun = true;
+        remove_half_results(place.path(), &mut facts);
+        assert!(!facts.trace_begun && std::fs::read_dir(place.path()).unwrap().next().is_none());
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     if matches!(lock, Some(None)) {
         return Err(format!("{} is in use: its collector runs", place()));
     }
-    let (output, facts) = match (left.output, left.facts) {
+    let (output, mut facts) = match (left.output, left.facts) {
         (Some(output), Some(facts)) => (output, facts),
         _ => begin_output(&session)?,
     };
@@ -93,7 +93,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     }
     let replay = session.directory().join(replay::FILE_NAME);
     let replay = facts.replay.then(|| Replay::load(&replay)).transpose()?;
-    output::remove_half_results(&output.directory);
+    output::remove_half_results(&output.directory, &mut facts);
     let options = Options {
         output: output.directory.clone(),
         spool: output.spool.clone(),

@@ -138,3 +138,37 @@ fn a_trace_that_could_not_be_written_can_be_later() {
     check_trace(&place, "out");
     place.is_clean();
 }
+
+/// The application writes into the output directory, too, under names that a trace would have.
+#[test]
+fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_gpus(&mut command));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(300);
+    std::fs::create_dir(place.path("out/traces")).expect("a directory");
+    place.write("out/traces/precious.dat", "a week of computing");
+    place.write("out/traces.def", "mine");
+    kill(first);
+    collector(&place, "out", &[first]);
+    sleep_ms(100);
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    let all_there =
+        || place.path("out/traces/precious.dat").exists() && place.path("out/traces.def").exists();
+    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    let before = place.summary("out");
+    assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
+    recover(&place, &place.path("out"));
+    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    // Elsewhere they are in nobody's way.
+    std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
+    std::fs::remove_file(place.path("out/traces.def")).expect("removed");
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    assert_eq!(calls(&before), calls(&place.summary("out")));
+    check_trace(&place, "out");
+    place.is_clean();
+}
