@@ -4,7 +4,7 @@ use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
 use ampere_collector::cpus;
-use ampere_collector::facts::Facts;
+use ampere_collector::facts::{Facts, Heartbeat};
 use ampere_collector::http;
 use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Mode, Options};
@@ -327,6 +327,7 @@ fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
 
 fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
     let Begin { config, serving, facts, mut notes, goes_on } = begin;
+    let _heartbeat = Heartbeat::start(&output.spool);
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
