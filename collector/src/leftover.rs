@@ -46,8 +46,10 @@ impl Leftover {
             (_, true) => Some("its collector is being started".to_owned()),
             _ => alive.map(|pid| format!("process {pid} of it runs")),
         };
+        // A ring that cannot be read may be on disk all the same.
+        let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
         Some(Leftover {
-            events: records_in_rings(directory),
+            events: records_in_rings(directory).max(on_disk),
             changed: changed(&directory.join("session")),
             session: Some(directory.to_owned()),
             output,

@@ -4,7 +4,7 @@ use super::*;
 use ampere_ring::RingGauge;
 
 /// A run under way, all of which is killed. Returns how many enters and leaves were published.
-fn kill_everything(place: &Place, bare: bool) -> u64 {
+pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     let program = program(place, WAITS);
     let mut command = match bare {
         true => place.bare("out", &program),

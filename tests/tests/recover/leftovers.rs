@@ -113,6 +113,46 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     assert!(!place.path("first").exists(), "{:?}", common_bad::files_below(&place.path("first")));
 }
 
+/// It is in nobody's way then.
+#[test]
+fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
+    let place = Place::new();
+    let mut command = place.ampere_run("out", ["sleep", "30"]);
+    let running = start(with_estimate(&mut command));
+    let first = collector(&place, "out", &[]);
+    running.signal(Signal::KILL);
+    kill(first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    place.nobody_left();
+    let plain = place.instrumented();
+    let refused = common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain])));
+    refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    recovered.said_once(&["no event was recorded", "has been removed"]);
+    place.is_clean();
+    assert!(!place.path("out").exists());
+    common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
+    assert_eq!(place.summary("out")["run"]["complete"], true);
+}
+
+/// As after a job on several nodes, one of which has left what cannot be read.
+#[test]
+fn what_cannot_be_finished_does_not_keep_others_from_it() {
+    let place = Place::new();
+    killed_together::kill_everything(&place, true);
+    for name in ["out/spool-a", "out/z/spool-z"] {
+        std::fs::create_dir_all(place.path(name)).expect("a directory");
+        place.write(&format!("{name}/run.json"), "{}");
+    }
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!((recovered.code, recovered.said().len()), (1, 2), "{recovered:#?}");
+    assert!(recovered.said().iter().all(|line| line.contains("is no file of this ampere")), "{recovered:#?}");
+    check_trace(&place, "out");
+    place.is_clean();
+}
+
 /// The run ended in order, only its trace found no place: nothing of it is lost.
 #[test]
 fn a_trace_that_could_not_be_written_can_be_later() {
@@ -161,7 +201,9 @@ fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
     assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
     let before = place.summary("out");
     assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
-    recover(&place, &place.path("out"));
+    let refused = recover(&place, &place.path("out"));
+    assert_eq!(refused.code, 1, "{refused:#?}");
+    refused.said_once(&["has no trace", "exists already", "do it again"]);
     assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
     // Elsewhere they are in nobody's way.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
