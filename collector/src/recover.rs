@@ -1,6 +1,6 @@
 //! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Heartbeat};
 use crate::leftover::{Leftover, spools_in};
 use crate::live::{LiveRun, Mode, Options, knows_more};
 use crate::metrics::Latest;
@@ -81,20 +81,35 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
             (Session::open_or_create_in(&spool), Mode::RecoveryFromDisk)
         }
     };
-    let session = session.map_err(|e| e.to_string())?;
-    // A file system without locks is no reason not to recover.
-    let lock = session.lock_collector().ok();
-    if matches!(lock, Some(None)) {
-        return Err(format!("{place} is in use: its collector runs"));
+    let is_taken = || format!("{place} is being recovered by somebody else, or has just been");
+    let is_there = || left.output.as_ref().is_none_or(|output| Facts::load(&output.spool).is_ok());
+    let session = session.map_err(|e| if is_there() { e.to_string() } else { is_taken() })?;
+    let lock = session.lock_collector();
+    if matches!(lock, Ok(None)) {
+        return Err(is_taken());
     }
+    // A file system without locks is no reason not to recover. A lock on a file that has been removed since is none: then
+    // the lock that is at its place is not held by us.
+    if lock.is_ok() && !session.is_locked().0 {
+        return Err(is_taken());
+    }
+    // What was read before the lock may have been finished by somebody else meanwhile.
+    let facts = left.output.as_ref().map(|output| Facts::load(&output.spool));
+    let facts = facts.transpose().map_err(|_| is_taken())?;
     if !left.is_of_use() {
         remove(left.output.as_ref(), &session, mode);
         return Ok(Recovered::Removed(place));
     }
-    let (output, mut facts) = match (left.output, left.facts) {
+    let (output, mut facts) = match (left.output, facts) {
         (Some(output), Some(facts)) => (output, facts),
         _ => begin_output(&session)?,
     };
+    if facts.is_of_this_boot() {
+        // So that the next one sees us where there are no locks. Elsewhere nobody would know the process.
+        facts = facts.by_this_process();
+        let _ = facts.save(&output.spool);
+    }
+    let _heartbeat = Heartbeat::start(&output.spool);
     if facts.replay && mode == Mode::RecoveryFromDisk {
         return Err("it was a replay of a trace: play it again".to_owned());
     }

@@ -153,6 +153,31 @@ fn what_cannot_be_finished_does_not_keep_others_from_it() {
     place.is_clean();
 }
 
+/// One of them does it, and nothing of what it has made is taken away by the others.
+#[test]
+fn by_several_at_once() {
+    for shared_memory_is_gone in [false, true] {
+        let place = Place::new();
+        let published = killed_together::kill_everything(&place, true);
+        if shared_memory_is_gone {
+            for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
+                std::fs::remove_dir_all(entry.path()).expect("removed");
+            }
+        }
+        let at_once: Vec<Running> =
+            (0..4).map(|_| start(place.ampere(["recover", "out"]).current_dir(place.path("")))).collect();
+        let done: Vec<Done> = at_once.into_iter().map(Running::wait).collect();
+        assert_eq!(done.iter().filter(|done| done.code == 0).count(), 1, "{done:#?}");
+        for refused in done.iter().filter(|done| done.code != 0) {
+            assert_eq!((refused.code, refused.said().len()), (1, 1), "{refused:#?}");
+        }
+        let events = place.summary("out")["quality"]["events"].as_u64().expect("a number");
+        assert!(events > 100 && events <= published + 2, "{events} of {published}");
+        check_trace(&place, "out");
+        place.is_clean();
+    }
+}
+
 /// The run ended in order, only its trace found no place: nothing of it is lost.
 #[test]
 fn a_trace_that_could_not_be_written_can_be_later() {
