@@ -52,8 +52,14 @@ pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
 /// What an earlier collector of this session has claimed, with the facts of the run.
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Facts)> {
     let spool = directory.join(format!("{CLAIM}{}", file_name(node)));
-    let facts = Facts::load(&spool).ok().filter(|facts| facts.session == session)?;
+    let facts = Facts::load(&spool).ok().filter(|facts| is_same(&facts.session, session))?;
     Some((Output { directory: directory.to_owned(), spool }, facts))
+}
+
+/// A session has as many paths as there are links on the way to it.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other
+        || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
 
 /// Takes away what is left of the spool of a run that is finished.
@@ -245,6 +251,18 @@ mod tests {
         assert_eq!(found, (output, facts));
         assert_eq!(claimed_by(Path::new("/dev/shm/ampere-1/s-other"), &found.0.directory, "node"), None);
         assert_eq!(claimed_by(session, &found.0.directory, "other"), None);
+    }
+
+    #[test]
+    fn a_session_is_known_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (shm, link) = (place.path().join("shm"), place.path().join("link"));
+        std::fs::create_dir_all(shm.join("s-job")).unwrap();
+        std::os::unix::fs::symlink(&shm, &link).unwrap();
+        let facts = Facts::new(&link.join("s-job"), "job", &[], None);
+        let output = claim(&place.path().join("out"), "node", &facts.text()).unwrap();
+        assert!(claimed_by(&shm.join("s-job"), &output.directory, "node").is_some());
+        assert!(claimed_by(&shm.join("s-other"), &output.directory, "node").is_none());
     }
 
     #[test]
