@@ -120,8 +120,7 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
     if holds_results(directory) {
         return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
     }
-    let is_new = std::fs::symlink_metadata(directory).is_err();
-    std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;
+    let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
     // Who owns a directory can put links in the way of what is written there.
     let of = std::fs::metadata(&directory).map_err(|e| refuse("look at", e.to_string()))?.uid();
@@ -152,6 +151,22 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
                 spool.display()
             ))
         }
+    }
+}
+
+/// Makes a directory if it is not there, with those above it. Whether it was this that made it: somebody else may do so at
+/// any moment, where he may write.
+fn make(directory: &Path) -> std::io::Result<bool> {
+    use std::io::ErrorKind;
+    let made = std::fs::create_dir(directory).or_else(|error| {
+        let above = directory.parent().filter(|_| error.kind() == ErrorKind::NotFound).ok_or(error)?;
+        std::fs::create_dir_all(above)?;
+        std::fs::create_dir(directory)
+    });
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -263,6 +278,20 @@ mod tests {
         let output = claim(&place.path().join("out"), "node", &facts.text()).unwrap();
         assert!(claimed_by(&shm.join("s-job"), &output.directory, "node").is_some());
         assert!(claimed_by(&shm.join("s-other"), &output.directory, "node").is_none());
+    }
+
+    #[test]
+    fn what_somebody_has_made_first_was_not_made_by_us() {
+        let place = tempfile::tempdir().unwrap();
+        let wanted = place.path().join("a/b/out");
+        assert!(make(&wanted).unwrap());
+        assert!(!make(&wanted).unwrap());
+        assert!(!make(Path::new(".")).unwrap() && !make(Path::new("/")).unwrap());
+        assert!(!make(&place.path().join("a/b/..")).unwrap());
+        std::os::unix::fs::symlink(&wanted, place.path().join("link")).unwrap();
+        assert!(!make(&place.path().join("link")).unwrap());
+        std::fs::write(place.path().join("file"), "").unwrap();
+        assert!(make(&place.path().join("file")).is_err() && make(&place.path().join("file/out")).is_err());
     }
 
     #[test]
