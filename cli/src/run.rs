@@ -9,6 +9,7 @@ use ampere_collector::config::Config;
 use ampere_collector::listen::Listen;
 use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Summary};
+use ampere_ring::process::node_name;
 use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
@@ -80,6 +81,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     check_counters()?;
     tell_of_leftovers();
     let name = run_name();
+    let there_before = directories_there(given(&arguments.output));
     let wanted = Wanted {
         output: given(&arguments.output),
         config: given(&arguments.config),
@@ -113,7 +115,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
-            remove_results(&output);
+            remove_results(&output, there_before.contains(&output));
             session.remove();
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
@@ -136,9 +138,15 @@ pub fn check_counters() -> anyhow::Result<()> {
     ampere_counters::check_names(&names).map_err(anyhow::Error::msg)
 }
 
+/// Those of which the collector may make one its output directory, if they are there already.
+fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
+    let possible = wanted.into_iter().flat_map(|wanted| [wanted.to_owned(), wanted.join(node_name())]);
+    possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+}
+
 /// Takes back what the collector has written of a command that never ran. The directory may have been there before, with
-/// things of the user's in it: those stay.
-fn remove_results(output: &Path) {
+/// things of the user's in it, or with nothing: it stays then.
+fn remove_results(output: &Path, was_there: bool) {
     for name in ["summary.json", "summary.txt", "collector.json"] {
         let _ = std::fs::remove_file(output.join(name));
     }
@@ -147,7 +155,9 @@ fn remove_results(output: &Path) {
     for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
         let _ = std::fs::remove_dir(spool.path());
     }
-    let _ = std::fs::remove_dir(output);
+    if !was_there {
+        let _ = std::fs::remove_dir(output);
+    }
 }
 
 fn cannot_run(program: &OsString) -> String {

@@ -63,7 +63,6 @@ impl Leftover {
     /// Of a spool whose session is gone from shared memory. The error is one line.
     pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
         let facts = Facts::load(spool)?;
-        let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
         let (processes, ranks, alive) = look_at_logs(spool, facts.is_of_this_boot());
         let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
         let newest = records.chain([spool.join(facts::FILE_NAME)]).filter_map(|path| changed(&path)).max();
@@ -78,7 +77,7 @@ impl Leftover {
         };
         Ok(Leftover {
             session: None,
-            output: Some(Output { directory, spool: spool.to_owned() }),
+            output: Some(Output::of_spool(spool)),
             facts: Some(facts),
             changed: newest,
             processes,

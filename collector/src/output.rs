@@ -23,7 +23,12 @@ pub struct Output {
     pub directory: PathBuf,
     /// Where records lie until the trace is written.
     pub spool: PathBuf,
+    /// The directory was made for this, and goes if nothing comes of it.
+    is_new: bool,
 }
+
+/// In the spool of a run whose directory is new.
+const IS_NEW: &str = "directory-is-new";
 
 /// A new directory in the current one, named after now and the run.
 pub fn default_directory(run_id: &str) -> PathBuf {
@@ -53,7 +58,7 @@ pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Facts)> {
     let spool = directory.join(format!("{CLAIM}{}", file_name(node)));
     let facts = Facts::load(&spool).ok().filter(|facts| is_same(&facts.session, session))?;
-    Some((Output { directory: directory.to_owned(), spool }, facts))
+    Some((Output::of_spool(&spool), facts))
 }
 
 /// A session has as many paths as there are links on the way to it.
@@ -136,11 +141,15 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
         .mode(0o700)
         .create(&making)
         .and_then(|()| write_private(&making.join(facts::FILE_NAME), facts))
+        .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
         .and_then(|()| std::fs::rename(&making, &spool));
     match claimed {
-        Ok(()) => Ok(Output { directory, spool }),
+        Ok(()) => Ok(Output { directory, spool, is_new }),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&making);
+            if is_new {
+                let _ = std::fs::remove_dir(&directory);
+            }
             let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
             if !in_use.contains(&error.kind()) {
                 return Err(refuse("write to", error.to_string()));
@@ -187,6 +196,12 @@ fn file_name(node: &str) -> String {
 }
 
 impl Output {
+    /// One that an earlier collector has claimed.
+    pub fn of_spool(spool: &Path) -> Output {
+        let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
+        Output { directory, spool: spool.to_owned(), is_new: is_there(&spool.join(IS_NEW)) }
+    }
+
     /// `collector.json`: where we can be found while the job runs.
     pub fn announce(&self, url: &str, node: &str) -> Result<(), String> {
         let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
@@ -221,7 +236,9 @@ impl Output {
             return;
         }
         spool::remove(&self.spool);
-        let _ = std::fs::remove_dir(&self.directory);
+        if self.is_new {
+            let _ = std::fs::remove_dir(&self.directory);
+        }
     }
 }
 
@@ -323,6 +340,11 @@ mod tests {
     #[test]
     fn what_is_the_users_stays() {
         let place = tempfile::tempdir().unwrap();
+        claim(place.path(), "node", "{}").unwrap().give_up();
+        assert!(place.path().exists(), "an empty directory is the user's, too");
+        let made = claim(&place.path().join("out"), "node", "{}").unwrap();
+        Output::of_spool(&made.spool).give_up();
+        assert!(!made.directory.exists());
         std::fs::write(place.path().join("notes.txt"), "mine").unwrap();
         claim(place.path(), "../node", "{}").unwrap().give_up();
         assert!(place.path().join("notes.txt").exists());
