@@ -122,8 +122,10 @@ fn is_there(path: &Path) -> bool {
 
 fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
+    let held =
+        |directory: &Path| format!("{} holds the results of another run; {ADVICE}", directory.display());
     if holds_results(directory) {
-        return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
+        return Err(held(directory));
     }
     let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
@@ -144,6 +146,11 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
         .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
         .and_then(|()| std::fs::rename(&making, &spool));
     match claimed {
+        // The run that had it may have ended since that was looked at.
+        Ok(()) if holds_results(&directory) => {
+            spool::remove(&spool);
+            Err(held(&directory))
+        }
         Ok(()) => Ok(Output { directory, spool, is_new }),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&making);
