@@ -416,6 +416,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         }
     };
     let (_, session) = run.finish(complete)?;
+    output.release();
     end(session, &output.directory);
     Ok(())
 }

@@ -43,22 +43,64 @@ pub fn default_directory(run_id: &str) -> PathBuf {
 /// lacks it.
 pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let node = file_name(node);
+    let refuse = |why: std::io::Error| format!("cannot write to {}: {why}; {ADVICE}", wanted.display());
     if others(wanted, &node).is_empty() {
-        let output = claim_here(wanted, &node, facts)?;
-        // Two nodes may have looked at the same moment; both see both now, and the one that comes first keeps it.
-        if others(wanted, &node).iter().all(|other| *other > node) {
-            return Ok(output);
+        let (directory, is_new) = enter(wanted)?;
+        if becomes_owner(&directory, &node).map_err(refuse)? {
+            let claimed = claim_here(directory.clone(), is_new, &node, facts);
+            if claimed.is_err() {
+                release(&directory, &node);
+                remove_if_new(&directory, is_new);
+            }
+            return claimed;
         }
-        spool::remove(&output.spool);
     }
-    claim_here(&wanted.join(&node), &node, facts)
+    let (directory, is_new) = enter(&wanted.join(&node))?;
+    claim_here(directory.clone(), is_new, &node, facts).inspect_err(|_| remove_if_new(&directory, is_new))
+}
+
+/// Which node has a directory: a link that leads nowhere, and whose text is the node's name. A link is made with its text or
+/// not at all, by one node, on file systems of networks as well.
+const OWNER: &str = ".ampere-owner";
+
+/// Whether the directory is this node's. One node becomes its owner, whoever else tries at the same moment.
+fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
+    use rustix::io::Errno;
+    match rustix::fs::symlink(node, directory.join(OWNER)) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(is_owner(directory, node)),
+        // There are no links on this file system, and hardly another node that uses it.
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_owner(directory: &Path, node: &str) -> bool {
+    std::fs::read_link(directory.join(OWNER)).is_ok_and(|owner| owner == Path::new(node))
+}
+
+/// Gives up the directory, if nothing of this node's is left in it that is to be finished.
+fn release(directory: &Path, node: &str) {
+    if is_owner(directory, node) && !is_there(&directory.join(format!("{CLAIM}{node}"))) {
+        let _ = std::fs::remove_file(directory.join(OWNER));
+    }
+}
+
+fn remove_if_new(directory: &Path, is_new: bool) {
+    if is_new {
+        let _ = std::fs::remove_dir(directory); // fails where there is something in it
+    }
 }
 
 /// What an earlier collector of this session has claimed, with the facts of the run.
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Facts)> {
-    let spool = directory.join(format!("{CLAIM}{}", file_name(node)));
-    let facts = Facts::load(&spool).ok().filter(|facts| is_same(&facts.session, session))?;
-    Some((Output::of_spool(&spool), facts))
+    let node = file_name(node);
+    let spool = format!("{CLAIM}{node}");
+    // It may have been killed before it could say that another node has the directory, and that it has its own in it.
+    [directory.join(&spool), directory.join(&node).join(&spool)].iter().find_map(|spool| {
+        let facts = Facts::load(spool).ok().filter(|facts| is_same(&facts.session, session))?;
+        Some((Output::of_spool(spool), facts))
+    })
 }
 
 /// A session has as many paths as there are links on the way to it.
@@ -69,7 +111,9 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// Takes away what is left of the spool of a run that is finished.
 pub fn remove_rest(directory: &Path, node: &str) {
-    spool::remove(&directory.join(format!("{CLAIM}{}", file_name(node))));
+    let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
+    spool::remove(&output.spool);
+    output.release();
 }
 
 /// Claims that were killed in the making.
@@ -120,10 +164,9 @@ fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
+/// A directory of this user's that holds no results, by its whole path, and whether it was made for this.
+fn enter(directory: &Path) -> Result<(PathBuf, bool), String> {
     let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
-    let held =
-        |directory: &Path| format!("{} holds the results of another run; {ADVICE}", directory.display());
     if holds_results(directory) {
         return Err(held(directory));
     }
@@ -134,6 +177,14 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
     if !is_new && of != rustix::process::geteuid().as_raw() {
         return Err(refuse("use", format!("it belongs to somebody else (user {of})")));
     }
+    Ok((directory, is_new))
+}
+
+fn held(directory: &Path) -> String {
+    format!("{} holds the results of another run; {ADVICE}", directory.display())
+}
+
+fn claim_here(directory: PathBuf, is_new: bool, node: &str, facts: &str) -> Result<Output, String> {
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
     // something in it.
@@ -154,12 +205,9 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
         Ok(()) => Ok(Output { directory, spool, is_new }),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&making);
-            if is_new {
-                let _ = std::fs::remove_dir(&directory);
-            }
             let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
             if !in_use.contains(&error.kind()) {
-                return Err(refuse("write to", error.to_string()));
+                return Err(format!("cannot write to {}: {error}; {ADVICE}", directory.display()));
             }
             Err(format!(
                 "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
@@ -243,9 +291,14 @@ impl Output {
             return;
         }
         spool::remove(&self.spool);
-        if self.is_new {
-            let _ = std::fs::remove_dir(&self.directory);
-        }
+        self.release();
+        remove_if_new(&self.directory, self.is_new);
+    }
+
+    /// Other nodes may have the directory from now on, if there is nothing in it that is to be finished.
+    pub fn release(&self) {
+        let spool = self.spool.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        release(&self.directory, spool.strip_prefix(CLAIM).unwrap_or_default());
     }
 }
 
@@ -264,6 +317,44 @@ mod tests {
         assert!(first.spool.is_dir() && second.spool.is_dir());
         second.give_up();
         assert!(!second.directory.exists() && first.spool.is_dir());
+        assert_eq!(std::fs::read_link(wanted.join(OWNER)).unwrap(), Path::new("frontier2"));
+        first.release();
+        assert!(wanted.join(OWNER).symlink_metadata().is_ok(), "there is something to be finished");
+        spool::remove(&first.spool);
+        first.release();
+        assert!(std::fs::read_dir(&wanted).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn of_many_nodes_at_the_same_moment_one_has_the_directory() {
+        let place = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let wanted = place.path().join(round.to_string());
+            let claims: Vec<Output> = std::thread::scope(|scope| {
+                let claim = |node: i32| {
+                    let wanted = &wanted;
+                    scope.spawn(move || claim(wanted, &format!("node{node}"), "{}").unwrap())
+                };
+                let threads: Vec<_> = (0..6).map(claim).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let above = wanted.canonicalize().unwrap();
+            let winners: Vec<_> = claims.iter().filter(|output| output.directory == above).collect();
+            assert_eq!(winners.len(), 1, "{claims:?}");
+            for (node, output) in claims.iter().enumerate().filter(|(_, output)| output.directory != above) {
+                assert_eq!(output.directory, above.join(format!("node{node}")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_below_another_nodes_directory_is_found_from_it() {
+        let place = tempfile::tempdir().unwrap();
+        let session = Path::new("/dev/shm/ampere-1/s-job");
+        let facts = Facts::new(session, "job", &[], None);
+        claim(place.path(), "first", "{}").unwrap();
+        let second = claim(place.path(), "second", &facts.text()).unwrap();
+        assert_eq!(claimed_by(session, place.path(), "second").unwrap(), (second, facts));
     }
 
     #[test]

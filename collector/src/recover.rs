@@ -133,6 +133,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     };
     let (summary, session) = LiveRun::new(session, options, Latest::default())?.recover()?;
     output.end_announcement();
+    output.release();
     if mode == Mode::Recovery {
         session.remove();
     }
