@@ -14,10 +14,12 @@ use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 
 #[derive(Args)]
 pub struct RunArguments {
@@ -100,8 +102,8 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(started) => started,
         Err(why) => {
             say!("ampere: {}; the command runs without being measured", one_line(&why));
-            let status = command.status().with_context(|| cannot_run(&arguments.command[0]))?;
-            return Ok(code_of(status));
+            let child = command.spawn().with_context(|| cannot_run(&arguments.command[0]))?;
+            return Ok(code_of(wait_for(child)?));
         }
     };
     let output = session.output().unwrap_or_default();
@@ -231,35 +233,47 @@ fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
     value
 }
 
-/// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done.
-fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let pid = rustix::process::Pid::from_child(&child);
-    let (done, mut over) = tokio::sync::oneshot::channel();
-    let waiter = std::thread::spawn(move || {
-        let status = child.wait();
-        let _ = done.send(());
-        status
+/// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done. Where there
+/// is no descriptor and no thread left to listen for them, the command is waited for all the same.
+fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
+    let pid = Pid::from_child(&child);
+    // Tokio panics where it finds no descriptors for its signals: it is seen before whether there are some.
+    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = descriptors.map(drop).and_then(|()| runtime());
+    let status = runtime.ok().and_then(|runtime| {
+        let (done, over) = tokio::sync::oneshot::channel();
+        std::thread::scope(|scope| {
+            let wait = || {
+                let status = child.wait();
+                let _ = done.send(());
+                status
+            };
+            let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
+            runtime.block_on(pass_signals_on(pid, over));
+            waiter.join().ok()
+        })
     });
-    runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
-        let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
-            let _ = over.await;
-            return;
-        };
-        loop {
-            tokio::select! {
-                _ = &mut over => return,
-                // A terminal sends its interrupt to the command as well.
-                _ = int.recv() => {}
-                _ = term.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM); }
-                _ = hup.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::HUP); }
-            }
+    status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
+}
+
+async fn pass_signals_on(to: Pid, mut over: tokio::sync::oneshot::Receiver<()>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let handlers =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
+    let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
+        let _ = over.await;
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = &mut over => return,
+            // A terminal sends its interrupt to the command as well.
+            _ = int.recv() => {}
+            _ = term.recv() => { let _ = kill_process(to, Signal::TERM); }
+            _ = hup.recv() => { let _ = kill_process(to, Signal::HUP); }
         }
-    });
-    let status = waiter.join().map_err(|_| anyhow::anyhow!("lost the command"))?;
-    status.context("cannot wait for the command")
+    }
 }
 
 /// What came of it, on standard error: standard output is the command's own. `why_nothing`: if there was no event.
@@ -294,11 +308,11 @@ pub fn show(summary: &Summary, output: &Path) {
 }
 
 /// The command's own; 128 + n for signal n, as shells say it.
-fn code_of(status: std::process::ExitStatus) -> ExitCode {
+fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(shell_status(status) as u8)
 }
 
-fn shell_status(status: std::process::ExitStatus) -> i32 {
+fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
