@@ -15,7 +15,7 @@ use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -186,18 +186,18 @@ pub fn run_name() -> String {
 
 /// A collector that is ready, and is replaced when it is killed. If it cannot start, the session is removed.
 pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+    // In one word each: a path may begin with a hyphen.
+    let option = |name: &str, value: &OsStr| {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
+        word
+    };
     let mut arguments: Vec<OsString> =
-        vec!["--until-input-closes".into(), "--session".into(), session.directory().into()];
-    for (option, value) in
-        [("--output", wanted.output), ("--config", wanted.config), ("--replay", wanted.replay)]
-    {
-        if let Some(path) = value {
-            arguments.extend([option.into(), path.into()]);
-        }
+        vec!["--until-input-closes".into(), option("session", session.directory().as_os_str())];
+    for (name, value) in [("output", wanted.output), ("config", wanted.config), ("replay", wanted.replay)] {
+        arguments.extend(value.map(|path| option(name, path.as_os_str())));
     }
-    if let Some(address) = wanted.listen {
-        arguments.extend(["--listen".into(), address.to_string().into()]);
-    }
+    arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
     Keeper::start(session, Start { program: parts.collector.clone(), arguments })

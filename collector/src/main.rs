@@ -55,8 +55,8 @@ struct Arguments {
     /// Sample the counters for a metric plugin, and do nothing else.
     #[arg(long)]
     counters_only: bool,
-    /// The command that is measured, for the summary.
-    command: Vec<String>,
+    /// The command that is measured, for the summary. Its arguments may be any bytes.
+    command: Vec<OsString>,
 }
 
 /// The loop sleeps at least and at most so long between two rounds.
@@ -250,7 +250,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
     // Whoever takes over looks there, also if this one gets no further than that.
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
-    let mut facts = Facts::new(session.directory(), &run_id, &arguments.command, path.as_deref());
+    let command: Vec<String> =
+        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut facts = Facts::new(session.directory(), &run_id, &command, path.as_deref());
     facts.replay = arguments.replay.is_some();
     let output = output::claim(&wanted, &node_name(), &facts.text())?;
     let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
