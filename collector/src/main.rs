@@ -13,7 +13,7 @@ use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
 use ampere_collector::room;
 use ampere_collector::stale;
-use ampere_collector::supervise::Restarts;
+use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::process::node_name;
 use ampere_ring::{CollectorLock, CollectorState, Session};
 use clap::Parser;
@@ -166,7 +166,8 @@ fn supervise(session: &Session) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut restarts = Restarts::default();
     loop {
-        let started = std::env::current_exe().and_then(|program| {
+        let started = start_patiently(|| {
+            let program = std::env::current_exe()?;
             Command::new(program).args(arguments_without("--supervise")).stdin(Stdio::null()).spawn()
         });
         let status = match started.and_then(|mut collector| collector.wait()) {
