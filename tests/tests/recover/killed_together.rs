@@ -23,7 +23,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     sleep_ms(50);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(place);
     published(place)
 }
 
@@ -98,7 +98,7 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
     kill(first);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     let page = common_bad::files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
     let session = page.as_deref().and_then(Path::parent).expect("a session").to_owned();
     let mut command = place.ampere(["recover"]);

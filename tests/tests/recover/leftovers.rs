@@ -28,7 +28,9 @@ fn what_is_in_use_is_refused() {
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", "process"]);
     place.write("go", "");
-    assert_eq!(running.wait().code, 7);
+    let done = running.wait();
+    assert_eq!(done.code, 7);
+    assert!(place.path("out/summary.json").exists(), "{done:#?}");
     assert_eq!(place.summary("out")["run"]["complete"], true);
     place.is_clean();
 }
@@ -70,7 +72,7 @@ fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     place.write("go", "");
     let mut command = place.ampere_run("second", [&program]);
     let done = common_bad::run(with_estimate(&mut command));
@@ -105,7 +107,7 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     let plain = place.instrumented();
     let mut command = place.ampere_run("second", [&plain]);
     common_bad::run(with_estimate(&mut command)).said_nothing();
@@ -124,7 +126,7 @@ fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
     kill(first);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     let plain = place.instrumented();
     let refused = common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain])));
     refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
