@@ -1,7 +1,7 @@
 //! The collector of `ampere run` and `ampere replay`, and another one in its place when it is killed.
 
 use ampere_collector::summary::SignalNumber;
-use ampere_collector::supervise::Restarts;
+use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::{CollectorState, Session};
 use anyhow::Context;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ pub struct Start {
 
 impl Start {
     /// It goes on until its standard input is closed.
-    fn spawn(&self, session: &Path) -> anyhow::Result<Child> {
+    fn spawn(&self, session: &Path) -> std::io::Result<Child> {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
             .args(&self.arguments)
@@ -35,7 +35,10 @@ impl Start {
             .stdout(Stdio::null())
             .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))
             .spawn()
-            .with_context(|| format!("cannot start {}", self.program.display()))
+    }
+
+    fn cannot(&self) -> String {
+        format!("cannot start {}", self.program.display())
     }
 }
 
@@ -58,7 +61,7 @@ impl Kept {
         }
         let Ok(Some(status)) = self.child.try_wait() else { return };
         if self.restarts.is_another_due(status, &self.session)
-            && let Ok(mut child) = self.start.spawn(self.session.directory())
+            && let Ok(mut child) = start_patiently(|| self.start.spawn(self.session.directory()))
         {
             if let Some(signal) = status.signal() {
                 say!("ampere: the collector was killed by {}: another one goes on", SignalNumber(signal));
@@ -82,13 +85,14 @@ pub struct Keeper {
 impl Keeper {
     /// A collector that is ready. If it cannot start, the session is removed.
     pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
-        let mut child = start.spawn(session.directory())?;
+        let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
         let begun = Instant::now();
         let mut restarts = Restarts::default();
         while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {
             let ended = child.try_wait().ok().flatten();
             if ended.is_some_and(|status| restarts.is_another_due(status, session)) {
-                child = start.spawn(session.directory())?;
+                let again = start_patiently(|| start.spawn(session.directory()));
+                child = again.with_context(|| start.cannot())?;
                 continue;
             }
             if ended.is_some() || begun.elapsed() > START_LIMIT {

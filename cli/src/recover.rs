@@ -4,7 +4,7 @@ use crate::run;
 use crate::words::{given, path_parser};
 use ampere_collector::clock_text::rfc3339;
 use ampere_collector::leftover::{self, Leftover};
-use ampere_collector::recover as finish;
+use ampere_collector::recover::{self as finish, Finished, Recovered};
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,18 +21,39 @@ pub struct RecoverArguments {
 
 pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     let Some(directory) = given(&arguments.directory) else { return list() };
+    let mut all_is_well = true;
+    // What one node has left is no reason not to finish what another has.
     for left in finish::find(directory).map_err(anyhow::Error::msg)? {
-        let recovered = finish::recover(left).map_err(anyhow::Error::msg)?;
-        if recovered.figures_stay {
-            say!(
-                "ampere: {} has a trace now, as far as its records go; its summary, which knows the whole run, is as it was",
-                recovered.output.display()
-            );
-            continue;
+        match left.and_then(finish::recover) {
+            Ok(Recovered::Finished(finished)) => all_is_well &= tell(&finished),
+            Ok(Recovered::Removed(place)) => {
+                say!("ampere: {place}: no event was recorded: what was left of the run has been removed");
+            }
+            Err(why) => {
+                say!("ampere: {why}");
+                all_is_well = false;
+            }
         }
-        run::show(&recovered.summary, &recovered.output);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether all that was wanted is there.
+fn tell(finished: &Finished) -> bool {
+    let output = finished.output.display();
+    if !finished.figures_stay {
+        run::show(&finished.summary, &finished.output);
+    }
+    if finished.lacks_trace {
+        let said = finished.summary.run.notes.iter().rev().find(|note| note.contains("no complete trace"));
+        let why = said.map_or("see the notes in its summary", String::as_str);
+        say!("ampere: {output} has no trace: {why}; put that right and do it again");
+    } else if finished.figures_stay {
+        say!(
+            "ampere: {output} has a trace now, as far as its records go; its summary, which knows the whole run, is as it was"
+        );
+    }
+    !finished.lacks_trace
 }
 
 /// How far below the current directory is looked: jobs have directories of their own, in those of experiments.

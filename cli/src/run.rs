@@ -9,14 +9,17 @@ use ampere_collector::config::Config;
 use ampere_collector::listen::Listen;
 use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Summary};
+use ampere_ring::process::node_name;
 use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use std::ffi::OsString;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 
 #[derive(Args)]
 pub struct RunArguments {
@@ -80,6 +83,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     check_counters()?;
     tell_of_leftovers();
     let name = run_name();
+    let there_before = directories_there(given(&arguments.output));
     let wanted = Wanted {
         output: given(&arguments.output),
         config: given(&arguments.config),
@@ -98,8 +102,8 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(started) => started,
         Err(why) => {
             say!("ampere: {}; the command runs without being measured", one_line(&why));
-            let status = command.status().with_context(|| cannot_run(&arguments.command[0]))?;
-            return Ok(code_of(status));
+            let child = command.spawn().with_context(|| cannot_run(&arguments.command[0]))?;
+            return Ok(code_of(wait_for(child)?));
         }
     };
     let output = session.output().unwrap_or_default();
@@ -113,7 +117,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
-            remove_results(&output);
+            remove_results(&output, there_before.contains(&output));
             session.remove();
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
@@ -136,9 +140,15 @@ pub fn check_counters() -> anyhow::Result<()> {
     ampere_counters::check_names(&names).map_err(anyhow::Error::msg)
 }
 
+/// Those of which the collector may make one its output directory, if they are there already.
+fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
+    let possible = wanted.into_iter().flat_map(|wanted| [wanted.to_owned(), wanted.join(node_name())]);
+    possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+}
+
 /// Takes back what the collector has written of a command that never ran. The directory may have been there before, with
-/// things of the user's in it: those stay.
-fn remove_results(output: &Path) {
+/// things of the user's in it, or with nothing: it stays then.
+fn remove_results(output: &Path, was_there: bool) {
     for name in ["summary.json", "summary.txt", "collector.json"] {
         let _ = std::fs::remove_file(output.join(name));
     }
@@ -147,7 +157,9 @@ fn remove_results(output: &Path) {
     for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
         let _ = std::fs::remove_dir(spool.path());
     }
-    let _ = std::fs::remove_dir(output);
+    if !was_there {
+        let _ = std::fs::remove_dir(output);
+    }
 }
 
 fn cannot_run(program: &OsString) -> String {
@@ -174,18 +186,18 @@ pub fn run_name() -> String {
 
 /// A collector that is ready, and is replaced when it is killed. If it cannot start, the session is removed.
 pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+    // In one word each: a path may begin with a hyphen.
+    let option = |name: &str, value: &OsStr| {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
+        word
+    };
     let mut arguments: Vec<OsString> =
-        vec!["--until-input-closes".into(), "--session".into(), session.directory().into()];
-    for (option, value) in
-        [("--output", wanted.output), ("--config", wanted.config), ("--replay", wanted.replay)]
-    {
-        if let Some(path) = value {
-            arguments.extend([option.into(), path.into()]);
-        }
+        vec!["--until-input-closes".into(), option("session", session.directory().as_os_str())];
+    for (name, value) in [("output", wanted.output), ("config", wanted.config), ("replay", wanted.replay)] {
+        arguments.extend(value.map(|path| option(name, path.as_os_str())));
     }
-    if let Some(address) = wanted.listen {
-        arguments.extend(["--listen".into(), address.to_string().into()]);
-    }
+    arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
     Keeper::start(session, Start { program: parts.collector.clone(), arguments })
@@ -221,35 +233,47 @@ fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
     value
 }
 
-/// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done.
-fn wait_for(mut child: Child) -> anyhow::Result<std::process::ExitStatus> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let pid = rustix::process::Pid::from_child(&child);
-    let (done, mut over) = tokio::sync::oneshot::channel();
-    let waiter = std::thread::spawn(move || {
-        let status = child.wait();
-        let _ = done.send(());
-        status
+/// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done. Where there
+/// is no descriptor and no thread left to listen for them, the command is waited for all the same.
+fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
+    let pid = Pid::from_child(&child);
+    // Tokio panics where it finds no descriptors for its signals: it is seen before whether there are some.
+    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = descriptors.map(drop).and_then(|()| runtime());
+    let status = runtime.ok().and_then(|runtime| {
+        let (done, over) = tokio::sync::oneshot::channel();
+        std::thread::scope(|scope| {
+            let wait = || {
+                let status = child.wait();
+                let _ = done.send(());
+                status
+            };
+            let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
+            runtime.block_on(pass_signals_on(pid, over));
+            waiter.join().ok()
+        })
     });
-    runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
-        let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
-            let _ = over.await;
-            return;
-        };
-        loop {
-            tokio::select! {
-                _ = &mut over => return,
-                // A terminal sends its interrupt to the command as well.
-                _ = int.recv() => {}
-                _ = term.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM); }
-                _ = hup.recv() => { let _ = rustix::process::kill_process(pid, rustix::process::Signal::HUP); }
-            }
+    status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
+}
+
+async fn pass_signals_on(to: Pid, mut over: tokio::sync::oneshot::Receiver<()>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let handlers =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
+    let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
+        let _ = over.await;
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = &mut over => return,
+            // A terminal sends its interrupt to the command as well.
+            _ = int.recv() => {}
+            _ = term.recv() => { let _ = kill_process(to, Signal::TERM); }
+            _ = hup.recv() => { let _ = kill_process(to, Signal::HUP); }
         }
-    });
-    let status = waiter.join().map_err(|_| anyhow::anyhow!("lost the command"))?;
-    status.context("cannot wait for the command")
+    }
 }
 
 /// What came of it, on standard error: standard output is the command's own. `why_nothing`: if there was no event.
@@ -284,11 +308,11 @@ pub fn show(summary: &Summary, output: &Path) {
 }
 
 /// The command's own; 128 + n for signal n, as shells say it.
-fn code_of(status: std::process::ExitStatus) -> ExitCode {
+fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(shell_status(status) as u8)
 }
 
-fn shell_status(status: std::process::ExitStatus) -> i32 {
+fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 

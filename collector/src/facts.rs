@@ -11,8 +11,12 @@ use ampere_ring::process::{boot_id, node_name, start_time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 pub const FILE_NAME: &str = "run.json";
+/// How often a collector shows that it lives to those who see nothing of it but its files.
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
 const FORMAT: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +44,10 @@ pub struct Facts {
     /// What only the rings said, and what had happened: of a run whose rings are gone.
     #[serde(default)]
     pub losses: Losses,
+    /// A trace was begun where there was nothing of its names: what has them now is ours. Whatever else has them is the
+    /// application's, which may write into the same directory.
+    #[serde(default)]
+    pub trace_begun: bool,
     /// Who collects, as far as is known: pid and start time.
     collector: (u32, u64),
 }
@@ -93,6 +101,7 @@ impl Facts {
             breaks: Vec::new(),
             is_drained: false,
             losses: Losses::default(),
+            trace_begun: false,
             collector: (0, 0),
         }
         .by_this_process()
@@ -167,6 +176,33 @@ impl Facts {
     /// Whether the collector that wrote this lives, where that can be told.
     pub fn collector_is_alive(&self) -> bool {
         self.is_of_this_boot() && ampere_ring::process::is_alive(self.collector.0, self.collector.1)
+    }
+}
+
+/// As long as it is there, `run.json` never looks old: on another node that is all that tells a run in which nothing happens,
+/// or whose trace is being written, from one that was killed.
+pub struct Heartbeat {
+    /// Its thread ends when this is dropped.
+    _alive: Sender<()>,
+}
+
+impl Heartbeat {
+    /// Without a thread there are the records alone, as they are written.
+    pub fn start(spool: &Path) -> Heartbeat {
+        let (alive, ended) = channel();
+        let path = spool.join(FILE_NAME);
+        let beat = move || loop {
+            // The time is the file system's, as it is with what is written there.
+            let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+            let no_link = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+            let _ = rustix::fs::utimensat(rustix::fs::CWD, &path, &times, no_link);
+            if ended.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        };
+        let _ = std::thread::Builder::new().name("ampere-heart".to_owned()).spawn(beat);
+        Heartbeat { _alive: alive }
     }
 }
 

@@ -10,8 +10,8 @@ use ampere_ring::{LogReader, Session, session};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Somebody else's spool that has changed so recently is being written.
-const BEING_WRITTEN: Duration = Duration::from_secs(30);
+/// Another node's spool that has changed so recently is being written.
+const BEING_WRITTEN: Duration = facts::HEARTBEAT.saturating_mul(3);
 
 /// A session, or what is on disk of one.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ impl Leftover {
             (_, true) => Some("its collector is being started".to_owned()),
             _ => alive.map(|pid| format!("process {pid} of it runs")),
         };
+        // Rings of processes that have ended are gone, and one that cannot be read may be on disk all the same.
+        let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
         Some(Leftover {
-            // Rings of processes that have ended are gone, and others have been read in part.
-            events: records_in_rings(directory)
-                .max(output.as_ref().map_or(0, |output: &Output| records_in_spool(&output.spool))),
+            events: records_in_rings(directory).max(on_disk),
             changed: changed(&directory.join("session")),
             session: Some(directory.to_owned()),
             output,
@@ -63,21 +63,21 @@ impl Leftover {
     /// Of a spool whose session is gone from shared memory. The error is one line.
     pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
         let facts = Facts::load(spool)?;
-        let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
         let (processes, ranks, alive) = look_at_logs(spool, facts.is_of_this_boot());
         let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
-        let newest = records.filter_map(|path| changed(&path)).max();
-        let young = newest.is_some_and(|time| time.elapsed().is_ok_and(|age| age < BEING_WRITTEN));
+        let newest = records.chain([spool.join(facts::FILE_NAME)]).filter_map(|path| changed(&path)).max();
+        // Clocks differ: what is of a time that is yet to come here was not written long ago.
+        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < BEING_WRITTEN));
         let in_use = if facts.collector_is_alive() {
             Some("its collector runs".to_owned())
-        } else if facts.node != node_name() && young {
+        } else if !facts.is_of_this_boot() && young {
             Some(format!("it changed within the last {} s, on {}", BEING_WRITTEN.as_secs(), facts.node))
         } else {
             alive.map(|pid| format!("process {pid} of it runs"))
         };
         Ok(Leftover {
             session: None,
-            output: Some(Output { directory, spool: spool.to_owned() }),
+            output: Some(Output::of_spool(spool)),
             facts: Some(facts),
             changed: newest,
             processes,
@@ -209,6 +209,41 @@ fn records_in_spool(spool: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_node_has_written_lately_is_in_use() {
+        let spool = tempfile::tempdir().unwrap();
+        let here = Facts::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &[], None).text();
+        let me = std::process::id();
+        let dead = here.replace(&format!(" {me},\n"), " 4294967,\n"); // its collector's pid
+        let elsewhere = dead.replace(&format!("\"{}\"", node_name()), "\"another-node\"");
+        let records = spool.path().join("1.0.records");
+        std::fs::write(&records, [0; 32]).unwrap();
+        let look = |facts: &str, at: SystemTime| {
+            std::fs::write(spool.path().join(facts::FILE_NAME), facts).unwrap();
+            for name in [facts::FILE_NAME, "1.0.records"] {
+                std::fs::File::open(spool.path().join(name)).unwrap().set_modified(at).unwrap();
+            }
+            Leftover::of_spool(spool.path()).unwrap().in_use
+        };
+        let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
+        assert!(look(&here, now - minute).is_some_and(|why| why.contains("its collector runs")));
+        assert_eq!(look(&dead, now), None, "of this node it is known who lives");
+        assert_eq!(look(&elsewhere, now - minute), None);
+        for time in [now, now + minute] {
+            assert!(look(&elsewhere, time).is_some_and(|why| why.contains("on another-node")));
+        }
+        // The records do not change where nothing happens; run.json does.
+        look(&elsewhere, now - minute);
+        let heart = facts::Heartbeat::start(spool.path());
+        let beaten = || Leftover::of_spool(spool.path()).unwrap().in_use.is_some();
+        let begun = std::time::Instant::now();
+        while !beaten() {
+            assert!(begun.elapsed().as_secs() < 10);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(heart);
+    }
 
     #[test]
     fn spools_are_found_so_far_below_and_not_behind_links() {

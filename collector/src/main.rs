@@ -4,7 +4,7 @@ use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
 use ampere_collector::cpus;
-use ampere_collector::facts::Facts;
+use ampere_collector::facts::{Facts, Heartbeat};
 use ampere_collector::http;
 use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Mode, Options};
@@ -13,7 +13,7 @@ use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
 use ampere_collector::room;
 use ampere_collector::stale;
-use ampere_collector::supervise::Restarts;
+use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::process::node_name;
 use ampere_ring::{CollectorLock, CollectorState, Session};
 use clap::Parser;
@@ -55,8 +55,8 @@ struct Arguments {
     /// Sample the counters for a metric plugin, and do nothing else.
     #[arg(long)]
     counters_only: bool,
-    /// The command that is measured, for the summary.
-    command: Vec<String>,
+    /// The command that is measured, for the summary. Its arguments may be any bytes.
+    command: Vec<OsString>,
 }
 
 /// The loop sleeps at least and at most so long between two rounds.
@@ -166,7 +166,8 @@ fn supervise(session: &Session) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut restarts = Restarts::default();
     loop {
-        let started = std::env::current_exe().and_then(|program| {
+        let started = start_patiently(|| {
+            let program = std::env::current_exe()?;
             Command::new(program).args(arguments_without("--supervise")).stdin(Stdio::null()).spawn()
         });
         let status = match started.and_then(|mut collector| collector.wait()) {
@@ -250,7 +251,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
     // Whoever takes over looks there, also if this one gets no further than that.
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
-    let mut facts = Facts::new(session.directory(), &run_id, &arguments.command, path.as_deref());
+    let command: Vec<String> =
+        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut facts = Facts::new(session.directory(), &run_id, &command, path.as_deref());
     facts.replay = arguments.replay.is_some();
     let output = output::claim(&wanted, &node_name(), &facts.text())?;
     let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
@@ -284,8 +287,13 @@ fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String>
 }
 
 /// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
-fn take_over(output: &Output, facts: Facts, session: Session, arguments: Arguments) -> Result<(), String> {
-    output::remove_half_results(&output.directory);
+fn take_over(
+    output: &Output,
+    mut facts: Facts,
+    session: Session,
+    arguments: Arguments,
+) -> Result<(), String> {
+    output::remove_half_results(&output.directory, &mut facts);
     room::give_back(&output.spool); // a disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
     let facts = facts.by_this_process();
@@ -322,6 +330,7 @@ fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
 
 fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
     let Begin { config, serving, facts, mut notes, goes_on } = begin;
+    let _heartbeat = Heartbeat::start(&output.spool);
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
@@ -410,6 +419,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         }
     };
     let (_, session) = run.finish(complete)?;
+    output.release();
     end(session, &output.directory);
     Ok(())
 }

@@ -10,7 +10,8 @@ use ampere_ring::files::write_private;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-const RESULTS: [&str; 4] = ["traces.otf2", "traces.def", "traces", "summary.json"];
+const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
+const SUMMARY: &str = "summary.json";
 /// What to do about a directory that cannot be used.
 pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
 /// What a claim begins with.
@@ -22,7 +23,12 @@ pub struct Output {
     pub directory: PathBuf,
     /// Where records lie until the trace is written.
     pub spool: PathBuf,
+    /// The directory was made for this, and goes if nothing comes of it.
+    is_new: bool,
 }
+
+/// In the spool of a run whose directory is new.
+const IS_NEW: &str = "directory-is-new";
 
 /// A new directory in the current one, named after now and the run.
 pub fn default_directory(run_id: &str) -> PathBuf {
@@ -37,27 +43,77 @@ pub fn default_directory(run_id: &str) -> PathBuf {
 /// lacks it.
 pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let node = file_name(node);
+    let refuse = |why: std::io::Error| format!("cannot write to {}: {why}; {ADVICE}", wanted.display());
     if others(wanted, &node).is_empty() {
-        let output = claim_here(wanted, &node, facts)?;
-        // Two nodes may have looked at the same moment; both see both now, and the one that comes first keeps it.
-        if others(wanted, &node).iter().all(|other| *other > node) {
-            return Ok(output);
+        let (directory, is_new) = enter(wanted)?;
+        if becomes_owner(&directory, &node).map_err(refuse)? {
+            let claimed = claim_here(directory.clone(), is_new, &node, facts);
+            if claimed.is_err() {
+                release(&directory, &node);
+                remove_if_new(&directory, is_new);
+            }
+            return claimed;
         }
-        spool::remove(&output.spool);
     }
-    claim_here(&wanted.join(&node), &node, facts)
+    let (directory, is_new) = enter(&wanted.join(&node))?;
+    claim_here(directory.clone(), is_new, &node, facts).inspect_err(|_| remove_if_new(&directory, is_new))
+}
+
+/// Which node has a directory: a link that leads nowhere, and whose text is the node's name. A link is made with its text or
+/// not at all, by one node, on file systems of networks as well.
+const OWNER: &str = ".ampere-owner";
+
+/// Whether the directory is this node's. One node becomes its owner, whoever else tries at the same moment.
+fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
+    use rustix::io::Errno;
+    match rustix::fs::symlink(node, directory.join(OWNER)) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(is_owner(directory, node)),
+        // There are no links on this file system, and hardly another node that uses it.
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_owner(directory: &Path, node: &str) -> bool {
+    std::fs::read_link(directory.join(OWNER)).is_ok_and(|owner| owner == Path::new(node))
+}
+
+/// Gives up the directory, if nothing of this node's is left in it that is to be finished.
+fn release(directory: &Path, node: &str) {
+    if is_owner(directory, node) && !is_there(&directory.join(format!("{CLAIM}{node}"))) {
+        let _ = std::fs::remove_file(directory.join(OWNER));
+    }
+}
+
+fn remove_if_new(directory: &Path, is_new: bool) {
+    if is_new {
+        let _ = std::fs::remove_dir(directory); // fails where there is something in it
+    }
 }
 
 /// What an earlier collector of this session has claimed, with the facts of the run.
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Facts)> {
-    let spool = directory.join(format!("{CLAIM}{}", file_name(node)));
-    let facts = Facts::load(&spool).ok().filter(|facts| facts.session == session)?;
-    Some((Output { directory: directory.to_owned(), spool }, facts))
+    let node = file_name(node);
+    let spool = format!("{CLAIM}{node}");
+    // It may have been killed before it could say that another node has the directory, and that it has its own in it.
+    [directory.join(&spool), directory.join(&node).join(&spool)].iter().find_map(|spool| {
+        let facts = Facts::load(spool).ok().filter(|facts| is_same(&facts.session, session))?;
+        Some((Output::of_spool(spool), facts))
+    })
+}
+
+/// A session has as many paths as there are links on the way to it.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other
+        || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
 
 /// Takes away what is left of the spool of a run that is finished.
 pub fn remove_rest(directory: &Path, node: &str) {
-    spool::remove(&directory.join(format!("{CLAIM}{}", file_name(node))));
+    let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
+    spool::remove(&output.spool);
+    output.release();
 }
 
 /// Claims that were killed in the making.
@@ -75,8 +131,12 @@ fn remove_half_claims(directory: &Path, node: &str) {
 /// A thread's part of a trace that is being written, with its number.
 pub const PART: &str = "traces.part";
 
-/// Takes away what a collector had begun to write of a run that is not finished.
-pub fn remove_half_results(directory: &Path) {
+/// Takes away the trace that a collector had begun to write of a run that is not finished. What has a trace's names and was
+/// not begun by a collector is somebody else's, and stays.
+pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
+    if !std::mem::take(&mut facts.trace_begun) {
+        return;
+    }
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
     let _ = std::fs::remove_file(directory.join("traces.def"));
     let _ = std::fs::remove_dir_all(directory.join("traces"));
@@ -91,23 +151,40 @@ pub fn remove_half_results(directory: &Path) {
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    // A link that leads nowhere is there, too: the trace would be written to where it leads.
-    RESULTS.iter().any(|name| directory.join(name).symlink_metadata().is_ok())
+    holds_trace(directory) || is_there(&directory.join(SUMMARY))
 }
 
-fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, String> {
+/// Whether something there has one of a trace's names.
+pub fn holds_trace(directory: &Path) -> bool {
+    TRACE.iter().any(|name| is_there(&directory.join(name)))
+}
+
+/// A link that leads nowhere is there, too: a trace would be written to where it leads.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// A directory of this user's that holds no results, by its whole path, and whether it was made for this.
+fn enter(directory: &Path) -> Result<(PathBuf, bool), String> {
     let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
     if holds_results(directory) {
-        return Err(format!("{} holds the results of another run; {ADVICE}", directory.display()));
+        return Err(held(directory));
     }
-    let is_new = std::fs::symlink_metadata(directory).is_err();
-    std::fs::create_dir_all(directory).map_err(|e| refuse("create", e.to_string()))?;
+    let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
     // Who owns a directory can put links in the way of what is written there.
     let of = std::fs::metadata(&directory).map_err(|e| refuse("look at", e.to_string()))?.uid();
     if !is_new && of != rustix::process::geteuid().as_raw() {
         return Err(refuse("use", format!("it belongs to somebody else (user {of})")));
     }
+    Ok((directory, is_new))
+}
+
+fn held(directory: &Path) -> String {
+    format!("{} holds the results of another run; {ADVICE}", directory.display())
+}
+
+fn claim_here(directory: PathBuf, is_new: bool, node: &str, facts: &str) -> Result<Output, String> {
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
     // something in it.
@@ -117,14 +194,20 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
         .mode(0o700)
         .create(&making)
         .and_then(|()| write_private(&making.join(facts::FILE_NAME), facts))
+        .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
         .and_then(|()| std::fs::rename(&making, &spool));
     match claimed {
-        Ok(()) => Ok(Output { directory, spool }),
+        // The run that had it may have ended since that was looked at.
+        Ok(()) if holds_results(&directory) => {
+            spool::remove(&spool);
+            Err(held(&directory))
+        }
+        Ok(()) => Ok(Output { directory, spool, is_new }),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&making);
             let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
             if !in_use.contains(&error.kind()) {
-                return Err(refuse("write to", error.to_string()));
+                return Err(format!("cannot write to {}: {error}; {ADVICE}", directory.display()));
             }
             Err(format!(
                 "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
@@ -132,6 +215,22 @@ fn claim_here(directory: &Path, node: &str, facts: &str) -> Result<Output, Strin
                 spool.display()
             ))
         }
+    }
+}
+
+/// Makes a directory if it is not there, with those above it. Whether it was this that made it: somebody else may do so at
+/// any moment, where he may write.
+fn make(directory: &Path) -> std::io::Result<bool> {
+    use std::io::ErrorKind;
+    let made = std::fs::create_dir(directory).or_else(|error| {
+        let above = directory.parent().filter(|_| error.kind() == ErrorKind::NotFound).ok_or(error)?;
+        std::fs::create_dir_all(above)?;
+        std::fs::create_dir(directory)
+    });
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -152,6 +251,12 @@ fn file_name(node: &str) -> String {
 }
 
 impl Output {
+    /// One that an earlier collector has claimed.
+    pub fn of_spool(spool: &Path) -> Output {
+        let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
+        Output { directory, spool: spool.to_owned(), is_new: is_there(&spool.join(IS_NEW)) }
+    }
+
     /// `collector.json`: where we can be found while the job runs.
     pub fn announce(&self, url: &str, node: &str) -> Result<(), String> {
         let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
@@ -186,7 +291,14 @@ impl Output {
             return;
         }
         spool::remove(&self.spool);
-        let _ = std::fs::remove_dir(&self.directory);
+        self.release();
+        remove_if_new(&self.directory, self.is_new);
+    }
+
+    /// Other nodes may have the directory from now on, if there is nothing in it that is to be finished.
+    pub fn release(&self) {
+        let spool = self.spool.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        release(&self.directory, spool.strip_prefix(CLAIM).unwrap_or_default());
     }
 }
 
@@ -205,6 +317,44 @@ mod tests {
         assert!(first.spool.is_dir() && second.spool.is_dir());
         second.give_up();
         assert!(!second.directory.exists() && first.spool.is_dir());
+        assert_eq!(std::fs::read_link(wanted.join(OWNER)).unwrap(), Path::new("frontier2"));
+        first.release();
+        assert!(wanted.join(OWNER).symlink_metadata().is_ok(), "there is something to be finished");
+        spool::remove(&first.spool);
+        first.release();
+        assert!(std::fs::read_dir(&wanted).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn of_many_nodes_at_the_same_moment_one_has_the_directory() {
+        let place = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let wanted = place.path().join(round.to_string());
+            let claims: Vec<Output> = std::thread::scope(|scope| {
+                let claim = |node: i32| {
+                    let wanted = &wanted;
+                    scope.spawn(move || claim(wanted, &format!("node{node}"), "{}").unwrap())
+                };
+                let threads: Vec<_> = (0..6).map(claim).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let above = wanted.canonicalize().unwrap();
+            let winners: Vec<_> = claims.iter().filter(|output| output.directory == above).collect();
+            assert_eq!(winners.len(), 1, "{claims:?}");
+            for (node, output) in claims.iter().enumerate().filter(|(_, output)| output.directory != above) {
+                assert_eq!(output.directory, above.join(format!("node{node}")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_below_another_nodes_directory_is_found_from_it() {
+        let place = tempfile::tempdir().unwrap();
+        let session = Path::new("/dev/shm/ampere-1/s-job");
+        let facts = Facts::new(session, "job", &[], None);
+        claim(place.path(), "first", "{}").unwrap();
+        let second = claim(place.path(), "second", &facts.text()).unwrap();
+        assert_eq!(claimed_by(session, place.path(), "second").unwrap(), (second, facts));
     }
 
     #[test]
@@ -213,7 +363,7 @@ mod tests {
         claim(place.path(), "node", "{}").unwrap();
         let refused = claim(place.path(), "node", "{}").unwrap_err();
         assert!(refused.contains("in use by another run"), "{refused}");
-        for name in RESULTS {
+        for name in TRACE.into_iter().chain([SUMMARY]) {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
             let refused = claim(place.path(), "node", "{}").unwrap_err();
@@ -234,6 +384,49 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_known_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (shm, link) = (place.path().join("shm"), place.path().join("link"));
+        std::fs::create_dir_all(shm.join("s-job")).unwrap();
+        std::os::unix::fs::symlink(&shm, &link).unwrap();
+        let facts = Facts::new(&link.join("s-job"), "job", &[], None);
+        let output = claim(&place.path().join("out"), "node", &facts.text()).unwrap();
+        assert!(claimed_by(&shm.join("s-job"), &output.directory, "node").is_some());
+        assert!(claimed_by(&shm.join("s-other"), &output.directory, "node").is_none());
+    }
+
+    #[test]
+    fn what_somebody_has_made_first_was_not_made_by_us() {
+        let place = tempfile::tempdir().unwrap();
+        let wanted = place.path().join("a/b/out");
+        assert!(make(&wanted).unwrap());
+        assert!(!make(&wanted).unwrap());
+        assert!(!make(Path::new(".")).unwrap() && !make(Path::new("/")).unwrap());
+        assert!(!make(&place.path().join("a/b/..")).unwrap());
+        std::os::unix::fs::symlink(&wanted, place.path().join("link")).unwrap();
+        assert!(!make(&place.path().join("link")).unwrap());
+        std::fs::write(place.path().join("file"), "").unwrap();
+        assert!(make(&place.path().join("file")).is_err() && make(&place.path().join("file/out")).is_err());
+    }
+
+    #[test]
+    fn only_a_trace_that_a_collector_has_begun_is_taken_away() {
+        let place = tempfile::tempdir().unwrap();
+        let theirs = ["traces/week.dat", "traces.def", "traces.otf2", "traces.part3/week.dat"];
+        for name in theirs {
+            let path = place.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "theirs").unwrap();
+        }
+        let mut facts = Facts::new(Path::new("/dev/shm/ampere-1/s-job"), "job", &[], None);
+        remove_half_results(place.path(), &mut facts);
+        assert!(theirs.iter().all(|name| place.path().join(name).exists()));
+        facts.trace_begun = true;
+        remove_half_results(place.path(), &mut facts);
+        assert!(!facts.trace_begun && std::fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+
+    #[test]
     fn records_are_not_given_up() {
         let place = tempfile::tempdir().unwrap();
         let output = claim(place.path(), "node", "{}").unwrap();
@@ -245,6 +438,11 @@ mod tests {
     #[test]
     fn what_is_the_users_stays() {
         let place = tempfile::tempdir().unwrap();
+        claim(place.path(), "node", "{}").unwrap().give_up();
+        assert!(place.path().exists(), "an empty directory is the user's, too");
+        let made = claim(&place.path().join("out"), "node", "{}").unwrap();
+        Output::of_spool(&made.spool).give_up();
+        assert!(!made.directory.exists());
         std::fs::write(place.path().join("notes.txt"), "mine").unwrap();
         claim(place.path(), "../node", "{}").unwrap().give_up();
         assert!(place.path().join("notes.txt").exists());

@@ -1,25 +1,37 @@
 //! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Heartbeat};
 use crate::leftover::{Leftover, spools_in};
 use crate::live::{LiveRun, Mode, Options, knows_more};
 use crate::metrics::Latest;
 use crate::output::{self, Output};
 use crate::replay::{self, Replay};
+use crate::spool;
 use crate::summary::Summary;
 use ampere_ring::Session;
 use std::path::{Path, PathBuf};
 
+/// What came of it.
+pub enum Recovered {
+    /// There are figures, and a trace if one could be made.
+    Finished(Box<Finished>),
+    /// Nothing had been recorded: what was left of it, in this place, is gone.
+    Removed(String),
+}
+
 /// A run that was finished.
-pub struct Recovered {
+pub struct Finished {
     pub output: PathBuf,
     pub summary: Summary,
     /// There were figures that know more than what is left: they are as they were.
     pub figures_stay: bool,
+    /// A trace was wanted and could not be made: a note in the summary says why.
+    pub lacks_trace: bool,
 }
 
-/// What there is to recover in a directory: a session's, a spool, or an output directory. The error is one line.
-pub fn find(directory: &Path) -> Result<Vec<Leftover>, String> {
+/// What there is to recover in a directory: a session's, a spool, or an output directory, where several nodes may have left
+/// something, and one of them what cannot be read. Errors are one line.
+pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, String>>, String> {
     let shown = directory.display();
     if !directory.exists() {
         return Err(format!("there is no {shown}: name an output directory of a run that was killed"));
@@ -28,7 +40,7 @@ pub fn find(directory: &Path) -> Result<Vec<Leftover>, String> {
     let is_spool = directory.join(crate::facts::FILE_NAME).exists();
     if !is_spool && directory.join("session").exists() {
         return match Leftover::of_session(&directory) {
-            Some(left) => Ok(vec![left]),
+            Some(left) => Ok(vec![Ok(left)]),
             None => Err(format!("{shown} is no session of this ampere")),
         };
     }
@@ -40,7 +52,7 @@ pub fn find(directory: &Path) -> Result<Vec<Leftover>, String> {
             format!("there is nothing to recover in {shown}: no spool-<node> of a run that was killed")
         });
     }
-    spools.iter().map(|spool| of_spool(spool)).collect()
+    Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
 /// With its session, where that is still in shared memory.
@@ -56,17 +68,11 @@ fn of_spool(spool: &Path) -> Result<Leftover, String> {
 
 /// Makes trace and summary of it, and removes what is left. The error is one line.
 pub fn recover(left: Leftover) -> Result<Recovered, String> {
-    let place = || {
-        let of_session = left.session.as_ref().map(|path| path.display().to_string());
-        of_session
-            .or(left.output.as_ref().map(|output| output.directory.display().to_string()))
-            .unwrap_or_default()
-    };
+    let of_session = left.session.as_ref().map(|path| path.display().to_string());
+    let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
+    let place = of_session.or(of_output).unwrap_or_default();
     if let Some(why) = &left.in_use {
-        return Err(format!("{} is in use: {why}; it is finished when that ends", place()));
-    }
-    if !left.is_of_use() {
-        return Err(format!("there is nothing to recover in {}: no event was recorded", place()));
+        return Err(format!("{place} is in use: {why}; it is finished when that ends"));
     }
     let (session, mode) = match &left.session {
         Some(directory) => (Session::open(directory), Mode::Recovery),
@@ -75,16 +81,35 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
             (Session::open_or_create_in(&spool), Mode::RecoveryFromDisk)
         }
     };
-    let session = session.map_err(|e| e.to_string())?;
-    // A file system without locks is no reason not to recover.
-    let lock = session.lock_collector().ok();
-    if matches!(lock, Some(None)) {
-        return Err(format!("{} is in use: its collector runs", place()));
+    let is_taken = || format!("{place} is being recovered by somebody else, or has just been");
+    let is_there = || left.output.as_ref().is_none_or(|output| Facts::load(&output.spool).is_ok());
+    let session = session.map_err(|e| if is_there() { e.to_string() } else { is_taken() })?;
+    let lock = session.lock_collector();
+    if matches!(lock, Ok(None)) {
+        return Err(is_taken());
     }
-    let (output, facts) = match (left.output, left.facts) {
+    // A file system without locks is no reason not to recover. A lock on a file that has been removed since is none: then
+    // the lock that is at its place is not held by us.
+    if lock.is_ok() && !session.is_locked().0 {
+        return Err(is_taken());
+    }
+    // What was read before the lock may have been finished by somebody else meanwhile.
+    let facts = left.output.as_ref().map(|output| Facts::load(&output.spool));
+    let facts = facts.transpose().map_err(|_| is_taken())?;
+    if !left.is_of_use() {
+        remove(left.output.as_ref(), &session, mode);
+        return Ok(Recovered::Removed(place));
+    }
+    let (output, mut facts) = match (left.output, facts) {
         (Some(output), Some(facts)) => (output, facts),
         _ => begin_output(&session)?,
     };
+    if facts.is_of_this_boot() {
+        // So that the next one sees us where there are no locks. Elsewhere nobody would know the process.
+        facts = facts.by_this_process();
+        let _ = facts.save(&output.spool);
+    }
+    let _heartbeat = Heartbeat::start(&output.spool);
     if facts.replay && mode == Mode::RecoveryFromDisk {
         return Err("it was a replay of a trace: play it again".to_owned());
     }
@@ -93,11 +118,13 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     }
     let replay = session.directory().join(replay::FILE_NAME);
     let replay = facts.replay.then(|| Replay::load(&replay)).transpose()?;
-    output::remove_half_results(&output.directory);
+    output::remove_half_results(&output.directory, &mut facts);
+    let config = facts.config()?;
+    let is_traced = config.trace;
     let options = Options {
         output: output.directory.clone(),
         spool: output.spool.clone(),
-        config: facts.config()?,
+        config,
         command: facts.command.clone(),
         run_id: facts.run_id.clone(),
         replay,
@@ -106,11 +133,29 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     };
     let (summary, session) = LiveRun::new(session, options, Latest::default())?.recover()?;
     output.end_announcement();
+    output.release();
     if mode == Mode::Recovery {
         session.remove();
     }
-    let figures_stay = mode == Mode::RecoveryFromDisk && knows_more(&output.directory, &summary);
-    Ok(Recovered { output: output.directory, summary, figures_stay })
+    // Records of which no trace could be made are kept.
+    let keeps_records = output.spool.join(crate::facts::FILE_NAME).exists();
+    Ok(Recovered::Finished(Box::new(Finished {
+        figures_stay: mode == Mode::RecoveryFromDisk && knows_more(&output.directory, &summary),
+        lacks_trace: is_traced && (keeps_records || !output::holds_trace(&output.directory)),
+        output: output.directory,
+        summary,
+    })))
+}
+
+/// Nothing was recorded. It would be in the way of another run in the same directory.
+fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
+    if let Some(output) = output {
+        spool::remove(&output.spool);
+        output.give_up();
+    }
+    if mode == Mode::Recovery {
+        session.remove();
+    }
 }
 
 /// For a session whose collector was killed before it had an output directory.

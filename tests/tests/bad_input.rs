@@ -130,6 +130,42 @@ fn a_command_that_cannot_be_run_takes_nothing_of_the_users_with_it() {
     place.is_clean();
 }
 
+/// What a shell lets through is a name, and an argument.
+#[test]
+fn bytes_that_are_no_text_and_hyphens_are_measured_as_others() {
+    use std::os::unix::ffi::OsStringExt;
+    let place = Place::new();
+    let program = place.instrumented();
+    let odd = std::ffi::OsString::from_vec(b"0.5\xff".to_vec());
+    compare(&place, "out", &[program.clone().into(), odd, "--help".into(), "-o".into()]).said_nothing();
+    assert_eq!(place.summary("out")["run"]["command"][1], "0.5\u{fffd}");
+    let plain = run(&mut place.command(&program));
+    let done = run(place.ampere(["run", "-o=-out", "--"]).arg(&program));
+    done.as_without(&plain);
+    done.said_nothing();
+    assert_eq!(place.summary("-out")["run"]["complete"], true);
+    place.is_clean();
+}
+
+/// An empty directory may have been made for something, or be the mount point of it.
+#[test]
+fn an_empty_directory_of_the_users_stays_when_nothing_comes_of_a_run() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mine")).expect("a directory");
+    place.script("no-interpreter", "#!/nonexistent/interpreter\n");
+    let cannot_listen = format!("--listen=unix:{}", place.path("absent/socket").display());
+    for output in ["mine", "new"] {
+        let done = run(&mut place.ampere_run(output, ["./no-interpreter"]));
+        assert_eq!(done.code, 1, "{done:#?}");
+        let done = run(&mut place.ampere(["run", "-o", output, &cannot_listen, "--", "true"]));
+        assert_eq!(done.code, 0, "{done:#?}");
+        done.said_once(&["absent/socket", "without being measured"]);
+        assert_eq!(place.path(output).exists(), output == "mine");
+        assert!(files_below(&place.path(output)).is_empty(), "{:?}", files_below(&place.path(output)));
+        place.is_clean();
+    }
+}
+
 #[test]
 fn wrong_usage_is_2_and_starts_nothing() {
     let place = Place::new();

@@ -262,3 +262,49 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
     );
     place.is_clean();
 }
+
+#[test]
+fn a_command_that_is_not_measured_gets_its_signals_all_the_same() {
+    use rustix::process::Signal;
+    let place = Place::new();
+    let ends = place.script(
+        "ends",
+        "#!/bin/sh\ntrap 'echo ended; exit 9' TERM HUP\ntouch there\nwhile :; do sleep 0.02; done\n",
+    );
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mut command = place.ampere_run("out", [&ends]);
+        let running = common_bad::start(command.env("AMPERE_SHM", "/nonexistent"));
+        common_bad::until("it runs", || place.path("there").exists());
+        running.signal(signal);
+        let done = running.wait();
+        assert_eq!((done.code, done.stdout.as_str()), (9, "ended\n"), "{done:#?}");
+        done.said_once(&["without being measured"]);
+        std::fs::remove_file(place.path("there")).expect("it is there");
+        place.nobody_left();
+    }
+}
+
+#[test]
+fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
+    let place = Place::new();
+    let works = place.script("works", "#!/bin/sh\nsleep 0.1\necho done\nexit 7\n");
+    let mut begun = 0;
+    for limit in 4..20 {
+        let ampere = common_bad::built().join("ampere");
+        let line = format!("ulimit -n {limit}; exec {} run -o out -- {}", ampere.display(), works.display());
+        let done = run(place.command("sh").args(["-c", &line]).env("AMPERE_SHM", "/nonexistent"));
+        done.no_panic();
+        if done.stdout.is_empty() {
+            assert_ne!(done.code, 0, "{done:#?}");
+        } else {
+            assert_eq!(
+                (done.code, done.stdout.as_str()),
+                (7, "done\n"),
+                "with {limit} descriptors: {done:#?}"
+            );
+            begun += 1;
+        }
+        place.nobody_left();
+    }
+    assert!(begun > 0);
+}

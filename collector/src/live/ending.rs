@@ -10,7 +10,7 @@ use crate::process::{LiveLocation, Process, State};
 use crate::spool::Spool;
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
-use crate::{clock_text, conflicts, overhead, spool, trace};
+use crate::{clock_text, conflicts, output, overhead, spool, trace};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
 use std::collections::BTreeSet;
@@ -378,6 +378,12 @@ impl LiveRun {
         if is_empty {
             self.note("it was over before anything could be recorded: there is no trace".to_owned());
         }
+        if !is_empty && self.spool.wanted && !output::holds_trace(&self.options.output) {
+            // Said before it is done: who goes on after us takes half of a trace away, and nothing else of that name.
+            // Where it cannot be said, half of a trace is in the way, and a note says so.
+            self.options.facts.trace_begun = true;
+            let _ = self.options.facts.save(&self.spool.directory);
+        }
         let written = match (&self.attributor, self.clock) {
             _ if is_empty || !self.spool.wanted => Ok(()),
             (Some(attributor), Some(clock)) => {
@@ -402,6 +408,8 @@ impl LiveRun {
             self.note(why);
         }
         if keep_records {
+            // What could not be written has been taken away again, as a rule.
+            self.options.facts.trace_begun &= output::holds_trace(&self.options.output);
             // The rings go now: who makes the trace later need not miss them.
             self.options.facts.is_drained |= self.options.mode == Mode::Collector && !is_cut;
             self.options.facts.losses = self.losses();

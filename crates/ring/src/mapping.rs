@@ -92,7 +92,27 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     rustix::fs::ftruncate(fd, bytes)?;
     for at in (0..bytes).step_by(PIECE as usize) {
         let piece = PIECE.min(bytes - at);
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece))?;
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece)) {
+            // Some file systems on disk cannot do it, NFS before 4.2 for one. A run is finished there, too.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                return write_zeros(fd, at, bytes);
+            }
+            given => given?,
+        }
+    }
+    Ok(())
+}
+
+/// What is written is there.
+fn write_zeros(fd: &OwnedFd, from: u64, end: u64) -> Result<(), rustix::io::Errno> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut at = from;
+    while at < end {
+        let piece = &ZEROS[..(ZEROS.len() as u64).min(end - at) as usize];
+        match rustix::io::retry_on_intr(|| rustix::io::pwrite(fd, piece, at))? {
+            0 => return Err(rustix::io::Errno::NOSPC),
+            written => at += written as u64,
+        }
     }
     Ok(())
 }
@@ -140,4 +160,22 @@ fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<Mapping, Error> {
 fn watched(map: MmapRaw) -> Mapping {
     let watched = lost::watch(map.as_mut_ptr().expose_provenance(), map.len());
     Mapping { map, watched }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_written_where_there_is_no_fallocate() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, bytes, from) = (place.path().join("file"), 3 * 4096 + 17, 5);
+        std::fs::write(&path, vec![1; bytes]).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        write_zeros(&file.into(), from as u64, bytes as u64).unwrap();
+        let found = std::fs::read(&path).unwrap();
+        assert!(
+            found.len() == bytes && found[..from] == [1; 5] && found[from..].iter().all(|byte| *byte == 0)
+        );
+    }
 }

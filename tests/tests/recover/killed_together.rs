@@ -4,7 +4,7 @@ use super::*;
 use ampere_ring::RingGauge;
 
 /// A run under way, all of which is killed. Returns how many enters and leaves were published.
-fn kill_everything(place: &Place, bare: bool) -> u64 {
+pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     let program = program(place, WAITS);
     let mut command = match bare {
         true => place.bare("out", &program),
@@ -23,7 +23,7 @@ fn kill_everything(place: &Place, bare: bool) -> u64 {
     sleep_ms(50);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(place);
     published(place)
 }
 
@@ -81,6 +81,31 @@ fn trace_and_summary_have_every_event_that_was_published() {
         assert_eq!(again.code, 1);
         again.said_once(&["finished run", "nothing to recover"]);
     }
+}
+
+/// AMPERE_SHM is a link, and the session is named as it is shown, or by where it is.
+#[test]
+fn a_session_behind_a_link_is_finished_by_its_name() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let link = place.path("link");
+    std::os::unix::fs::symlink(place.path("shm"), &link).expect("a link");
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_estimate(&mut command).env("AMPERE_SHM", &link));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(300);
+    running.signal(Signal::KILL);
+    kill(first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    all_are_dead(&place);
+    let page = common_bad::files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    let session = page.as_deref().and_then(Path::parent).expect("a session").to_owned();
+    let mut command = place.ampere(["recover"]);
+    let done = common_bad::run(command.arg(&session).env("AMPERE_SHM", &link));
+    assert_eq!(done.code, 0, "{done:#?}");
+    check_trace(&place, "out");
+    place.is_clean();
 }
 
 #[test]

@@ -28,7 +28,9 @@ fn what_is_in_use_is_refused() {
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", "process"]);
     place.write("go", "");
-    assert_eq!(running.wait().code, 7);
+    let done = running.wait();
+    assert_eq!(done.code, 7);
+    assert!(place.path("out/summary.json").exists(), "{done:#?}");
     assert_eq!(place.summary("out")["run"]["complete"], true);
     place.is_clean();
 }
@@ -70,7 +72,7 @@ fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     place.write("go", "");
     let mut command = place.ampere_run("second", [&program]);
     let done = common_bad::run(with_estimate(&mut command));
@@ -105,12 +107,77 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    place.nobody_left();
+    all_are_dead(&place);
     let plain = place.instrumented();
     let mut command = place.ampere_run("second", [&plain]);
     common_bad::run(with_estimate(&mut command)).said_nothing();
     place.is_clean();
     assert!(!place.path("first").exists(), "{:?}", common_bad::files_below(&place.path("first")));
+}
+
+/// It is in nobody's way then.
+#[test]
+fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
+    let place = Place::new();
+    let mut command = place.ampere_run("out", ["sleep", "30"]);
+    let running = start(with_estimate(&mut command));
+    let first = collector(&place, "out", &[]);
+    running.signal(Signal::KILL);
+    kill(first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    all_are_dead(&place);
+    let plain = place.instrumented();
+    let refused = common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain])));
+    refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    recovered.said_once(&["no event was recorded", "has been removed"]);
+    place.is_clean();
+    assert!(!place.path("out").exists());
+    common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
+    assert_eq!(place.summary("out")["run"]["complete"], true);
+}
+
+/// As after a job on several nodes, one of which has left what cannot be read.
+#[test]
+fn what_cannot_be_finished_does_not_keep_others_from_it() {
+    let place = Place::new();
+    killed_together::kill_everything(&place, true);
+    for name in ["out/spool-a", "out/z/spool-z"] {
+        std::fs::create_dir_all(place.path(name)).expect("a directory");
+        place.write(&format!("{name}/run.json"), "{}");
+    }
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!((recovered.code, recovered.said().len()), (1, 2), "{recovered:#?}");
+    assert!(recovered.said().iter().all(|line| line.contains("is no file of this ampere")), "{recovered:#?}");
+    check_trace(&place, "out");
+    place.is_clean();
+}
+
+/// One of them does it, and nothing of what it has made is taken away by the others.
+#[test]
+fn by_several_at_once() {
+    for shared_memory_is_gone in [false, true] {
+        let place = Place::new();
+        let published = killed_together::kill_everything(&place, true);
+        if shared_memory_is_gone {
+            for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
+                std::fs::remove_dir_all(entry.path()).expect("removed");
+            }
+        }
+        let at_once: Vec<Running> =
+            (0..4).map(|_| start(place.ampere(["recover", "out"]).current_dir(place.path("")))).collect();
+        let done: Vec<Done> = at_once.into_iter().map(Running::wait).collect();
+        assert_eq!(done.iter().filter(|done| done.code == 0).count(), 1, "{done:#?}");
+        for refused in done.iter().filter(|done| done.code != 0) {
+            assert_eq!((refused.code, refused.said().len()), (1, 1), "{refused:#?}");
+        }
+        let events = place.summary("out")["quality"]["events"].as_u64().expect("a number");
+        assert!(events > 100 && events <= published + 2, "{events} of {published}");
+        check_trace(&place, "out");
+        place.is_clean();
+    }
 }
 
 /// The run ended in order, only its trace found no place: nothing of it is lost.
@@ -135,6 +202,42 @@ fn a_trace_that_could_not_be_written_can_be_later() {
     assert_eq!(after["run"]["complete"], true, "{}", after["run"]);
     assert_eq!(calls(&before), calls(&after));
     check_conserved(&after, true);
+    check_trace(&place, "out");
+    place.is_clean();
+}
+
+/// The application writes into the output directory, too, under names that a trace would have.
+#[test]
+fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_gpus(&mut command));
+    let first = collector(&place, "out", &[]);
+    sleep_ms(300);
+    std::fs::create_dir(place.path("out/traces")).expect("a directory");
+    place.write("out/traces/precious.dat", "a week of computing");
+    place.write("out/traces.def", "mine");
+    kill(first);
+    collector(&place, "out", &[first]);
+    sleep_ms(100);
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    let all_there =
+        || place.path("out/traces/precious.dat").exists() && place.path("out/traces.def").exists();
+    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    let before = place.summary("out");
+    assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
+    let refused = recover(&place, &place.path("out"));
+    assert_eq!(refused.code, 1, "{refused:#?}");
+    refused.said_once(&["has no trace", "exists already", "do it again"]);
+    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    // Elsewhere they are in nobody's way.
+    std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
+    std::fs::remove_file(place.path("out/traces.def")).expect("removed");
+    let recovered = recover(&place, &place.path("out"));
+    assert_eq!(recovered.code, 0, "{recovered:#?}");
+    assert_eq!(calls(&before), calls(&place.summary("out")));
     check_trace(&place, "out");
     place.is_clean();
 }

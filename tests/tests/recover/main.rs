@@ -72,6 +72,20 @@ fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(pid as i32).expect("a pid"), Signal::KILL);
 }
 
+/// Everything that was killed is dead. What is dying has no environment by which it would be found any more, and has its lock
+/// a moment longer.
+fn all_are_dead(place: &Place) {
+    place.nobody_left();
+    until("no lock is held", || {
+        let pages = common_bad::files_below(&place.path("shm")).into_iter();
+        let mut sessions = pages.filter(|path| path.ends_with("session")).filter_map(|path| {
+            let directory = path.parent()?;
+            ampere_ring::Session::open(directory).ok()
+        });
+        sessions.all(|session| session.is_locked() == (false, false))
+    });
+}
+
 fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
