@@ -128,9 +128,6 @@ fn remove_half_claims(directory: &Path, node: &str) {
     }
 }
 
-/// A thread's part of a trace that is being written, with its number.
-pub const PART: &str = "traces.part";
-
 /// Takes away the trace that a collector had begun to write of a run that is not finished. What has a trace's names and was
 /// not begun by a collector is somebody else's, and stays.
 pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
@@ -140,13 +137,6 @@ pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
     let _ = std::fs::remove_file(directory.join("traces.def"));
     let _ = std::fs::remove_dir_all(directory.join("traces"));
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(PART));
-        if number.is_some_and(|number| number.parse::<usize>().is_ok()) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Whether a run has left its results there: they are not written over.
@@ -412,7 +402,7 @@ mod tests {
     #[test]
     fn only_a_trace_that_a_collector_has_begun_is_taken_away() {
         let place = tempfile::tempdir().unwrap();
-        let theirs = ["traces/week.dat", "traces.def", "traces.otf2", "traces.part3/week.dat"];
+        let theirs = ["traces/week.dat", "traces.def", "traces.otf2"];
         for name in theirs {
             let path = place.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -119,7 +119,7 @@ pub fn write(
     attributor: &Attributor,
 ) -> Result<(), String> {
     let written = ArchiveWriter::create(output).map_err(anyhow::Error::from).and_then(|archive| {
-        fill(output, archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
+        fill(spool, archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
             // Half of an archive can be read by nobody, and takes the room that the summary may need.
             let _ = std::fs::remove_dir_all(output.join("traces"));
             let _ = std::fs::remove_file(output.join("traces.def"));
@@ -134,8 +134,9 @@ pub fn write(
     })
 }
 
+/// `spool`: where parts of the archive may lie until they are put together.
 fn fill(
-    output: &Path,
+    spool: &Path,
     archive_writer: ArchiveWriter,
     clock: SessionClock,
     processes: &[Process],
@@ -233,7 +234,7 @@ fn fill(
     if processes.iter().any(in_mpi) {
         definitions.add_mpi_world(&mains);
     }
-    for Written { reference, events } in locations::write(output, archive, &tasks, &mut span)? {
+    for Written { reference, events } in locations::write(spool, archive, &tasks, &mut span)? {
         if let Some(location) = definitions.locations.get_mut(reference) {
             location.events = events;
         }

@@ -35,6 +35,8 @@ struct Inner {
 }
 
 const FREE: usize = 0;
+/// The kernel puts more than this on the stack between what is interrupted and the handler.
+const SIGNAL_FRAME: usize = 512;
 /// Busy, and a signal handler's events were lost.
 const INTERRUPTED: usize = 1;
 
@@ -46,11 +48,12 @@ impl LocationData {
 
     /// An event that comes while another one is being written, at `here` on the stack. Whether it may be written: not a
     /// handler's that interrupted the other one. All of its events are lost then, enters and leaves, so that what is written
-    /// still nests. But who has left such a handler by `siglongjmp` is above where the other one was, which is not gone on with.
+    /// still nests. But who has left such a handler by `siglongjmp` is about where the other one was, which is not gone on with.
     #[cold]
     fn comes_between(&self, here: usize) -> bool {
         self.lost.fetch_add(1, Ordering::Relaxed);
-        if here > self.busy.load(Ordering::Relaxed) && !is_on_alternate_stack() {
+        let other = self.busy.load(Ordering::Relaxed) & !INTERRUPTED;
+        if here + SIGNAL_FRAME > other && !is_on_alternate_stack() {
             return true; // the other one counts as lost
         }
         self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);

@@ -20,13 +20,21 @@ pub fn session_name() -> String {
     for variables in LAUNCHERS {
         let values: Option<Vec<String>> = variables.iter().map(|name| std::env::var(name).ok()).collect();
         if let Some(values) = values {
-            return sanitise(&format!("{}-{}", variables[0].to_ascii_lowercase(), values.join(".")));
+            let name = format!("{}-{}", variables[0].to_ascii_lowercase(), values.join("."));
+            return sanitise(&(name + &attempt()));
         }
     }
     // MPICH's mpiexec names no job, but has one proxy per node, whose children the ranks are.
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
     let leader = if std::env::var_os("PMI_RANK").is_some() { parent } else { std::process::id() };
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
+}
+
+/// A job that is queued again has the name that it had, and is another run: what is left of the one before is for
+/// `ampere recover`.
+fn attempt() -> String {
+    let count = std::env::var("SLURM_RESTART_COUNT").unwrap_or_default();
+    if count.is_empty() || count == "0" { String::new() } else { format!("-again-{count}") }
 }
 
 /// Whether a session of this name can have no other process in it.

@@ -411,7 +411,7 @@ impl LiveRun {
             // What could not be written has been taken away again, as a rule.
             self.options.facts.trace_begun &= output::holds_trace(&self.options.output);
             // The rings go now: who makes the trace later need not miss them.
-            self.options.facts.is_drained |= self.options.mode == Mode::Collector && !is_cut;
+            self.options.facts.is_drained |= self.options.mode != Mode::RecoveryFromDisk && !is_cut;
             self.options.facts.losses = self.losses();
             let _ = self.options.facts.save(&self.spool.directory);
             let end = CommandEnd::load(self.session.directory());

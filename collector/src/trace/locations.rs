@@ -34,9 +34,10 @@ const MOST_THREADS: usize = 8;
 /// A thread for less than so much is not worth it.
 const LEAST_BYTES: u64 = 8 << 20;
 
-/// Writes all of them into the archive that is being made in `output`.
+/// Writes all of them into the archive that is being made, in parts that lie in `spool` meanwhile: on the same file system,
+/// and with nothing of anybody else's.
 pub fn write(
-    output: &Path,
+    spool: &Path,
     archive: &ArchiveWriter,
     tasks: &[Task],
     span: &mut Span,
@@ -49,7 +50,7 @@ pub fn write(
     order.sort_by_key(|task| std::cmp::Reverse(task.spool.map_or(0, Spool::bytes)));
     let next = AtomicUsize::new(0);
     let take = || order.get(next.fetch_add(1, Ordering::Relaxed)).copied();
-    let parts: Vec<Part> = (1..threads).map(|number| Part::make(output, number)).collect::<Result<_, _>>()?;
+    let parts: Vec<Part> = (1..threads).map(|number| Part::make(spool, number)).collect::<Result<_, _>>()?;
     let mut all = Vec::new();
     std::thread::scope(|scope| {
         let helpers: Vec<_> = parts.iter().map(|part| scope.spawn(|| part.write(take))).collect();
@@ -77,10 +78,12 @@ struct Part {
 }
 
 impl Part {
-    fn make(output: &Path, number: usize) -> anyhow::Result<Part> {
-        let directory = output.join(format!("{}{number}", crate::output::PART));
+    fn make(spool: &Path, number: usize) -> anyhow::Result<Part> {
+        let directory = spool.join(format!("part{number}"));
         let _ = std::fs::remove_dir_all(&directory); // of somebody who was killed here
-        std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        // The spool's directory may have been removed by somebody.
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Part { directory })
     }
 
