@@ -7,6 +7,7 @@
 //! program's, or a sample. One that comes while an event is being written is left out and counted; Score-P keeps its own
 //! samples back then, but nobody has to.
 
+use ampere_quiet::stack_address;
 use ampere_ring::EventWriter;
 use crossbeam_utils::CachePadded;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
@@ -126,8 +127,7 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) ->
     let data =
         unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
     let Some(data) = data else { return false };
-    let mark = 0u8;
-    let here = std::ptr::from_ref(&mark).addr() & !INTERRUPTED;
+    let here = stack_address() & !INTERRUPTED;
     let mut state = here;
     if data.busy.load(Ordering::Relaxed) != FREE {
         if !data.comes_between(here) {

@@ -119,7 +119,7 @@ pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
 pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
-    let here = stack::here();
+    let here = ampere_quiet::stack_address();
     if slot.busy.load(Ordering::Relaxed) != FREE {
         again(slot, here, missed, body)
     } else {

@@ -15,23 +15,6 @@ const SIZE: usize = 1 << 20;
 #[cfg(target_arch = "x86_64")]
 const GUARD: usize = 4096;
 
-/// Where the stack is now.
-#[inline(always)]
-pub fn here() -> usize {
-    let address: usize;
-    // SAFETY: reads a register.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let here = std::mem::MaybeUninit::<u8>::uninit();
-        address = (&raw const here).addr();
-    }
-    address
-}
-
 /// Runs `body`, which does not panic, on a stack of our own; on the present one if there is no memory for another.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]

@@ -46,6 +46,23 @@ impl Drop for Unnoticed {
     }
 }
 
+/// Where this thread's stack is now.
+#[inline(always)]
+pub fn stack_address() -> usize {
+    let address: usize;
+    // SAFETY: reads a register. A variable's address would do, at the price of a frame on the stack.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let here = std::mem::MaybeUninit::<u8>::uninit();
+        address = (&raw const here).addr();
+    }
+    address
+}
+
 /// Does something that the program does not notice: errno stays, and no cancellation
 /// is met. One that came meanwhile is met at the program's own next such call. May be used in a signal handler.
 pub fn unnoticed<T>(work: impl FnOnce() -> T) -> T {
