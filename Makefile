@@ -42,7 +42,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 bench:
-	@scripts/need-packages build
+	@scripts/need-packages build mpi bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release --quiet --package ampere-bench
 

@@ -67,9 +67,11 @@ PLAIN static void *outlive(void *seconds) {
 
 /* All of them at once: one that had ended would leave its location to the next. */
 static pthread_mutex_t all_are_there = PTHREAD_MUTEX_INITIALIZER;
+static int there;
 
 PLAIN static void *nothing(void *unused) {
     in_thread();
+    __atomic_fetch_add(&there, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_lock(&all_are_there);
     pthread_mutex_unlock(&all_are_there);
     return unused;
@@ -78,8 +80,10 @@ PLAIN static void *nothing(void *unused) {
 PLAIN static void all_threads(int count) {
     pthread_t threads[64];
     int made = 0;
+    there = 0;
     pthread_mutex_lock(&all_are_there);
     for (int i = 0; i < count; i++) made += !pthread_create(&threads[made], NULL, nothing, NULL);
+    while (__atomic_load_n(&there, __ATOMIC_SEQ_CST) < made) usleep(100);
     pthread_mutex_unlock(&all_are_there);
     for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
 }
