@@ -114,9 +114,8 @@ impl LiveRun {
                 if self.processes[at].state == State::Running {
                     self.has_died(at);
                 }
-                self.close_locations(at);
-                self.processes[at].handle = None;
-            } else if process.state == State::Finished {
+            }
+            if self.processes[at].state != State::Running {
                 self.close_locations(at);
                 self.processes[at].handle = None;
             } else {
@@ -282,7 +281,7 @@ impl LiveRun {
                 r.unmatched_leaves + r.missing_leaves + r.backward
             }),
             damaged_records: sum(|l| l.stream.repairs.damaged),
-            unrecorded_calls: self.processes.iter().map(|process| process.unrecorded.1).sum(),
+            unrecorded_calls: self.processes.iter().fold(0, |sum, p| sum.saturating_add(p.unrecorded.1)),
             left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
             ..QualityFigures::default()
         };

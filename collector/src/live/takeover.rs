@@ -229,10 +229,9 @@ impl LiveRun {
             self.is_incomplete = true;
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }
-        let before = std::mem::take(&mut self.options.facts.losses);
+        let before = self.options.facts.losses.clone();
         self.is_incomplete |= before.is_incomplete;
-        before.notes.iter().for_each(|line| self.note(line.clone()));
-        self.options.facts.losses = before;
+        before.notes.into_iter().for_each(|line| self.note(line));
         self.is_incomplete |= self.gaps().iter().any(|gap| gap.joules.is_none());
         self.note("its collector was killed: ampere recover made this of what was left".to_owned());
         self.finish(true)
