@@ -7,7 +7,7 @@
 //! program's, or a sample. One that comes while an event is being written is left out and counted; Score-P keeps its own
 //! samples back then, but nobody has to.
 
-use ampere_quiet::stack_address;
+use ampere_quiet::{is_on_alternate_stack, stack_address};
 use ampere_ring::EventWriter;
 use crossbeam_utils::CachePadded;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
@@ -147,14 +147,6 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) ->
     }
     data.busy.store(FREE, Ordering::Relaxed);
     true
-}
-
-/// A signal handler may have a stack of its own, of which nothing can be said by its address.
-fn is_on_alternate_stack() -> bool {
-    let mut stack = libc::stack_t { ss_sp: null_mut(), ss_flags: 0, ss_size: 0 };
-    // SAFETY: only asked; the variable is ours to fill.
-    let asked = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
-    asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
 }
 
 /// Calls that have no location to be recorded on. In shards: they may be very many, and of many threads.

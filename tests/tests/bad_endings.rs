@@ -1,8 +1,6 @@
 //! Signals: the command's end is the command's own, and what was measured is written.
 
-mod common_bad;
-
-use common_bad::{Place, Running, run, start, until};
+use ampere_tests::jobs::{Place, Running, run, start, until};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,8 @@
 //! The real plugin through its C interface, driven by a Score-P that does what a real one may do: late, early, twice, from
 //! several threads, of another version, in a forked child, killed.
 
-mod common_bad;
-
-use common_bad::scorep::{FakeLocation, Plugin, callbacks, work};
-use common_bad::{Done, Place, run, start, until};
+use ampere_tests::fake_scorep::{FakeLocation, Plugin, callbacks, work};
+use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
 use scorep_abi::{Callbacks, location_type};
 use std::process::Command;
 
@@ -272,7 +270,7 @@ fn switched_off_it_does_nothing() {
         assert_eq!(done.code, 0, "{done:#?}");
         done.said_nothing();
         assert!(!place.path("out").exists());
-        assert!(!place.path("shm/ampere-0").exists() || !common_bad::is_root());
+        assert!(!place.path("shm/ampere-0").exists() || !is_root());
     }
     place.is_clean();
 }

@@ -1,9 +1,7 @@
 //! What users can get wrong: the command, its options, the configuration, the output directory, the counters. The
 //! application does what it does without ampere, or nothing was started at all; and one line says why.
 
-mod common_bad;
-
-use common_bad::{Done, PLAIN, Place, built, files_below, have, run};
+use ampere_tests::jobs::{Done, PLAIN, Place, built, files_below, have, run};
 use std::path::PathBuf;
 
 /// A program with and without `ampere run`: the same to whoever looks at it.

@@ -1,11 +1,8 @@
 //! What the machine may lack: the collector, shared memory, a port.
 
-mod common_bad;
-
-use common_bad::{Place, files_below, have, host, is_root, plugin, run};
+use ampere_tests::jobs::{Place, Tiny, built, files_below, have, host, is_root, plugin, run, start, until};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -140,36 +137,6 @@ fn without_shared_memory_the_job_goes_on() {
     place.is_clean();
 }
 
-/// A tmpfs of a few kilobytes, unmounted at the end.
-struct Tiny {
-    at: PathBuf,
-}
-
-impl Tiny {
-    fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
-        if !is_root() {
-            println!("skipped: a full shared memory takes root to make");
-            return None;
-        }
-        std::fs::create_dir(&at).expect("a directory");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("mode=0755,size={size}"), "tmpfs"])
-            .arg(&at)
-            .output();
-        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
-            return None;
-        }
-        Some(Tiny { at })
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
-}
-
 #[test]
 fn a_shared_memory_without_room_costs_the_figures_and_not_the_job() {
     let place = Place::new();
@@ -275,8 +242,8 @@ fn a_command_that_is_not_measured_gets_its_signals_all_the_same() {
         // Whoever runs the tests may ignore one of them (nohup), and what is ignored at the start cannot be trapped.
         let words = ["env".as_ref(), "--default-signal=HUP,TERM".as_ref(), ends.as_os_str()];
         let mut command = place.ampere_run("out", words);
-        let running = common_bad::start(command.env("AMPERE_SHM", "/nonexistent"));
-        common_bad::until("it runs", || place.path("there").exists());
+        let running = start(command.env("AMPERE_SHM", "/nonexistent"));
+        until("it runs", || place.path("there").exists());
         running.signal(signal);
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (9, "ended\n"), "{done:#?}");
@@ -292,7 +259,7 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
     let works = place.script("works", "#!/bin/sh\nsleep 0.1\necho done\nexit 7\n");
     let mut begun = 0;
     for limit in 4..20 {
-        let ampere = common_bad::built().join("ampere");
+        let ampere = built().join("ampere");
         let line = format!("ulimit -n {limit}; exec {} run -o out -- {}", ampere.display(), works.display());
         let done = run(place.command("sh").args(["-c", &line]).env("AMPERE_SHM", "/nonexistent"));
         done.no_panic();

@@ -1,8 +1,6 @@
 //! Traces for `ampere attribute` that are cut short, incomplete, or none.
 
-mod common_bad;
-
-use common_bad::{Done, Place, run};
+use ampere_tests::jobs::{Done, Place, run};
 use std::path::{Path, PathBuf};
 
 /// Score-P's own trace of a real run on four GPUs, where there is one.

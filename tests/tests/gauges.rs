@@ -1,5 +1,6 @@
 //! What devices say beside their energy, from a stand-in's script to /metrics and the summary.
 
+use ampere_tests::collector::announced;
 use ampere_tests::http;
 use ampere_tests::openmetrics;
 use ampere_tests::process::{Running, wait_for};
@@ -30,11 +31,8 @@ fn they_are_in_the_metrics_and_in_the_summary() {
     let place = Place::new();
     let script = "watts=300/100@0.5,150;gauge=1:edge:71.5,1:busy:5;gauge_error=1:junction:2,1:socket:2";
     let mut run = Running::start(&mut run_on(&place, script, "5"));
-    let url = wait_for("collector.json", Duration::from_secs(20), || {
-        let file = place.output().join("collector.json");
-        file.exists().then(|| json(&file)["url"].as_str().map(str::to_owned)).flatten()
-    });
-    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.output()));
+    let address = collector.address();
     let samples = wait_for("gauges", Duration::from_secs(20), || {
         let body = http::get(address, "/metrics").ok()?.body;
         let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));

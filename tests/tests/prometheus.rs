@@ -1,5 +1,6 @@
 //! An MPI run, scraped while it runs by a real Prometheus and by the test itself.
 
+use ampere_tests::collector::announced;
 use ampere_tests::dashboard::{self, Query};
 use ampere_tests::openmetrics::{self, Labels, Sample};
 use ampere_tests::process::{Mpi, Running, program, wait_for};
@@ -57,7 +58,8 @@ fn prometheus_and_the_dashboard_follow_a_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let mut run = start_run(&mpi, directory);
-    let (target, node) = wait_for("collector.json", Duration::from_secs(20), || collector(directory));
+    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&directory.join("out")));
+    let (target, node) = (collector.address(), collector.node);
     let begun = Instant::now();
     let start = seconds_now();
     let prometheus = Prometheus::start(&server, target, directory);
@@ -112,15 +114,6 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .stdout(Stdio::null())
             .stderr(log),
     )
-}
-
-/// Where the collector says that it is, and its node.
-fn collector(directory: &Path) -> Option<(SocketAddr, String)> {
-    let text = std::fs::read(directory.join("out/collector.json")).ok()?;
-    let json: serde_json::Value = serde_json::from_slice(&text).expect("collector.json is JSON");
-    let url = json["url"].as_str().expect("a url");
-    let address = url.strip_prefix("http://").and_then(|rest| rest.parse().ok());
-    Some((address.expect("an address"), json["node"].as_str().expect("a node").to_owned()))
 }
 
 fn seconds_now() -> f64 {

@@ -2,7 +2,8 @@
 
 mod made_up;
 
-use ampere_tests::process::Running;
+use ampere_tests::collector::announced;
+use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{
     Place, assert_same_figures, attribute, json, list, number, relative, shared, succeed, text,
 };
@@ -120,25 +121,41 @@ fn the_published_figures_are_in_the_last_scrape() {
     }
 }
 
+/// The made-up trace, settings for it with these lines more, and what `ampere attribute` says.
+struct MadeUp {
+    _place: Place,
+    trace: PathBuf,
+    config: String,
+    offline: Value,
+}
+
+impl MadeUp {
+    fn new(settings: &str) -> MadeUp {
+        let place = Place::new();
+        let directory = place.directory.path();
+        let trace = made_up::write(&directory.join("made-up"), &made_up::Shape::default());
+        let file = directory.join("ampere.toml");
+        std::fs::write(&file, format!("{}{settings}", made_up::CONFIG)).expect("room");
+        let config = file.to_str().expect("a name").to_owned();
+        let offline = attribute(&trace, &["--config", &config]);
+        MadeUp { _place: place, trace, config, offline }
+    }
+}
+
 #[test]
 fn two_ranks_with_gpu_streams_equal_offline() {
-    let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
-    let config = place.directory.path().join("ampere.toml");
-    std::fs::write(&config, made_up::CONFIG).expect("room");
-    let config = config.to_str().expect("a name");
-    let offline = attribute(&trace, &["--config", config]);
+    let MadeUp { trace, config, offline, .. } = &MadeUp::new("");
     // One per node and counter: all of them, and all with something in them.
-    assert_eq!(list(&offline, "devices").len(), 8, "{}", offline["devices"]);
+    assert_eq!(list(offline, "devices").len(), 8, "{}", offline["devices"]);
     for (speed, lag) in [("max", "0"), ("max", "0.5"), ("max", "70"), ("max", "end"), ("100", "3")] {
         let place = Place::new();
         // Small rings: the replay has to wait for room, again and again.
         let mut command =
-            replay(&place, &trace, "time_sliced", &["--config", config, "--speed", speed, "--gpu-lag", lag]);
+            replay(&place, trace, "time_sliced", &["--config", config, "--speed", speed, "--gpu-lag", lag]);
         succeed(command.env("AMPERE_RING_BYTES", "16384"));
         let live = place.summary();
-        assert_same_figures(&live, &offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        assert_same_figures(&live, offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
         assert_eq!((&live["run"]["nodes"], &live["run"]["ranks"]), (&offline["run"]["nodes"], &2.into()));
         assert_eq!(live["run"]["start"].as_str().map(|s| &s[..4]), Some("2023"));
         for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
@@ -150,14 +167,9 @@ fn two_ranks_with_gpu_streams_equal_offline() {
 /// All threads of a rank share what it gets, and time is attributed like a counter.
 #[test]
 fn threads_and_time_equal_offline() {
-    let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
-    let config = place.directory.path().join("ampere.toml");
-    let text = format!("{}[attribution]\nlocations = \"all\"\ntime = true\n", made_up::CONFIG);
-    std::fs::write(&config, text).expect("room");
-    let config = config.to_str().expect("a name");
-    let offline = attribute(&trace, &["--config", config]);
-    let device = |name: &str| list(&offline, "devices").iter().find(|d| d["name"] == name).expect("a device");
+    let settings = "[attribution]\nlocations = \"all\"\ntime = true\n";
+    let MadeUp { trace, config, offline, .. } = &MadeUp::new(settings);
+    let device = |name: &str| list(offline, "devices").iter().find(|d| d["name"] == name).expect("a device");
     let spent = |name: &str, location: &str| -> f64 {
         let rows = list(&device(name)["views"][0], "callpaths").iter();
         rows.filter(|row| row["location"] == location).map(|row| number(row, "exclusive_joules")).sum()
@@ -173,9 +185,9 @@ fn threads_and_time_equal_offline() {
     for (speed, lag) in [("max", "0"), ("200", "3")] {
         let place = Place::new();
         let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
-        succeed(&mut replay(&place, &trace, "time_sliced", &options));
-        assert_same_figures(&place.summary(), &offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        succeed(&mut replay(&place, trace, "time_sliced", &options));
+        assert_same_figures(&place.summary(), offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
         assert_eq!(number(&place.summary()["quality"], "late_events"), 0.0);
     }
 }
@@ -183,24 +195,18 @@ fn threads_and_time_equal_offline() {
 /// A stream that is later than one waits for: counted, and in its place in the end.
 #[test]
 fn streams_beyond_all_patience_are_late_and_settled_at_the_end() {
-    let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
-    let config = place.directory.path().join("ampere.toml");
-    std::fs::write(&config, format!("{}[attribution]\nstream_lag = \"2s\"\n", made_up::CONFIG))
-        .expect("room");
-    let config = config.to_str().expect("a name");
-    let offline = attribute(&trace, &["--config", config]);
+    let MadeUp { trace, config, offline, .. } = &MadeUp::new("[attribution]\nstream_lag = \"2s\"\n");
     let run = |environment: &str| {
         let place = Place::new();
         let options = ["--config", config, "--speed", "100", "--gpu-lag", "30"];
-        let mut command = replay(&place, &trace, "time_sliced", &options);
+        let mut command = replay(&place, trace, "time_sliced", &options);
         succeed(command.env("AMPERE_TRACE", environment));
         (place.summary(), place)
     };
     let (settled, _place) = run("on");
     assert!(number(&settled["quality"], "late_events") > 0.0);
     assert!(settled["run"]["notes"].to_string().contains("came late"), "{}", settled["run"]["notes"]);
-    assert_same_figures(&settled, &offline);
+    assert_same_figures(&settled, offline);
     // Without a trace there is nothing to settle from: the energy is conserved all the same, and the summary says so.
     let (unsettled, _place) = run("off");
     let late = number(&unsettled["quality"], "late_events");
@@ -246,7 +252,7 @@ fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
 /// All of it waits in the rings when the collector, which was away, reads: more than it takes in one round.
 #[test]
 fn what_waits_in_a_ring_is_not_late() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::Signal;
     let place = Place::new();
     let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
     let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
@@ -256,11 +262,10 @@ fn what_waits_in_a_ring_is_not_late() {
     while ring_of_a_host(&place).is_none() && !running.has_ended() {
         std::thread::sleep(Duration::from_micros(200));
     }
-    let collector = json(&place.output().join("collector.json"))["pid"].as_i64().expect("its pid");
-    let collector = Pid::from_raw(collector as i32).expect("a process");
-    kill_process(collector, Signal::STOP).expect("it runs");
+    let collector = announced(&place.output()).expect("it is announced");
+    collector.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(1));
-    kill_process(collector, Signal::CONT).expect("it is there");
+    collector.signal(Signal::CONT);
     assert!(running.wait(Duration::from_secs(30)).expect("it ends").success());
     let live = place.summary();
     assert_eq!(number(&live["quality"], "late_events"), 0.0);
@@ -270,39 +275,29 @@ fn what_waits_in_a_ring_is_not_late() {
 /// GPU streams, reported late and in batches, are what another collector has most to make good of.
 #[test]
 fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
-    use rustix::process::{Pid, Signal, kill_process};
-    let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
-    let config = place.directory.path().join("ampere.toml");
-    std::fs::write(&config, made_up::CONFIG).expect("room");
-    let config = config.to_str().expect("a name");
-    let offline = attribute(&trace, &["--config", config]);
+    let MadeUp { trace, config, offline, .. } = &MadeUp::new("");
     for kills in [[300], [1100], [1900]].iter().map(Vec::from).chain([vec![200, 400, 900]]) {
         let place = Place::new();
         let options = ["--config", config, "--speed", "20", "--gpu-lag", "10"];
-        let mut command = replay(&place, &trace, "time_sliced", &options);
+        let mut command = replay(&place, trace, "time_sliced", &options);
         let output = place.directory.path().join("words");
         let words = std::fs::File::create(&output).expect("a file");
         let mut running = Running::start(command.stdout(Stdio::null()).stderr(words));
-        let announced = place.output().join("collector.json");
-        let collector = || {
-            let text = std::fs::read(&announced).ok()?;
-            serde_json::from_slice::<Value>(&text).ok()?["pid"].as_i64()
-        };
+        let collector = || announced(&place.output());
         let limit = Duration::from_secs(10);
-        let mut known = ampere_tests::process::wait_for("the collector", limit, collector);
+        let mut known = wait_for("the collector", limit, collector);
         for milliseconds in &kills {
             std::thread::sleep(Duration::from_millis(*milliseconds));
-            kill_process(Pid::from_raw(known as i32).expect("a process"), Signal::KILL).expect("it runs");
-            let another = || collector().filter(|pid| *pid != known);
-            known = ampere_tests::process::wait_for("another collector", limit, another);
+            known.kill();
+            let another = || collector().filter(|another| another.pid != known.pid);
+            known = wait_for("another collector", limit, another);
         }
         assert!(running.wait(Duration::from_secs(60)).expect("it ends").success(), "{kills:?}");
         let words = std::fs::read_to_string(&output).expect("its words");
         assert_eq!(words.matches("another one goes on").count(), kills.len(), "{words}");
         let live = place.summary();
-        assert_same_figures(&live, &offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), &offline);
+        assert_same_figures(&live, offline);
+        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
         assert_eq!(live["run"]["complete"], true, "{}", live["run"]);
         assert!(place.is_clean());
     }
@@ -377,9 +372,7 @@ fn an_interrupt_leaves_what_was_played() {
     let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    ampere_tests::process::wait_for("the collector", Duration::from_secs(10), || {
-        place.output().join("collector.json").exists().then_some(())
-    });
+    wait_for("the collector", Duration::from_secs(10), || announced(&place.output()));
     std::thread::sleep(Duration::from_millis(1500));
     let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");

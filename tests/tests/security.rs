@@ -1,5 +1,6 @@
 //! Who can read what, and what names of an application can do: through whole runs.
 
+use ampere_tests::collector::announced;
 use ampere_tests::process::Running;
 use ampere_tests::runs::{Place, compile, is_root, json, list, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
@@ -68,9 +69,8 @@ fn a_private_run_is_private() {
         .env("AMPERE_LISTEN", format!("unix:{}", socket.display()))
         .env("AMPERE_TOKEN_FILE", token_file(&place));
     let mut run = Running::start(command.stderr(std::fs::File::create(&log).expect("a log")));
-    let url = wait_for("collector.json", || std::fs::read(place.output().join("collector.json")).ok());
-    let url: serde_json::Value = serde_json::from_slice(&url).expect("JSON");
-    assert_eq!(url["url"], format!("unix:{}", socket.display()));
+    let collector = wait_for("a collector", || announced(&place.output()));
+    assert_eq!(collector.url, format!("unix:{}", socket.display()));
     assert_eq!(mode(&socket), 0o600);
     assert_eq!(mode(&place.output().join("collector.json")), 0o600);
 
@@ -200,9 +200,7 @@ fn a_name_is_only_a_name() {
     let mut run = Running::start(&mut command);
     let escaped = r#"region="<script>\"\n{}"#;
     let metrics = wait_for("metrics with the name", || {
-        let url = std::fs::read(place.output().join("collector.json")).ok()?;
-        let url: serde_json::Value = serde_json::from_slice(&url).ok()?;
-        let address = url["url"].as_str()?.strip_prefix("http://")?.parse().ok()?;
+        let address = announced(&place.output())?.address();
         let body = ampere_tests::http::get(address, "/metrics").ok()?.body;
         body.contains("<script>").then_some(body)
     });

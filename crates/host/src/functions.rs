@@ -7,6 +7,7 @@ use crate::definitions::{self, INVALID};
 use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
+use ampere_quiet::{is_on_alternate_stack, unnoticed};
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -155,7 +156,7 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
         thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
         INVALID
     };
-    if signal::on_alternate_stack() {
+    if is_on_alternate_stack() {
         return refuse();
     }
     aside(INVALID, || {
@@ -228,7 +229,7 @@ fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *
     let mut target = next.load(Ordering::Relaxed);
     if target.is_null() {
         // SAFETY: a lookup by name after this library.
-        target = ampere_quiet::unnoticed(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
+        target = unnoticed(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
         if target.is_null() {
             return;
         }

@@ -15,7 +15,7 @@ use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{APART, FREE, Slot, slot};
 use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
-use ampere_quiet::unnoticed;
+use ampere_quiet::{is_on_alternate_stack, stack_address, unnoticed};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -119,7 +119,7 @@ pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
 pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
-    let here = ampere_quiet::stack_address();
+    let here = stack_address();
     if slot.busy.load(Ordering::Relaxed) != FREE {
         again(slot, here, missed, body)
     } else {
@@ -147,7 +147,7 @@ fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: imp
     let there = slot.busy.load(Ordering::Relaxed);
     let is_left = there != APART
         && here >= there
-        && !signal::on_alternate_stack()
+        && !is_on_alternate_stack()
         && !unnoticed(|| stack::on_own(signal::inside_handler));
     if is_left { marked(slot, here, body) } else { missed(slot) }
 }
@@ -174,7 +174,7 @@ pub fn tell_missed(missed: &AtomicU64, location: *mut Location) {
 /// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
 #[cold]
 pub fn start(slot: &Slot, mpi: bool) -> bool {
-    if signal::on_alternate_stack() {
+    if is_on_alternate_stack() {
         return false;
     }
     apart(false, || {
@@ -423,7 +423,7 @@ pub fn end(status: Option<i64>, alone: bool) {
     if state() != RUNNING {
         return;
     }
-    if signal::on_alternate_stack() || apart(true, signal::inside_handler) {
+    if is_on_alternate_stack() || apart(true, signal::inside_handler) {
         return end_at_once(status);
     }
     inside((), |slot| guarded((), || try_end(slot, status, alone)));

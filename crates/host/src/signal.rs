@@ -32,17 +32,6 @@ extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     if walk.signal || walk.frames == FRAMES_MAX { NORMAL_STOP } else { NO_REASON }
 }
 
-/// Whether this is a handler with a stack of its own. Such a stack may be too small for anything but this question.
-#[inline(never)]
-pub fn on_alternate_stack() -> bool {
-    let mut stack = MaybeUninit::<libc::stack_t>::uninit();
-    // SAFETY: the kernel fills the structure if it answers 0.
-    unsafe {
-        libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) == 0
-            && stack.assume_init_ref().ss_flags & libc::SS_ONSTACK != 0
-    }
-}
-
 /// Walks up the stack until a frame that was interrupted. For rare paths only: microseconds, and kilobytes of stack.
 /// Not to be asked on an alternate stack.
 pub fn inside_handler() -> bool {

@@ -4,6 +4,7 @@
 //! open has closed it, and our collector outlives whoever started it. And ways to take signals: one that is blocked would not
 //! reach us, and who ignores SIGCHLD cannot wait for his children.
 
+use crate::writing::set_of;
 use libc::{c_int, c_uint, rlimit};
 
 /// The first that is not standard input, output or error.
@@ -20,7 +21,7 @@ pub unsafe fn let_go() {
     unsafe { close_all() };
     // SAFETY: an empty set and the default are valid; this is the only thread.
     unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &super::set_of(&[]), std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set_of(&[]), std::ptr::null_mut());
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }

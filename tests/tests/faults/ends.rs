@@ -1,7 +1,7 @@
 //! How a program can end.
 
-use crate::common_bad::{Place, have, run};
 use crate::program::{alone, calls, check, mpi, mpirun, nothing_is_missing, plain};
+use ampere_tests::jobs::{Place, have, run};
 
 /// Two ranks, of which one does it in the middle: the other is ended by mpirun, or waits and is ended then.
 #[test]

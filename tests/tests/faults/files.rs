@@ -1,44 +1,9 @@
 //! Files that are full, gone, or cut.
 
-use crate::common_bad::{Done, Place, Running, files_below, is_root, run, start, until};
 use crate::program::{alone, calls, check, is_conserved, plain, read_trace, until_counted};
+use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A tmpfs of a few megabytes, unmounted at the end.
-pub struct Tiny {
-    pub at: PathBuf,
-}
-
-impl Tiny {
-    pub fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
-        if !is_root() {
-            println!("skipped: a full file system takes root to make");
-            return None;
-        }
-        std::fs::create_dir(&at).expect("a directory");
-        let options = format!("mode=0755,size={size}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
-        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
-            return None;
-        }
-        Some(Tiny { at })
-    }
-
-    /// Takes all that is left.
-    fn fill(&self) {
-        use std::io::Write;
-        let mut file = std::fs::File::create(self.at.join("filler")).expect("a file");
-        while file.write_all(&[1; 4096]).is_ok() {}
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
-}
 
 /// The trace of a short run takes some megabytes; here there are four.
 #[test]

@@ -1,8 +1,8 @@
 //! What a program would notice of a guest that does not behave, and what one process must not do to the others' figures.
 
-use crate::common_bad::{Done, Place, built, files_below, is_root, run, start, until};
-use crate::files::Tiny;
 use crate::program::{calls, check};
+use ampere_tests::collector::announced;
+use ampere_tests::jobs::{Done, Place, Tiny, built, files_below, is_root, run, start, until};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,15 +49,11 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
     let first = place.collectors();
     assert_eq!(first.len(), 1, "{first:?}");
     // Not its supervisor.
-    let collecting = std::fs::read(place.path("out/collector.json")).expect("it is announced");
-    let collecting: Value = serde_json::from_slice(&collecting).expect("JSON");
-    let pid = collecting["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+    let collecting = announced(&place.path("out")).expect("it is announced");
     let begun = Instant::now();
-    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL).expect("it runs");
-    let announced = || std::fs::read(place.path("out/collector.json")).unwrap_or_default();
-    let new =
-        || serde_json::from_slice::<Value>(&announced()).is_ok_and(|now| now["pid"] != collecting["pid"]);
-    until("another collector", new);
+    collecting.kill();
+    let another = || announced(&place.path("out")).is_some_and(|now| now.pid != collecting.pid);
+    until("another collector", another);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     place.write("go", "");
     as_ever(&running.wait(), "done\n");
@@ -137,10 +133,7 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
     let count = || std::fs::read_to_string(place.path("count")).unwrap_or_default();
     until("half of them are over", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
     // Whoever takes over finds what they were.
-    let announced = std::fs::read(place.path("out/collector.json")).expect("it is announced");
-    let announced: Value = serde_json::from_slice(&announced).expect("JSON");
-    let pid = announced["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
-    rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL).expect("it runs");
+    announced(&place.path("out")).expect("it is announced").kill();
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let rings: u32 = done.stdout.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number");

@@ -1,7 +1,7 @@
 //! Limits of a process: descriptors and memory.
 
-use crate::common_bad::{Place, built, have, run};
 use crate::program::{alone, calls, check, is_conserved, mpi, mpirun, plain};
+use ampere_tests::jobs::{Place, built, have, run};
 
 #[test]
 fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {

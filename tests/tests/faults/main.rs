@@ -1,8 +1,6 @@
 //! Faults: whole processes under a real mpirun, ended, stopped, and robbed of disk, memory, files and descriptors. Whatever
 //! happens, the program does what it does without ampere, and what was published before is in the results.
 
-#[path = "../common_bad/mod.rs"]
-mod common_bad;
 mod ends;
 mod files;
 mod guests;

@@ -1,9 +1,9 @@
 //! What others do to a run: kill, stop, and end it as a scheduler does.
 
-use crate::common_bad::{Place, Running, have, start, until};
 use crate::program::{
     alone, calls, check, counted, forget_counts, mpi, mpirun, nothing_is_missing, plain, until_counted,
 };
+use ampere_tests::jobs::{Place, Running, have, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Processes that make others, become others, or close what is not theirs.
 
-use crate::common_bad::{Place, files_below, have, run, start};
 use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain, until_counted};
+use ampere_tests::jobs::{Place, files_below, have, run, start};
 
 fn total(summary: &serde_json::Value, region: &str) -> u64 {
     calls(summary, region).values().sum()

@@ -1,6 +1,6 @@
 //! The program that things happen to, and what has to be so afterwards.
 
-use crate::common_bad::{Done, Place, run, until};
+use ampere_tests::jobs::{Done, Place, have, run, until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -109,7 +109,7 @@ pub fn check(place: &Place, output: &str, complete: bool) -> Value {
 #[track_caller]
 pub fn read_trace(place: &Place, output: &str) -> Value {
     let trace = place.path(output).join("traces.otf2");
-    if crate::common_bad::have(&["otf2-print"]) {
+    if have(&["otf2-print"]) {
         let printed = run(place.command("otf2-print").arg("--silent").arg(&trace));
         assert_eq!(printed.code, 0, "{printed:#?}");
     }

@@ -29,7 +29,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
 
 /// Records in the rings of programs, but for one that begins the program.
 fn published(place: &Place) -> u64 {
-    let files = common_bad::files_below(&place.path("shm"));
+    let files = files_below(&place.path("shm"));
     let rings = files.iter().filter(|path| {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         name.ends_with(".ring") && !name.starts_with("sampler")
@@ -38,7 +38,7 @@ fn published(place: &Place) -> u64 {
 }
 
 fn recover(place: &Place, directory: &str) -> Done {
-    let done = common_bad::run(place.ampere(["recover", directory]).current_dir(place.path("")));
+    let done = run(place.ampere(["recover", directory]).current_dir(place.path("")));
     done.no_panic();
     done
 }
@@ -50,7 +50,7 @@ fn trace_and_summary_have_every_event_that_was_published() {
         let published = kill_everything(&place, bare);
         assert!(published > 500, "{published}");
         // What there is to recover, in one line.
-        let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+        let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
         assert_eq!((listed.code, listed.stdout.lines().count()), (0, 1), "{listed:#?}");
         for word in ["s-", "  1 rank", "events", place.path("out").to_str().expect("UTF-8")] {
             assert!(listed.stdout.contains(word), "{word}: {}", listed.stdout);
@@ -99,10 +99,10 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
     all_are_dead(&place);
-    let page = common_bad::files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
     let session = page.as_deref().and_then(Path::parent).expect("a session").to_owned();
     let mut command = place.ampere(["recover"]);
-    let done = common_bad::run(command.arg(&session).env("AMPERE_SHM", &link));
+    let done = run(command.arg(&session).env("AMPERE_SHM", &link));
     assert_eq!(done.code, 0, "{done:#?}");
     check_trace(&place, "out");
     place.is_clean();
@@ -112,7 +112,7 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
 fn after_the_node_was_started_anew_what_is_on_disk_is_finished() {
     let place = Place::new();
     let published = kill_everything(&place, true);
-    let spooled: u64 = common_bad::files_below(&place.path("out"))
+    let spooled: u64 = files_below(&place.path("out"))
         .iter()
         .filter(|path| path.extension().is_some_and(|e| e == "records"))
         .filter(|path| !path.to_string_lossy().contains("sampler"))
@@ -123,7 +123,7 @@ fn after_the_node_was_started_anew_what_is_on_disk_is_finished() {
     for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
         std::fs::remove_dir_all(entry.path()).expect("removed");
     }
-    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!((listed.code, listed.stdout.lines().count()), (0, 1), "{listed:#?}");
     let done = recover(&place, "out");
     assert_eq!(done.code, 0, "{done:#?}");
@@ -136,7 +136,7 @@ fn after_the_node_was_started_anew_what_is_on_disk_is_finished() {
     assert!(calls(&summary)["step"] > 50);
     check_conserved(&summary, true);
     check_trace(&place, "out");
-    let left = common_bad::files_below(&place.path("out"));
+    let left = files_below(&place.path("out"));
     assert!(left.iter().all(|path| !path.to_string_lossy().contains("spool-")), "{left:?}");
 }
 
@@ -175,7 +175,7 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
 /// One rank is killed; the launcher ends the others.
 #[test]
 fn a_rank_that_is_killed_is_told_with_those_that_follow() {
-    if !common_bad::have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
     let place = Place::new();

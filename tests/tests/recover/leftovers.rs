@@ -4,7 +4,7 @@ use super::*;
 
 fn recover(place: &Place, directory: &Path) -> Done {
     let mut command = place.ampere(["recover"]);
-    common_bad::run(command.arg(directory).current_dir(place.path("")))
+    run(command.arg(directory).current_dir(place.path("")))
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn what_is_in_use_is_refused() {
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", &first.to_string()]);
-    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
     // The collector is dead, the program is not.
     processes_with(&place, "--supervise").into_iter().for_each(kill);
@@ -56,7 +56,7 @@ fn what_is_nothing_is_one_line() {
     std::fs::create_dir(place.path("session-like")).expect("a directory");
     place.write("session-like/session", "no page of ours");
     refuse(Path::new("session-like"), &["no session of this ampere"]);
-    let listed = common_bad::run(place.ampere(["recover"]).current_dir(place.path("")));
+    let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
     listed.said_once(&["nothing to recover"]);
 }
@@ -75,14 +75,14 @@ fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
     all_are_dead(&place);
     place.write("go", "");
     let mut command = place.ampere_run("second", [&program]);
-    let done = common_bad::run(with_estimate(&mut command));
+    let done = run(with_estimate(&mut command));
     assert_eq!(done.code, 7);
     done.said_once(&["a run whose collector was killed can be finished: ampere recover"]);
     let recovered = recover(&place, &place.path("first"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     assert!(calls(&place.summary("first"))["step"] > 50);
     let mut command = place.ampere_run("third", [&program]);
-    common_bad::run(with_estimate(&mut command)).said_nothing();
+    run(with_estimate(&mut command)).said_nothing();
     place.is_clean();
 }
 
@@ -110,9 +110,9 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     all_are_dead(&place);
     let plain = place.instrumented();
     let mut command = place.ampere_run("second", [&plain]);
-    common_bad::run(with_estimate(&mut command)).said_nothing();
+    run(with_estimate(&mut command)).said_nothing();
     place.is_clean();
-    assert!(!place.path("first").exists(), "{:?}", common_bad::files_below(&place.path("first")));
+    assert!(!place.path("first").exists(), "{:?}", files_below(&place.path("first")));
 }
 
 /// It is in nobody's way then.
@@ -128,14 +128,14 @@ fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
     running.wait();
     all_are_dead(&place);
     let plain = place.instrumented();
-    let refused = common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain])));
+    let refused = run(with_estimate(&mut place.ampere_run("out", [&plain])));
     refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     recovered.said_once(&["no event was recorded", "has been removed"]);
     place.is_clean();
     assert!(!place.path("out").exists());
-    common_bad::run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
+    run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
     assert_eq!(place.summary("out")["run"]["complete"], true);
 }
 
@@ -225,13 +225,13 @@ fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
     assert_eq!(running.wait().code, 7);
     let all_there =
         || place.path("out/traces/precious.dat").exists() && place.path("out/traces.def").exists();
-    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    assert!(all_there(), "{:?}", files_below(&place.path("out")));
     let before = place.summary("out");
     assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1, "{refused:#?}");
     refused.said_once(&["has no trace", "exists already", "do it again"]);
-    assert!(all_there(), "{:?}", common_bad::files_below(&place.path("out")));
+    assert!(all_there(), "{:?}", files_below(&place.path("out")));
     // Elsewhere they are in nobody's way.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
     std::fs::remove_file(place.path("out/traces.def")).expect("removed");

@@ -3,15 +3,13 @@
 //! `AMPERE_TEST_ROUNDS` is how many runs have their collector killed at random moments (default 5), `AMPERE_TEST_SEED` which
 //! moments these are.
 
-#[path = "../common_bad/mod.rs"]
-mod common_bad;
-
 mod killed_together;
 mod leftovers;
 mod replaced;
 
+use ampere_tests::collector::announced;
+use ampere_tests::jobs::{Done, Place, Running, built, files_below, have, run, start, until};
 use ampere_tests::runs::{attribute, list, number, relative};
-use common_bad::{Done, Place, Running, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -59,7 +57,7 @@ fn program(place: &Place, source: &str) -> PathBuf {
 fn with_gpus(command: &mut Command) -> &mut Command {
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", common_bad::built().join("librocm_smi64.so"))
+        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("librocm_smi64.so"))
         .env("FAKE_ROCM_SMI", GPUS)
 }
 
@@ -77,7 +75,7 @@ fn kill(pid: u32) {
 fn all_are_dead(place: &Place) {
     place.nobody_left();
     until("no lock is held", || {
-        let pages = common_bad::files_below(&place.path("shm")).into_iter();
+        let pages = files_below(&place.path("shm")).into_iter();
         let mut sessions = pages.filter(|path| path.ends_with("session")).filter_map(|path| {
             let directory = path.parent()?;
             ampere_ring::Session::open(directory).ok()
@@ -99,9 +97,8 @@ fn processes_with(place: &Place, word: &str) -> Vec<u32> {
 fn collector(place: &Place, output: &str, not: &[u32]) -> u32 {
     let mut found = 0;
     until("a collector runs", || {
-        let text = std::fs::read(place.path(output).join("collector.json")).unwrap_or_default();
-        let json: Value = serde_json::from_slice(&text).unwrap_or_default();
-        found = json["pid"].as_u64().unwrap_or(0) as u32;
+        found =
+            announced(&place.path(output)).map_or(0, |collector| collector.pid.as_raw_nonzero().get() as u32);
         found != 0 && !not.contains(&found) && Path::new(&format!("/proc/{found}")).exists()
     });
     found
@@ -192,7 +189,7 @@ fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u
     }
     check_trace(place, output);
     assert!(!place.path(output).join("collector.json").exists());
-    let left = common_bad::files_below(&place.path(output));
+    let left = files_below(&place.path(output));
     assert!(left.iter().all(|path| path.extension().is_none_or(|e| e != "records")), "{left:?}");
     place.is_clean();
 }

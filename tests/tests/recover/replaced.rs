@@ -71,7 +71,7 @@ fn at_any_moment() {
 /// Each rank's calls are counted one by one.
 #[test]
 fn under_mpi_with_no_word_to_the_ranks() {
-    if !common_bad::have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
     let place = Place::new();
@@ -186,7 +186,7 @@ fn again_and_again_until_it_is_given_up() {
     assert_eq!(said.iter().filter(|line| line.contains("another one goes on")).count(), 5, "{said:?}");
     let out = place.path("out").display().to_string();
     assert!(said[5].contains("ampere recover") && said[5].contains(&out), "{said:?}");
-    let recovered = common_bad::run(place.ampere(["recover", "out"]).current_dir(place.path("")));
+    let recovered = run(place.ampere(["recover", "out"]).current_dir(place.path("")));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     let summary = place.summary("out");
     // All its events are there; of the time after the last sample the joules are not known.
@@ -250,16 +250,13 @@ fn and_no_counter_of_metrics_goes_back() {
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_gpus(&mut command));
     let energy = || -> Option<(f64, f64, String)> {
-        let text = std::fs::read(place.path("out/collector.json")).ok()?;
-        let json: Value = serde_json::from_slice(&text).ok()?;
-        let url = json["url"].as_str()?.to_owned();
-        let address = url.strip_prefix("http://")?.parse().ok()?;
-        let body = ampere_tests::http::get(address, "/metrics").ok()?.body;
+        let collector = announced(&place.path("out"))?;
+        let body = ampere_tests::http::get(collector.address(), "/metrics").ok()?.body;
         let sum = |name: &str| -> f64 {
             let lines = body.lines().filter(|line| line.starts_with(name));
             lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
         };
-        Some((sum("ampere_device_energy_joules_total"), sum("ampere_events_total"), url))
+        Some((sum("ampere_device_energy_joules_total"), sum("ampere_events_total"), collector.url))
     };
     let mut killed = Vec::new();
     let mut before = (0.0, 0.0);
@@ -332,7 +329,7 @@ fn in_a_replay() {
     let place = Place::new();
     let program = program(&place, STEPS);
     let mut command = place.ampere_run("recorded", [&program]);
-    let done = common_bad::run(with_gpus(&mut command).args(["1500", "20"]));
+    let done = run(with_gpus(&mut command).args(["1500", "20"]));
     check_steps(&place, "recorded", &done, 1500, 20);
     let mut command = place.ampere(["replay", "recorded/traces.otf2", "-o", "out"]);
     let running = start(command.current_dir(place.path("")));

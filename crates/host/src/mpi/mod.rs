@@ -16,6 +16,7 @@ use crate::definitions::INVALID;
 use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{definitions, ipc, signal};
+use ampere_quiet::is_on_alternate_stack;
 use call::{Call, VARIANTS};
 pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
@@ -102,7 +103,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
 #[cold]
 fn make_known(slot: &Slot, function: usize) -> bool {
     let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
-    if is_refused || signal::on_alternate_stack() {
+    if is_refused || is_on_alternate_stack() {
         return false;
     }
     aside(false, || {

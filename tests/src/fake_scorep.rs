@@ -145,7 +145,7 @@ impl Plugin {
     /// Loads it; nothing is called yet.
     pub fn load() -> Plugin {
         // SAFETY: the plugin under test; its constructors are Rust's own. It is never closed.
-        let library = unsafe { libloading::Library::new(super::plugin()).expect("the plugin") };
+        let library = unsafe { libloading::Library::new(crate::jobs::plugin()).expect("the plugin") };
         let library = Box::leak(Box::new(library));
         // SAFETY: the symbol has this type by Score-P's interface.
         let info = unsafe {

@@ -1,15 +1,12 @@
-//! A place of its own for one test: directories, programs, commands with a clean environment, and a look at what was
-//! left behind.
-#![allow(dead_code)]
+//! Jobs that things happen to. A place of its own for one test: directories, programs, commands with a clean environment, and
+//! a look at what was left behind.
 
-pub mod scorep;
-
+use crate::artifact;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -18,24 +15,17 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(40);
 /// How long processes that nobody waits for may take to end.
 const LEFT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Where the built programs are: `target/release`, or the profile of this test where there is no release build.
-pub fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().expect("this test has a path");
-        let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-        let release = profile.parent().expect("target").join("release");
-        let found = [release, profile.to_owned()].into_iter().find(|d| d.join("ampere").is_file());
-        found.unwrap_or_else(|| panic!("no ampere in {}: cargo build --release first", profile.display()))
-    })
+/// Where the built programs are.
+pub fn built() -> PathBuf {
+    artifact("ampere").parent().expect("a directory").to_owned()
 }
 
 pub fn plugin() -> PathBuf {
-    built().join("libscorep_substrate_ampere.so")
+    artifact("libscorep_substrate_ampere.so")
 }
 
 pub fn host() -> PathBuf {
-    built().join("libampere_host.so")
+    artifact("libampere_host.so")
 }
 
 /// Whether these commands exist. Says so if not: the test is then skipped.
@@ -104,6 +94,12 @@ impl Done {
     #[track_caller]
     pub fn as_without(&self, plain: &Done) {
         assert_eq!((self.code, &self.stdout), (plain.code, &plain.stdout), "{self:#?}");
+    }
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::new()
     }
 }
 
@@ -282,6 +278,41 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
             if path.is_dir() && !path.is_symlink() { files_below(&path) } else { vec![path] }
         })
         .collect()
+}
+
+/// A tmpfs of a few megabytes, unmounted at the end.
+pub struct Tiny {
+    pub at: PathBuf,
+}
+
+impl Tiny {
+    pub fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
+        if !is_root() {
+            println!("skipped: a full file system takes root to make");
+            return None;
+        }
+        std::fs::create_dir(&at).expect("a directory");
+        let options = format!("mode=0755,size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
+        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
+            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
+            return None;
+        }
+        Some(Tiny { at })
+    }
+
+    /// Takes all that is left.
+    pub fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.at.join("filler")).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
 }
 
 /// A command that runs, in a process group of its own.

@@ -1,0 +1,84 @@
+//! Calls that the program does not see. Almost every function of the C library changes errno, which it may be just about to
+//! look at; and many are points at which a thread that is to be cancelled is unwound, through frames that must not be.
+
+struct Unnoticed {
+    errno: libc::c_int,
+    cancel_state: libc::c_int,
+}
+
+/// POSIX's; 1 with glibc and musl. In no crate.
+const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+impl Unnoticed {
+    fn begin() -> Unnoticed {
+        // SAFETY: this thread's errno.
+        let errno = unsafe { *libc::__errno_location() };
+        let mut cancel_state = PTHREAD_CANCEL_DISABLE;
+        // SAFETY: a valid state, and a variable for the one before.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel_state) };
+        Unnoticed { errno, cancel_state }
+    }
+}
+
+impl Drop for Unnoticed {
+    fn drop(&mut self) {
+        // SAFETY: the state that this thread had, and its errno.
+        unsafe {
+            pthread_setcancelstate(self.cancel_state, std::ptr::null_mut());
+            *libc::__errno_location() = self.errno;
+        }
+    }
+}
+
+/// Does something that the program does not notice: errno stays, and no cancellation
+/// is met. One that came meanwhile is met at the program's own next such call. May be used in a signal handler.
+pub fn unnoticed<T>(work: impl FnOnce() -> T) -> T {
+    let _unnoticed = Unnoticed::begin();
+    work()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn thread(reached: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: nanosleep is a point of cancellation; the counter outlives this thread.
+        unsafe {
+            let reached = &*reached.cast::<std::sync::atomic::AtomicU32>();
+            let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            libc::pthread_cancel(libc::pthread_self());
+            unnoticed(|| libc::nanosleep(&moment, std::ptr::null_mut()));
+            reached.store(1, std::sync::atomic::Ordering::SeqCst);
+            libc::nanosleep(&moment, std::ptr::null_mut());
+            reached.store(2, std::sync::atomic::Ordering::SeqCst);
+        }
+        std::ptr::null_mut()
+    }
+
+    #[test]
+    fn who_is_to_be_cancelled_is_so_afterwards() {
+        let reached = std::sync::atomic::AtomicU32::new(0);
+        // SAFETY: the thread is waited for.
+        unsafe {
+            let mut id = std::mem::zeroed();
+            let argument = (&raw const reached).cast_mut().cast();
+            assert_eq!(libc::pthread_create(&mut id, std::ptr::null(), thread, argument), 0);
+            assert_eq!(libc::pthread_join(id, std::ptr::null_mut()), 0);
+        }
+        assert_eq!(reached.into_inner(), 1);
+    }
+
+    #[test]
+    fn errno_stays() {
+        // SAFETY: this thread's errno; a descriptor that nobody has.
+        unsafe {
+            *libc::__errno_location() = libc::EDOM;
+            assert_eq!(unnoticed(|| libc::close(-1)), -1);
+            assert_eq!(*libc::__errno_location(), libc::EDOM);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The stack that a thread is on.
+
+/// Where this thread's stack is now.
+#[inline(always)]
+pub fn stack_address() -> usize {
+    let address: usize;
+    // SAFETY: reads a register. A variable's address would do, at the price of a frame on the stack.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let here = std::mem::MaybeUninit::<u8>::uninit();
+        address = (&raw const here).addr();
+    }
+    address
+}
+
+/// Whether this is a signal handler with a stack of its own. Nothing can be said by addresses there, and there may be too
+/// little room for anything but this question.
+#[inline(never)]
+pub fn is_on_alternate_stack() -> bool {
+    let mut stack = std::mem::MaybeUninit::<libc::stack_t>::uninit();
+    // SAFETY: only asked; the kernel fills the structure if it answers 0.
+    unsafe {
+        libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) == 0
+            && stack.assume_init_ref().ss_flags & libc::SS_ONSTACK != 0
+    }
+}

@@ -1,0 +1,35 @@
+//! A run's collector, as its output directory names it while it runs.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::SocketAddr;
+use std::path::Path;
+
+pub struct Announced {
+    pub pid: Pid,
+    pub url: String,
+    pub node: String,
+}
+
+/// `None` while there is none.
+pub fn announced(output: &Path) -> Option<Announced> {
+    let text = std::fs::read(output.join("collector.json")).ok()?;
+    let json: serde_json::Value =
+        serde_json::from_slice(&text).expect("collector.json is never half-written");
+    let word = |key: &str| json[key].as_str().expect("a word").to_owned();
+    let pid = json["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    Some(Announced { pid: pid.expect("a pid"), url: word("url"), node: word("node") })
+}
+
+impl Announced {
+    pub fn address(&self) -> SocketAddr {
+        self.url.strip_prefix("http://").and_then(|rest| rest.parse().ok()).expect("an address")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).expect("it runs");
+    }
+
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+}
