@@ -4,7 +4,7 @@ use ampere_tests::collector::announced;
 use ampere_tests::http;
 use ampere_tests::openmetrics;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{Place, json, list, number, on_path, stencil, succeed};
+use ampere_tests::runs::{Place, list, number, on_path, stencil, succeed};
 use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::process::Command;
