@@ -13,6 +13,7 @@ mod recover;
 mod replay;
 mod run;
 mod screen;
+mod variables;
 mod watch;
 
 use clap::{Parser, Subcommand};
@@ -51,7 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
     if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::ReplayRank(_)) {
-        doctor::tell_of_misspelt(); // the doctor has it among its findings
+        variables::tell_of_misspelt(); // the doctor has it among its findings
     }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),

@@ -117,11 +117,11 @@ impl DeviceFigures {
         self.idle_joules_kernels += more.idle_joules_kernels;
         self.pending_joules_kernels += more.pending_joules_kernels;
         self.conservation_error_joules += more.conservation_error_joules;
-        self.samples += more.samples;
-        self.counter_resets += more.counter_resets;
-        self.counter_wraps += more.counter_wraps;
-        self.sampling_gaps += more.sampling_gaps;
-        self.unusable_samples += more.unusable_samples;
+        self.samples = self.samples.saturating_add(more.samples);
+        self.counter_resets = self.counter_resets.saturating_add(more.counter_resets);
+        self.counter_wraps = self.counter_wraps.saturating_add(more.counter_wraps);
+        self.sampling_gaps = self.sampling_gaps.saturating_add(more.sampling_gaps);
+        self.unusable_samples = self.unusable_samples.saturating_add(more.unusable_samples);
         self.stale |= more.stale;
     }
 }
@@ -138,18 +138,19 @@ impl Snapshot {
         self.devices.iter().filter(|device| device.within.is_empty())
     }
 
-    /// One row for each rank label. Two processes have the same when a script starts mpirun twice.
+    /// One row for each rank label. Two processes have the same when a script starts mpirun twice. What processes say of
+    /// themselves may be any number: no sum overflows.
     pub fn distinct_ranks(&self) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<&str, RankFigures> = BTreeMap::new();
         for more in &self.ranks {
             let sum = ranks.entry(&more.rank).or_default();
             sum.rank.clone_from(&more.rank);
-            sum.events += more.events;
-            sum.coalesced_calls += more.coalesced_calls;
-            sum.suppressed_calls += more.suppressed_calls;
-            sum.unrecorded_calls += more.unrecorded_calls;
-            sum.late_events += more.late_events;
-            sum.dropped_records += more.dropped_records;
+            sum.events = sum.events.saturating_add(more.events);
+            sum.coalesced_calls = sum.coalesced_calls.saturating_add(more.coalesced_calls);
+            sum.suppressed_calls = sum.suppressed_calls.saturating_add(more.suppressed_calls);
+            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(more.unrecorded_calls);
+            sum.late_events = sum.late_events.saturating_add(more.late_events);
+            sum.dropped_records = sum.dropped_records.saturating_add(more.dropped_records);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(more.ring_fill_ratio);
             sum.current_region.clone_from(&more.current_region);
         }
@@ -364,7 +365,7 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
         let sums = &mut sums[labels.of_location[number]];
         attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
             let sum = at(sums, region.0 as usize).get_or_insert((0, 0));
-            *sum = (sum.0 + calls, sum.1 + ticks);
+            *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
         });
     }
     let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
@@ -374,7 +375,7 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
             let name = attributor.regions.name(RegionRef(region as u32));
             let admitted = limits.times.admits_region((0, ""), (at, label), (region, name));
             let sum = named.entry((label, if admitted { name } else { OTHER })).or_insert((0, 0));
-            *sum = (sum.0 + calls, sum.1 + ticks);
+            *sum = (sum.0.saturating_add(*calls), sum.1.saturating_add(*ticks));
         }
     }
     snapshot.region_time.extend(named.into_iter().map(|((rank, region), (calls, ticks))| RegionTime {

@@ -26,7 +26,6 @@ mod settings;
 mod traces;
 
 pub use probe::{ProbeArguments, probe};
-pub use settings::tell_of_misspelt;
 
 use crate::words::{given, path_parser};
 use anyhow::Context;
