@@ -85,7 +85,8 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
         say!("ampere: {note}");
     }
     let stop = Arc::new(AtomicBool::new(false));
-    watch_signals(stop.clone())?;
+    // What has been played is in the results.
+    stop_when_asked(stop.clone())?;
     let name = run::run_name();
     let session = Session::open_or_create(&format!("s-{name}"))?;
     let outcome = play(&arguments, &config, &parts, replay, &session, &name, &stop);
@@ -170,24 +171,7 @@ pub fn rank(arguments: RankArguments) -> anyhow::Result<ExitCode> {
     Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An interrupt ends the work in order: of a replay, what has been played is in the results.
-pub fn watch_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
-    let watch = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut term), Ok(mut int)) =
-                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-            else {
-                return;
-            };
-            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            stop.store(true, Ordering::Relaxed);
-            loop {
-                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            }
-        });
-    };
-    std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch)?;
-    Ok(())
+pub fn stop_when_asked(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+    ampere_collector::signals::when_asked_to_end(move || stop.store(true, Ordering::Relaxed))
+        .map_err(anyhow::Error::msg)
 }

@@ -15,7 +15,7 @@
 //! facts.rs       what a run is finished with      leftover.rs, recover.rs, stale.rs  runs that nobody collects
 //! supervise.rs   who restarts a collector
 //! listen.rs      where metrics are served             access.rs      to whom          client.rs  who asks
-//! growth.rs      how much of anything there may be
+//! growth.rs      how much of anything there may be   signals.rs     being asked to end
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
@@ -55,6 +55,7 @@ pub mod regions;
 pub mod replay;
 pub mod room;
 pub mod sampler;
+pub mod signals;
 pub mod snapshot;
 pub mod spool;
 pub mod stale;

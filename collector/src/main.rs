@@ -316,7 +316,7 @@ fn end(session: Session, output: &Path) {
 /// No output directory and no port: what a metric plugin's user has asked for is in Score-P's trace.
 fn sample_only(session: Session, config: &Config) -> Result<(), String> {
     let ending = Arc::new(AtomicU8::new(GO_ON));
-    watch_signals(ending.clone())?;
+    end_when_asked(ending.clone())?;
     counters_only::serve(&session, config, NOBODY_LIMIT, || ending.load(Ordering::Relaxed) != GO_ON)?;
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
@@ -345,7 +345,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         server => Some(server?),
     };
     let ending = Arc::new(AtomicU8::new(GO_ON));
-    watch_signals(ending.clone())?;
+    end_when_asked(ending.clone())?;
     if arguments.until_input_closes {
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
@@ -446,27 +446,6 @@ fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {
     thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
 }
 
-/// SIGTERM and SIGINT end the run in order: what is there is written.
-fn watch_signals(ending: Arc<AtomicU8>) -> Result<(), String> {
-    let watch = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut term), Ok(mut int)) =
-                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-            else {
-                return;
-            };
-            // Beyond `ulimit -f` a write is to fail, as it does where a disk is full.
-            let _file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
-            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            ending.store(TERMINATED, Ordering::Relaxed);
-            // Later ones are taken and ignored: the results are being written.
-            loop {
-                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-            }
-        });
-    };
-    let thread = std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch);
-    thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
+fn end_when_asked(ending: Arc<AtomicU8>) -> Result<(), String> {
+    ampere_collector::signals::when_asked_to_end(move || ending.store(TERMINATED, Ordering::Relaxed))
 }

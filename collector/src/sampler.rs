@@ -222,7 +222,7 @@ impl GoOn {
     fn keep_to_what_was_measured(&self, sources: &mut Vec<Box<dyn Source>>) {
         let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
         let is_in_place = |device: &ampere_counters::Device| {
-            device.quality != ampere_counters::Quality::Estimated || is_known(&device.metric)
+            device.quality != Quality::Estimated || is_known(&device.metric)
         };
         sources.retain(|source| source.devices().iter().all(is_in_place));
     }
@@ -346,12 +346,7 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             name: device.name.clone(),
             metric: device.metric.clone(),
             source: device.source.to_owned(),
-            quality: match device.quality {
-                ampere_counters::Quality::Measured => Quality::Measured,
-                ampere_counters::Quality::Integrated => Quality::Integrated,
-                ampere_counters::Quality::Estimated => Quality::Estimated,
-                ampere_counters::Quality::Simulated => Quality::Simulated,
-            },
+            quality: device.quality,
             resolution_joules: device.resolution_joules,
             kind: device.kind.as_str().to_owned(),
             pci: device.pci.clone().unwrap_or_default(),

@@ -86,7 +86,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
         bail!("there is no counter to calibrate: {}", why_none(&opened.absent));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    replay::watch_signals(stop.clone())?;
+    replay::stop_when_asked(stop.clone())?;
     let sampling =
         Sampling::start(opened.sources, config.sample_period).context("cannot start reading the counters")?;
     let begun = SystemTime::now();

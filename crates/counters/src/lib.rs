@@ -53,6 +53,7 @@ mod select;
 mod settings;
 mod vendor;
 
+pub use ampere_model::Quality;
 pub use gauge::{Gauge, Quantity};
 pub use select::open_sources;
 pub use settings::{
@@ -65,37 +66,6 @@ pub use vendor::Status;
 /// All sources, as [`Settings::which`] names them.
 pub const NAMES: [&str; 7] =
     [rocm_smi::NAME, amdsmi::NAME, nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME, estimate::NAME];
-
-/// How far a figure is to be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quality {
-    /// A hardware counter's.
-    Measured,
-    /// From a power that was measured now and then.
-    Integrated,
-    /// A model's.
-    Estimated,
-    /// A test's: the stand-in library's.
-    Simulated,
-}
-
-impl Quality {
-    /// `measured`, `integrated`, `estimated` or `simulated`, as it appears in what users see.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Quality::Measured => "measured",
-            Quality::Integrated => "integrated",
-            Quality::Estimated => "estimated",
-            Quality::Simulated => "simulated",
-        }
-    }
-}
-
-impl fmt::Display for Quality {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What a counter counts the energy of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

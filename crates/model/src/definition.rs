@@ -1,6 +1,7 @@
 //! What a process says about itself before its events use it.
 
 use crate::{LocalLocation, RegionHandle};
+use std::fmt;
 
 /// One entry of a process' definitions log.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,17 +86,21 @@ pub enum LocationKind {
     Metric,
 }
 
-/// Where a device's joules come from.
+/// Where a device's joules come from, and so how far they are to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quality {
+    /// A hardware counter's.
     Measured,
     /// From a power that was measured now and then.
     Integrated,
+    /// A model's.
     Estimated,
+    /// A test's: a stand-in library's.
     Simulated,
 }
 
 impl Quality {
+    /// `measured`, `integrated`, `estimated` or `simulated`, as it appears in what users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Quality::Measured => "measured",
@@ -103,6 +108,12 @@ impl Quality {
             Quality::Estimated => "estimated",
             Quality::Simulated => "simulated",
         }
+    }
+}
+
+impl fmt::Display for Quality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
