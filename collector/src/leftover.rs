@@ -197,7 +197,8 @@ fn is_of_sampler(path: &Path) -> bool {
 fn records_in_rings(directory: &Path) -> u64 {
     let rings =
         files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
-    rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok()).map(|ring| ring.positions().0).sum()
+    let gauges = rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok());
+    gauges.map(|ring| ring.positions().0).fold(0, u64::saturating_add) // whatever they claim
 }
 
 fn records_in_spool(spool: &Path) -> u64 {

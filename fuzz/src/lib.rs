@@ -38,7 +38,7 @@ pub const TARGETS: &[Target] = &[
     target("writer", 4096, targets::writer::run),
     target("log", 8192, targets::log::run),
     target("page", 8192, targets::page::run),
-    target("spool", 4096, targets::spool::run),
+    target("spool", 8192, targets::spool::run),
     target("session", 8192, targets::session::run),
     target("samples", 4096, targets::samples::run),
     target("config", 4096, targets::config::run),

@@ -1,6 +1,7 @@
 //! Takes seeds out of a running session and writes them where they belong:
 //! `ampere-fuzz-seeds /dev/shm/ampere-0/s-... fuzz/seeds`. Each is cut down to what a target takes.
 
+use ampere_fuzz::targets;
 use std::path::Path;
 
 const HEADER: usize = 4096;
@@ -27,10 +28,14 @@ fn main() {
         if name.ends_with(".defs") {
             let log = &bytes[..bytes.len().min(4000)];
             put("log", &format!("real-{}", logs.len()), &[&[1], log].concat());
-            logs.push(log[8..].to_vec());
+            let mut log = log[8..].to_vec();
+            if !name.starts_with("sampler") {
+                be_process(&mut log, targets::PROCESSES[0]);
+            }
+            logs.push(log);
         } else if name.ends_with(".ring") {
             let records = &bytes[HEADER..HEADER + 16 * 120];
-            put("spool", &format!("real-{}", rings.len()), records);
+            put("spool", &format!("real-{}", rings.len()), &[&[0], records].concat());
             // Capacity 128, no patches, whole; the records, and what is read of them.
             let mut ring = vec![7, 0, 0, 0, 120];
             ring.extend_from_slice(records);
@@ -62,4 +67,46 @@ fn main() {
     }
     whole.extend_from_slice(&[6, 255, 0, 0, 0, 0, 0, 1, 0, 0, 7]);
     put("session", "real-0", &whole);
+    put("spool", "disk-0", &left_over(&logs, &rings, false));
+    put("spool", "shared-0", &left_over(&logs, &rings, true));
+}
+
+/// The process that targets name their files after, in the place of the one whose log it is.
+fn be_process(log: &mut [u8], process: u32) {
+    let own = u32::from_le_bytes(log[5..9].try_into().expect("four bytes"));
+    log[5..9].copy_from_slice(&process.to_le_bytes());
+    let (own, process) = (format!("{own}.").into_bytes(), format!("{process}.").into_bytes());
+    assert_eq!(own.len(), process.len(), "names in a log keep their lengths: take a session of others");
+    for at in 0..log.len() - own.len() {
+        if log[at..].starts_with(&own) {
+            log[at..at + own.len()].copy_from_slice(&process);
+        }
+    }
+}
+
+/// The program's log and the sampler's, and as much of a ring of each; or, in the place of rings, records on disk.
+fn left_over(logs: &[Vec<u8>], rings: &[(String, Vec<u8>)], in_shared_memory: bool) -> Vec<u8> {
+    let mut whole = vec![if in_shared_memory { 2 } else { 1 }, 0];
+    let program = logs.iter().max_by_key(|log| log.len());
+    for (number, log) in [(0, program), (2, logs.last())] {
+        let log = log.map_or(&[][..], |log| &log[..log.len().min(2000)]);
+        whole.push(number);
+        whole.extend_from_slice(&(log.len() as u16).to_le_bytes());
+        whole.extend_from_slice(log);
+    }
+    let sampler = rings.iter().position(|(name, _)| name.starts_with("sampler"));
+    for (number, (_, records)) in [(4, rings.first()), (3, sampler.map(|at| &rings[at]))]
+        .into_iter()
+        .filter_map(|(number, ring)| Some((number, ring?)))
+    {
+        whole.push(number);
+        if in_shared_memory {
+            // Written, and nothing read.
+            whole.extend_from_slice(&[0, (records.len() / 16) as u8, 0, 0, 0, 0, (records.len() / 16) as u8]);
+        } else {
+            whole.extend_from_slice(&(records.len() as u16).to_le_bytes());
+        }
+        whole.extend_from_slice(records);
+    }
+    whole
 }

@@ -10,3 +10,6 @@ pub mod samples;
 pub mod session;
 pub mod spool;
 pub mod writer;
+
+/// Whose files the targets make: a log that is another process' is not read.
+pub const PROCESSES: [u32; 2] = [10001, 10002];

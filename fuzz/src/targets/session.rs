@@ -10,6 +10,7 @@ use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::{self, Latest};
 use ampere_collector::nature::Nature;
 use ampere_collector::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
+use ampere_collector::summary::Summary;
 use ampere_collector::topology::{Accelerator, Place};
 use ampere_collector::{sampler, text};
 use ampere_ring::Session;
@@ -22,6 +23,10 @@ const WRITE: u64 = 128;
 const RECORDS: u64 = 4096;
 
 pub fn run(data: &[u8]) {
+    play(data);
+}
+
+fn play(data: &[u8]) -> Summary {
     let place = directory("session");
     let at = place.join("s-1");
     let output = place.join("out");
@@ -38,27 +43,30 @@ pub fn run(data: &[u8]) {
     page[12..16].copy_from_slice(&1u32.to_le_bytes());
     write(&at.join("session"), &page);
     new_ring(&at.join(sampler::RING_NAME));
-    let session = Session::open(&at).expect("a page");
-    let config = Config { time: data.first().is_some_and(|byte| byte & 1 == 1), ..Config::default() };
-    let options = Options {
-        output: output.clone(),
-        spool,
-        config,
-        command: Vec::new(),
-        run_id: "fuzz".to_owned(),
-        replay: Some(replay()),
-        facts: Facts::new(&at, "fuzz", &[], None),
-        mode: Mode::Collector,
+    let time = data.first().is_some_and(|byte| byte & 1 == 1);
+    let begin = || {
+        let options = Options {
+            output: output.clone(),
+            spool: spool.clone(),
+            config: Config { time, ..Config::default() },
+            command: Vec::new(),
+            run_id: "fuzz".to_owned(),
+            replay: Some(replay()),
+            facts: Facts::load(&spool).unwrap_or_else(|_| Facts::new(&at, "fuzz", &[], None)),
+            mode: Mode::Collector,
+        };
+        LiveRun::new(Session::open(&at).expect("a page"), options, Latest::default()).expect("a run")
     };
-    let mut run = LiveRun::new(session, options, Latest::default()).expect("a run");
+    let mut run = begin();
     let mut from = Bytes::new(data.get(1..).unwrap_or_default());
-    let names = ["1.defs", "2.defs", "1.0.ring", "1.1.ring", "2.0.ring", sampler::RING_NAME];
+    let names =
+        ["10001.defs", "10002.defs", "10001.0.ring", "10001.1.ring", "10002.0.ring", sampler::RING_NAME];
     let mut written = [0u64; 6];
     for _ in 0..32 {
         if from.is_empty() {
             break;
         }
-        let which = usize::from(from.u8()) % 8;
+        let which = usize::from(from.u8()) % 9;
         match which {
             // A part of a log.
             0 | 1 => {
@@ -91,8 +99,13 @@ pub fn run(data: &[u8]) {
                 }
             }
             6 => run.session().tell_time(from.odd_u64()),
-            _ => {
+            7 => {
                 let _ = run.round();
+            }
+            // Another collector, in the place of this one.
+            _ => {
+                drop(run);
+                run = begin();
             }
         }
     }
@@ -103,6 +116,7 @@ pub fn run(data: &[u8]) {
     assert!(summary.quality.conservation_error_joules <= 1e-9 + 1e-6 * summary.run.total_joules);
     let table = text::render(&summary, false);
     assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
+    summary
 }
 
 fn write(path: &Path, bytes: &[u8]) {
@@ -172,5 +186,16 @@ fn replay() -> Replay {
         stream_lag_ticks: Some(1000),
         longest_lag_ticks: 1000,
         notes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_is_a_run() {
+        let Summary { run, quality, .. } = play(include_bytes!("../../seeds/session/real-0"));
+        assert!(quality.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
     }
 }

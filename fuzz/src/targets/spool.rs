@@ -1,10 +1,34 @@
-//! A spool file of any bytes, read as the trace is written from it.
+//! What is left of a run on disk, or in shared memory too: records of any bytes, logs of any, and what `run.json` says. Read as
+//! the trace is written from it, and through all of `ampere recover`.
 
+use crate::bytes::Bytes;
 use crate::nesting::Nesting;
-use crate::scratch::directory;
-use ampere_collector::spool;
+use crate::scratch::{assert_is_line, directory};
+use crate::targets::ring::header;
+use ampere_collector::facts::{self, Facts};
+use ampere_collector::recover::{Recovered, find, recover};
+use ampere_collector::summary::Summary;
+use ampere_collector::{sampler, spool, text};
+use ampere_ring::Session;
+use ampere_ring::process::node_name;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+const PARTS: usize = 12;
+const CAPACITY: u64 = 64;
 
 pub fn run(data: &[u8]) {
+    let Some((kind, rest)) = data.split_first() else { return };
+    match kind % 4 {
+        0 => records(rest),
+        kind => drop(whole(&mut Bytes::new(rest), kind > 1)),
+    }
+}
+
+fn records(data: &[u8]) {
     let path = directory("spool").join("1.0.records");
     std::fs::write(&path, data).expect("room");
     let (mut nesting, mut count) = (Nesting::default(), 0);
@@ -16,4 +40,162 @@ pub fn run(data: &[u8]) {
     .expect("any bytes are records");
     assert_eq!(count, data.len() / 16, "a last one that was written in part is left out");
     nesting.finish();
+}
+
+/// What `ampere recover` makes of it, for each node.
+fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
+    let place = directory("recovered");
+    let (output, session) = (place.join("out"), place.join("s-1"));
+    let spool = output.join(format!("spool-{}", node_name()));
+    for path in [&output, &session] {
+        let _ = std::fs::remove_dir_all(path);
+    }
+    for path in [&output, &spool, &session] {
+        std::fs::DirBuilder::new().mode(0o700).create(path).expect("a directory");
+    }
+    if in_shared_memory {
+        Session::open_or_create_in(&session).expect("a session").set_output(&output);
+    }
+    let told = facts(from, &session);
+    append(&spool.join(facts::FILE_NAME), &told);
+    for _ in 0..PARTS {
+        if from.is_empty() {
+            break;
+        }
+        part(from, &spool, in_shared_memory.then_some(session.as_path()));
+    }
+    // Long enough ago for another node's, too.
+    let before = SystemTime::now() - Duration::from_secs(3600);
+    for entry in std::fs::read_dir(&spool).expect("the spool").flatten() {
+        std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("ours");
+    }
+    let all = match find(&output) {
+        Ok(all) => all,
+        Err(why) => {
+            assert_is_line(&why);
+            return Vec::new();
+        }
+    };
+    let mut summaries = Vec::new();
+    for left in all {
+        match left.and_then(recover) {
+            Err(why) => assert_is_line(&why),
+            Ok(Recovered::Removed(_)) => {}
+            Ok(Recovered::Finished(done)) => {
+                let (run, quality) = (&done.summary.run, &done.summary.quality);
+                assert!(quality.conservation_error_joules <= 1e-9 + 1e-6 * run.total_joules);
+                let table = text::render(&done.summary, false);
+                assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
+                assert!(done.lacks_trace || !spool.exists(), "what is finished is not left over");
+                summaries.push(done.summary);
+            }
+        }
+    }
+    summaries
+}
+
+/// What `run.json` says: any bytes, or a run's, with numbers of any kind.
+fn facts(from: &mut Bytes, session: &Path) -> Vec<u8> {
+    let how = from.u8();
+    if how == 255 {
+        let length = from.u16() % 1024;
+        return from.take(length.into()).to_vec();
+    }
+    let mut facts: Value =
+        serde_json::from_str(&Facts::new(session, "fuzz", &[], None).text()).expect("JSON");
+    facts["collector"] = json!([0, 0]);
+    facts["environment"] = json!({});
+    let mut clock = json!({
+        "timer": "clock_gettime (monotonic)", "ticks_per_second": 1_000_000_000u64, "epoch": [0, 1000, 1000, 1_700_000_000_000_000_000u64],
+        "dated": true, "certain": true,
+    });
+    if how & 1 == 1 {
+        let timers = [
+            "tsc",
+            "clock_gettime (monotonic)",
+            "clock_gettime (monotonic raw)",
+            "clock_gettime (realtime)",
+            "gettimeofday",
+            "trace",
+            "",
+        ];
+        clock["timer"] = json!(timers[usize::from(from.u8()) % timers.len()]);
+        clock["ticks_per_second"] = json!(from.odd_u64());
+        clock["epoch"] = json!([from.odd_u64(), from.odd_u64(), from.odd_u64(), from.odd_u64()]);
+        clock["certain"] = json!(how & 2 == 0);
+    }
+    facts["clock"] = clock;
+    if how & 4 == 4 {
+        facts["breaks"] = json!([from.odd_u64(), from.odd_u64()]);
+        facts["losses"] = json!({
+            "suppressed_calls": from.odd_u64(), "dropped_records": from.odd_u64(), "is_incomplete": true,
+            "notes": [from.text()],
+        });
+    }
+    if how & 8 == 8 {
+        facts["command"] = json!([from.text()]);
+        facts["settings"] = json!([from.text(), "ampere.toml"]);
+        facts["node"] = json!(from.text());
+    }
+    serde_json::to_vec(&facts).expect("JSON")
+}
+
+/// Some bytes of a file.
+fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
+    let logs = ["10001.defs", "10002.defs", sampler::LOG_NAME];
+    let streams = ["10001.0", "10001.1", "10002.0", "sampler.0"];
+    let which = usize::from(from.u8()) % 8;
+    if let Some(name) = logs.get(which) {
+        let length = from.u16() % 2048;
+        let bytes = from.take(length.into());
+        for directory in [Some(spool), session].into_iter().flatten() {
+            let path = directory.join(name);
+            let begin: &[u8] = if path.exists() { b"" } else { b"AMPDEFS1" };
+            append(&path, &[begin, bytes].concat());
+        }
+        return;
+    }
+    let stream = streams[which % 4];
+    match session.filter(|_| which < 6) {
+        None => {
+            let length = from.u16() % 1024;
+            append(&spool.join(format!("{stream}.records")), from.take(length.into()));
+        }
+        // A ring, with so many read and so many written.
+        Some(session) => {
+            let (written, read) = (from.odd_u64(), from.odd_u64());
+            let mut bytes = header(CAPACITY);
+            bytes[128..136].copy_from_slice(&written.to_le_bytes());
+            bytes[256..264].copy_from_slice(&read.to_le_bytes());
+            let count = usize::from(from.u8()) % CAPACITY as usize;
+            bytes.extend_from_slice(from.take(16 * count));
+            bytes.resize((4096 + 16 * CAPACITY) as usize, 0);
+            let path = session.join(format!("{stream}.ring"));
+            let _ = std::fs::remove_file(&path);
+            append(&path, &bytes);
+        }
+    }
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(bytes)).expect("room");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_are_runs() {
+        for (in_shared_memory, seed) in [
+            (false, &include_bytes!("../../seeds/spool/disk-0")[..]),
+            (true, include_bytes!("../../seeds/spool/shared-0")),
+        ] {
+            let summaries = whole(&mut Bytes::new(&seed[1..]), in_shared_memory);
+            assert_eq!(summaries.len(), 1);
+            let (run, quality) = (&summaries[0].run, &summaries[0].quality);
+            assert!(quality.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
+        }
+    }
 }
