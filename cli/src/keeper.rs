@@ -2,7 +2,7 @@
 
 use ampere_collector::summary::SignalNumber;
 use ampere_collector::supervise::{Restarts, start_patiently};
-use ampere_ring::{CollectorState, Session};
+use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -77,6 +77,8 @@ impl Kept {
 }
 
 pub struct Keeper {
+    /// Whoever looks at the session sees that we wait, also from another pid namespace.
+    _waits: Option<HeldLock>,
     kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -109,6 +111,7 @@ impl Keeper {
             std::thread::sleep(Duration::from_millis(1));
         }
         let session = Session::open(session.directory())?;
+        let waits = session.lock_waiter().ok().flatten();
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
         let (kept, stop) = (Arc::new(Mutex::new(kept)), Arc::new(AtomicBool::new(false)));
         let (tended, stopped) = (kept.clone(), stop.clone());
@@ -119,7 +122,7 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(look).ok();
-        Ok(Keeper { kept, stop, thread })
+        Ok(Keeper { _waits: waits, kept, stop, thread })
     }
 
     /// The command is over: the collector writes the results. Whether it did.

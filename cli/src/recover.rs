@@ -5,6 +5,7 @@ use crate::words::{given, path_parser};
 use ampere_collector::clock_text::rfc3339;
 use ampere_collector::leftover::{self, Leftover};
 use ampere_collector::recover::{self as finish, Finished, Recovered};
+use ampere_collector::text::printable;
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,20 @@ pub struct RecoverArguments {
 pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     let Some(directory) = given(&arguments.directory) else { return list() };
     let mut all_is_well = true;
-    // What one node has left is no reason not to finish what another has.
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
     for left in finish::find(directory).map_err(anyhow::Error::msg)? {
+        match left {
+            Ok(left) => found.push(left),
+            Err(why) => errors.push(why),
+        }
+    }
+    look_for_writers(&mut found);
+    // What one node has left is no reason not to finish what another has.
+    for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
         match left.and_then(finish::recover) {
             Ok(Recovered::Finished(finished)) => all_is_well &= tell(&finished),
-            Ok(Recovered::Removed(place)) => {
-                say!("ampere: {place}: no event was recorded: what was left of the run has been removed");
+            Ok(Recovered::Removed(place, why)) => {
+                say!("ampere: {place}: {why}: what was left of the run has been removed");
             }
             Err(why) => {
                 say!("ampere: {why}");
@@ -36,6 +45,23 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Of other nodes' runs, whether they are over shows only in that nothing changes any more.
+fn look_for_writers(found: &mut [Leftover]) {
+    let doubtful = || found.iter().filter(|left| left.may_be_written);
+    if let Some(first) = doubtful().next() {
+        let node = first.facts.as_ref().map_or("another node", |facts| facts.node.as_str());
+        let others = match doubtful().count() {
+            1 => String::new(),
+            count => format!(" and {} others", count - 1),
+        };
+        let (node, seconds) = (printable(node), leftover::LONGEST_SILENCE.as_secs());
+        say!(
+            "ampere: the run of {node}{others} was written to lately: waiting {seconds} s to see whether it still is"
+        );
+        leftover::watch(found, leftover::LONGEST_SILENCE);
+    }
 }
 
 /// Whether all that was wanted is there.
@@ -58,6 +84,8 @@ fn tell(finished: &Finished) -> bool {
 
 /// How far below the current directory is looked: jobs have directories of their own, in those of experiments.
 const LEVELS: usize = 3;
+/// And no further than this: a home directory may have millions of files.
+const MOST_DIRECTORIES: usize = 4096;
 
 /// Sessions in shared memory, and what is on disk below the current directory.
 fn list() -> anyhow::Result<ExitCode> {
@@ -67,7 +95,7 @@ fn list() -> anyhow::Result<ExitCode> {
         all.iter().any(same)
     };
     let here = std::env::current_dir()?;
-    let (spools, is_all) = leftover::spools_below(&here, LEVELS);
+    let (spools, is_all) = leftover::spools_below(&here, LEVELS, MOST_DIRECTORIES);
     for spool in spools {
         if !known(&all, &spool)
             && let Ok(left) = Leftover::of_spool(&spool)
@@ -81,9 +109,8 @@ fn list() -> anyhow::Result<ExitCode> {
         say!("ampere: there is nothing to recover, neither in shared memory nor below {}", here.display());
     }
     if !is_all {
-        let most = leftover::MOST_DIRECTORIES;
         say!(
-            "ampere: {} has more directories below it than the {most} that were looked at: start it further down",
+            "ampere: {} has more directories below it than the {MOST_DIRECTORIES} that were looked at: start it further down",
             here.display()
         );
     }
@@ -113,9 +140,12 @@ fn line(left: &Leftover) -> String {
         plural(u64::from(left.ranks), "rank"),
         plural(left.events, "event"),
         directory.map_or_else(String::new, |path| path.display().to_string()),
+        if left.may_be_written { "(written to lately: it may still run)".to_owned() } else { String::new() },
     ]
-    .map(|word| ampere_collector::text::printable(&word))
+    .map(|word| printable(&word))
     .join("  ")
+    .trim_end()
+    .to_owned()
 }
 
 fn plural(number: u64, what: &str) -> String {

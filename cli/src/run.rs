@@ -149,9 +149,11 @@ fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
 /// Takes back what the collector has written of a command that never ran. The directory may have been there before, with
 /// things of the user's in it, or with nothing: it stays then.
 fn remove_results(output: &Path, was_there: bool) {
-    for name in ["summary.json", "summary.txt", "collector.json"] {
+    // A trace is the collector's: there was none when it claimed the directory.
+    for name in ["summary.json", "summary.txt", "collector.json", "traces.otf2", "traces.def"] {
         let _ = std::fs::remove_file(output.join(name));
     }
+    let _ = std::fs::remove_dir_all(output.join("traces"));
     // Directories go only if they are empty.
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {

@@ -8,10 +8,14 @@ use ampere_model::Definition;
 use ampere_ring::process::{is_alive, node_name};
 use ampere_ring::{LogReader, Session, session};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-/// Another node's spool that has changed so recently is being written.
-const BEING_WRITTEN: Duration = facts::HEARTBEAT.saturating_mul(3);
+/// What another node has written so long ago is not being written, however far apart the clocks are.
+const LONG_AGO: Duration = Duration::from_secs(600);
+/// A collector that lives writes more often than that.
+pub const LONGEST_SILENCE: Duration = facts::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
+/// How often it is looked for that.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
 /// A session, or what is on disk of one.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct Leftover {
     pub events: u64,
     /// Why it is not to be touched, in a few words.
     pub in_use: Option<String>,
+    /// It is another node's, or from before a reboot, and nobody can be asked: only [`watch`] tells whether it is in use.
+    pub may_be_written: bool,
 }
 
 impl Leftover {
@@ -38,13 +44,15 @@ impl Leftover {
             session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
         let (output, facts) = claimed.unzip();
         let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
-        let in_use = match session.is_locked() {
-            (true, _) => Some(format!("its collector, process {}, runs", session.collector_pid())),
-            _ if session.is_of_this_boot() && session.is_waited_for() => {
-                Some("the ampere run that it belongs to runs".to_owned())
-            }
-            (_, true) => Some("its collector is being started".to_owned()),
-            _ => alive.map(|pid| format!("process {pid} of it runs")),
+        let locks = session.locks();
+        let in_use = if locks.collector {
+            Some(format!("its collector, process {}, runs", session.collector_pid()))
+        } else if session.is_of_this_boot() && session.has_waiter() {
+            Some("the ampere run that it belongs to runs".to_owned())
+        } else if locks.start {
+            Some("its collector is being started".to_owned())
+        } else {
+            alive.map(|pid| format!("process {pid} of it runs"))
         };
         // Rings of processes that have ended are gone, and one that cannot be read may be on disk all the same.
         let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
@@ -57,6 +65,7 @@ impl Leftover {
             processes,
             ranks,
             in_use,
+            may_be_written: false,
         })
     }
 
@@ -64,14 +73,12 @@ impl Leftover {
     pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
         let facts = Facts::load(spool)?;
         let (processes, ranks, alive) = look_at_logs(spool, facts.is_of_this_boot());
-        let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
-        let newest = records.chain([spool.join(facts::FILE_NAME)]).filter_map(|path| changed(&path)).max();
+        let newest = written_files(spool).filter_map(|path| changed(&path)).max();
         // Clocks differ: what is of a time that is yet to come here was not written long ago.
-        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < BEING_WRITTEN));
+        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
+        let may_be_written = young && !facts.is_of_this_boot();
         let in_use = if facts.collector_is_alive() {
             Some("its collector runs".to_owned())
-        } else if !facts.is_of_this_boot() && young {
-            Some(format!("it changed within the last {} s, on {}", BEING_WRITTEN.as_secs(), facts.node))
         } else {
             alive.map(|pid| format!("process {pid} of it runs"))
         };
@@ -84,7 +91,22 @@ impl Leftover {
             ranks,
             events: records_in_spool(spool),
             in_use,
+            may_be_written,
         })
+    }
+
+    /// What a collector changes while it lives.
+    fn stamps(&self) -> Vec<(PathBuf, Option<SystemTime>, u64)> {
+        let Some(output) = &self.output else { return Vec::new() };
+        let mut stamps: Vec<_> = written_files(&output.spool)
+            .map(|path| {
+                let data = std::fs::metadata(&path);
+                let length = data.as_ref().map_or(0, std::fs::Metadata::len);
+                (path, data.and_then(|data| data.modified()).ok(), length)
+            })
+            .collect();
+        stamps.sort();
+        stamps
     }
 
     /// Whether there is anything that a summary could be made of.
@@ -93,18 +115,35 @@ impl Leftover {
     }
 }
 
+/// Waits, but not longer than `limit`, until it is known of all whether somebody writes there: no clock is needed for that, and
+/// no two agree.
+pub fn watch(all: &mut [Leftover], limit: Duration) {
+    let begun = Instant::now();
+    let doubtful = all.iter_mut().filter(|left| left.may_be_written);
+    let mut watched: Vec<_> = doubtful.map(|left| (left.stamps(), left)).collect();
+    watched.iter_mut().for_each(|(_, left)| left.may_be_written = false);
+    while !watched.is_empty() && begun.elapsed() < limit {
+        std::thread::sleep(LOOK_PERIOD);
+        watched.retain_mut(|(before, left)| {
+            let changes = left.stamps() != *before;
+            if changes {
+                let node = left.facts.as_ref().map_or("another node", |facts| facts.node.as_str());
+                left.in_use = Some(format!("it is being written, on {node}"));
+            }
+            !changes
+        });
+    }
+}
+
 /// Spools in a directory and one level below it: where collectors of several nodes were sent to one place, that is where
 /// the others' are.
 pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
-    spools_below(directory, 1).0
+    spools_below(directory, 1, usize::MAX).0
 }
 
-/// A directory with more below it is not looked through to its end: a home directory may have millions of files.
-pub const MOST_DIRECTORIES: usize = 4096;
-
-/// Spools in a directory and so many levels below it, and whether all of that was looked at. Links and hidden directories
-/// are left out.
-pub fn spools_below(directory: &Path, levels: usize) -> (Vec<PathBuf>, bool) {
+/// Spools in a directory and so many levels below it, and whether all of that was looked at: no more than so many directories
+/// are. Links and hidden directories are left out.
+pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(facts::FILE_NAME).exists()
@@ -115,7 +154,7 @@ pub fn spools_below(directory: &Path, levels: usize) -> (Vec<PathBuf>, bool) {
         let mut next = Vec::new();
         for directory in &level {
             looked_at += 1;
-            if looked_at > MOST_DIRECTORIES {
+            if looked_at > most {
                 found.sort();
                 return (found, false);
             }
@@ -155,6 +194,12 @@ pub fn is_session_name(path: &Path) -> bool {
 
 fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Those that a collector writes to: `run.json`, as long as it lives, and records.
+fn written_files(spool: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
+    records.chain([spool.join(facts::FILE_NAME)])
 }
 
 fn changed(path: &Path) -> Option<SystemTime> {
@@ -225,24 +270,31 @@ mod tests {
             for name in [facts::FILE_NAME, "1.0.records"] {
                 std::fs::File::open(spool.path().join(name)).unwrap().set_modified(at).unwrap();
             }
-            Leftover::of_spool(spool.path()).unwrap().in_use
+            Leftover::of_spool(spool.path()).unwrap()
         };
         let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
-        assert!(look(&here, now - minute).is_some_and(|why| why.contains("its collector runs")));
-        assert_eq!(look(&dead, now), None, "of this node it is known who lives");
-        assert_eq!(look(&elsewhere, now - minute), None);
-        for time in [now, now + minute] {
-            assert!(look(&elsewhere, time).is_some_and(|why| why.contains("on another-node")));
+        let left = look(&here, now - 20 * minute);
+        assert!(left.in_use.is_some_and(|why| why.contains("its collector runs")));
+        let left = look(&dead, now);
+        assert!(left.in_use.is_none() && !left.may_be_written, "of this node it is known who lives");
+        assert!(!look(&elsewhere, now - 20 * minute).may_be_written);
+        // Whatever the clocks say.
+        for time in [now - 5 * minute, now, now + minute, now + 20 * minute] {
+            let mut all = [look(&elsewhere, time)];
+            assert!(all[0].may_be_written && all[0].in_use.is_none());
+            watch(&mut all, Duration::from_millis(300));
+            assert!(!all[0].may_be_written && all[0].in_use.is_none());
         }
         // The records do not change where nothing happens; run.json does.
-        look(&elsewhere, now - minute);
+        let mut all = [look(&elsewhere, now)];
+        let watched = std::thread::spawn(move || {
+            watch(&mut all, Duration::from_secs(10));
+            all
+        });
+        std::thread::sleep(Duration::from_millis(100));
         let heart = facts::Heartbeat::start(spool.path());
-        let beaten = || Leftover::of_spool(spool.path()).unwrap().in_use.is_some();
-        let begun = std::time::Instant::now();
-        while !beaten() {
-            assert!(begun.elapsed().as_secs() < 10);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let [left] = watched.join().unwrap();
+        assert!(left.in_use.is_some_and(|why| why.contains("on another-node")));
         drop(heart);
     }
 
@@ -257,12 +309,12 @@ mod tests {
             }
         }
         std::os::unix::fs::symlink(path("x"), path("link")).unwrap();
-        let below = |levels| spools_below(directory.path(), levels);
+        let below = |levels| spools_below(directory.path(), levels, 100);
         assert_eq!(spools_in(directory.path()), [path("spool-a"), path("x/spool-a")]);
         assert_eq!(below(0), (vec![path("spool-a")], true));
         assert_eq!(below(2), (vec![path("spool-a"), path("x/spool-a"), path("x/y/spool-a")], true));
         assert_eq!(below(9), below(2));
-        for number in 0..MOST_DIRECTORIES {
+        for number in 0..100 {
             std::fs::create_dir(path(&format!("d{number}"))).unwrap();
         }
         let (found, is_all) = below(1);

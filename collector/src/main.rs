@@ -15,7 +15,7 @@ use ampere_collector::room;
 use ampere_collector::stale;
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::process::node_name;
-use ampere_ring::{CollectorLock, CollectorState, Session};
+use ampere_ring::{CollectorState, HeldLock, Session};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
@@ -139,7 +139,7 @@ fn fail(session: &Path, why: &str) {
 }
 
 /// The lock of who collects, which lives as long as this process. `None` if another process has it and keeps it.
-fn take_place(session: &Session) -> Result<Option<CollectorLock>, String> {
+fn take_place(session: &Session) -> Result<Option<HeldLock>, String> {
     let begun = Instant::now();
     loop {
         match session.lock_collector() {
@@ -237,9 +237,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         if let Some((output, facts)) = output::claimed_by(session.directory(), &output, &node_name()) {
             return take_over(&output, facts, session, arguments);
         }
-        if output::holds_results(&output) {
-            // The one before was killed when all was done but removing what is not needed any more.
-            output::remove_rest(&output, &node_name());
+        // The one before was killed when all was done but removing what is not needed any more; or before it had seen that
+        // the results are another run's, which claiming the directory tells.
+        if output::holds_results(&output) && output::remove_rest(&output, &node_name()) {
             end(session, &output);
             return Ok(());
         }

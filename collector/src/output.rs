@@ -1,7 +1,8 @@
 //! The output directory: whose it is, and what may be in it.
 //!
 //! A collector claims it by making `spool-<node>` there. Collectors of several nodes that are sent to one directory do
-//! not mix their results: the first one has it, the others get a directory of their node's name in it.
+//! not mix their results: the first one has it, the others get a directory of their node's name in it. Which one is the first is
+//! in the link `.ampere-owner`, which goes when there is nothing left to be finished.
 
 use crate::facts::{self, Facts};
 use crate::listen::Listen;
@@ -46,7 +47,8 @@ pub fn claim(wanted: &Path, node: &str, facts: &str) -> Result<Output, String> {
     let refuse = |why: std::io::Error| format!("cannot write to {}: {why}; {ADVICE}", wanted.display());
     if others(wanted, &node).is_empty() {
         let (directory, is_new) = enter(wanted)?;
-        if becomes_owner(&directory, &node).map_err(refuse)? {
+        let is_owner = becomes_owner(&directory, &node).inspect_err(|_| remove_if_new(&directory, is_new));
+        if is_owner.map_err(refuse)? {
             let claimed = claim_here(directory.clone(), is_new, &node, facts);
             if claimed.is_err() {
                 release(&directory, &node);
@@ -109,11 +111,16 @@ fn is_same(one: &Path, other: &Path) -> bool {
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
 
-/// Takes away what is left of the spool of a run that is finished.
-pub fn remove_rest(directory: &Path, node: &str) {
+/// Takes away what is left of the spool of a run that is finished. `false`: there are records that are to be finished yet,
+/// those of another run then.
+pub fn remove_rest(directory: &Path, node: &str) -> bool {
     let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
+    if is_there(&output.spool.join(facts::FILE_NAME)) {
+        return false; // which goes first where a run is finished
+    }
     spool::remove(&output.spool);
     output.release();
+    true
 }
 
 /// Claims that were killed in the making.
@@ -237,7 +244,8 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
 fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();
-    name.trim_start_matches('.').to_owned()
+    let name = name.trim_start_matches('.');
+    if name.is_empty() { "node".to_owned() } else { name.to_owned() }
 }
 
 impl Output {

@@ -3,7 +3,7 @@
 use crate::numbers::Handles;
 use crate::order::QueueIndex;
 use crate::replay::{Replay, ReplayedProcess};
-use crate::spool::{Place, Spool};
+use crate::spool::{Place, Retired, Spool};
 use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
@@ -85,6 +85,8 @@ pub struct LiveLocation {
     pub ended_at: Option<Timestamp>,
     /// An earlier collector's records are not kept anywhere.
     pub beginning_is_lost: bool,
+    /// Its process was over, and an earlier collector has read its ring to the end and removed it.
+    was_retired: bool,
     /// As last looked at.
     pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
@@ -99,6 +101,16 @@ impl LiveLocation {
         if let Some(spool) = &mut self.spool {
             spool.forget_from(position);
         }
+    }
+
+    /// By the ring's count; of a ring that is gone, its records tell of most.
+    pub fn suppressed_calls(&self) -> u64 {
+        self.ring.suppressed_calls().max(self.stream.suppressed_calls)
+    }
+
+    /// What is left in the ring may be of a process that lives, whatever an earlier collector has taken it for.
+    pub fn may_go_on(&self) -> bool {
+        !self.was_retired
     }
 
     /// It is not read any further.
@@ -266,21 +278,32 @@ impl Process {
             return self.complain(wrong);
         }
         let directory = self.log.path().parent().unwrap_or(Path::new("."));
-        let name = format!("{}.{}.records", self.name, definition.id.0);
+        let stream = self.stream_of(&definition);
+        let name = format!("{stream}.records");
         let path = directory.join(&definition.ring);
-        // An earlier collector has read it to its end, and removed it.
-        let is_retired = !path.exists() && spool.records(&name) > 0;
-        let opened = match spool.rings_are_lost || is_retired {
-            true => RingConsumer::lost(&path, spool.records(&name)),
-            false => RingConsumer::open(&path),
+        let retired = (!path.exists()).then(|| Retired::load(spool.of_retired(directory), &stream)).flatten();
+        let on_disk = spool.records(&name);
+        let opened = match retired {
+            Some(retired) => RingConsumer::lost(&path, retired.records),
+            None if spool.rings_are_lost => RingConsumer::lost(&path, on_disk),
+            None => RingConsumer::open(&path),
         };
-        let mut ring = match opened {
-            Ok(ring) => ring,
-            Err(error) => {
-                self.is_read_in_part = true;
-                return self.complain(format!("{error}; its calls are not among those below"));
+        let opened = opened.or_else(|error| {
+            self.is_read_in_part = true;
+            if on_disk == 0 {
+                self.complain(format!("{error}; its calls are not among those below"));
+                return Err(error);
             }
-        };
+            let line = format!(
+                "{error}; of its calls only those in {on_disk} records on disk are among those below"
+            );
+            self.complain(line);
+            RingConsumer::lost(&path, on_disk)
+        });
+        let Ok(mut ring) = opened else { return };
+        if let Some(retired) = retired {
+            ring.set_counted(retired.suppressed_calls, retired.dropped_records);
+        }
         let position = ring.position();
         let is_read = ring.available() == Ok(0);
         let spool = match spool.open(&name, position) {
@@ -309,9 +332,26 @@ impl Process {
             known_until,
             ended_at: end.map(|record| record.word0),
             beginning_is_lost: position > 0 && catching_up.is_none(),
+            was_retired: retired.is_some(),
             callpaths: 0,
             fullest: 0.0,
         });
+    }
+
+    /// What the names of a location's files begin with.
+    pub fn stream_of(&self, location: &Location) -> String {
+        format!("{}.{}", self.name, location.id.0)
+    }
+
+    /// Over all its locations. Some of it comes from another process' memory: anything may be there.
+    pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
+        self.locations.iter().map(value).fold(0, u64::saturating_add)
+    }
+
+    /// It is over and nothing will be read of it any more: of thousands, none keeps a descriptor for that.
+    pub fn rest(&mut self) {
+        self.handle = None;
+        self.log.close();
     }
 
     /// OTF2's location group of a location: the process, or the context of an accelerator.
@@ -421,12 +461,14 @@ impl Process {
         }
     }
 
+    /// Which of the programs it is that one process was, one after the other.
+    pub fn program_number(&self) -> u32 {
+        self.name.split_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
+    }
+
     /// Its program is over: another one of the same process has begun.
     pub fn is_before(&self, other: &Process) -> bool {
-        let number = |process: &Process| {
-            process.name.split_once('-').and_then(|(_, number)| number.parse::<u32>().ok()).unwrap_or(1)
-        };
-        self.info.pid == other.info.pid && number(self) < number(other)
+        self.info.pid == other.info.pid && self.program_number() < other.program_number()
     }
 
     pub fn is_alive(&self) -> bool {

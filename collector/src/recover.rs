@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub enum Recovered {
     /// There are figures, and a trace if one could be made.
     Finished(Box<Finished>),
-    /// Nothing had been recorded: what was left of it, in this place, is gone.
-    Removed(String),
+    /// There was nothing to finish: what was left of it, in this place, is gone; and why, in a few words.
+    Removed(String, &'static str),
 }
 
 /// A run that was finished.
@@ -74,6 +74,9 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     if let Some(why) = &left.in_use {
         return Err(format!("{place} is in use: {why}; it is finished when that ends"));
     }
+    if left.may_be_written {
+        return Err(format!("{place} may be in use, on another node"));
+    }
     let (session, mode) = match &left.session {
         Some(directory) => (Session::open(directory), Mode::Recovery),
         None => {
@@ -90,7 +93,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     }
     // A file system without locks is no reason not to recover. A lock on a file that has been removed since is none: then
     // the lock that is at its place is not held by us.
-    if lock.is_ok() && !session.is_locked().0 {
+    if lock.is_ok() && !session.locks().collector {
         return Err(is_taken());
     }
     // What was read before the lock may have been finished by somebody else meanwhile.
@@ -98,7 +101,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     let facts = facts.transpose().map_err(|_| is_taken())?;
     if !left.is_of_use() {
         remove(left.output.as_ref(), &session, mode);
-        return Ok(Recovered::Removed(place));
+        return Ok(Recovered::Removed(place, "no event was recorded"));
     }
     let (output, mut facts) = match (left.output, facts) {
         (Some(output), Some(facts)) => (output, facts),
@@ -111,7 +114,8 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     }
     let _heartbeat = Heartbeat::start(&output.spool);
     if facts.replay && mode == Mode::RecoveryFromDisk {
-        return Err("it was a replay of a trace: play it again".to_owned());
+        remove(Some(&output), &session, mode);
+        return Ok(Recovered::Removed(place, "it was a replay of a trace, which can be played again"));
     }
     if mode == Mode::RecoveryFromDisk && facts.clock().is_none() {
         return Err(format!("{} was killed before anything was measured", output.directory.display()));
@@ -140,7 +144,7 @@ pub fn recover(left: Leftover) -> Result<Recovered, String> {
     // Records of which no trace could be made are kept.
     let keeps_records = output.spool.join(crate::facts::FILE_NAME).exists();
     Ok(Recovered::Finished(Box::new(Finished {
-        figures_stay: mode == Mode::RecoveryFromDisk && knows_more(&output.directory, &summary),
+        figures_stay: knows_more(&output.directory, &summary),
         lacks_trace: is_traced && (keeps_records || !output::holds_trace(&output.directory)),
         output: output.directory,
         summary,

@@ -12,7 +12,7 @@ use crate::facts;
 use ampere_ring::{Kind, Record};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const RECORD_BYTES: u64 = 16;
@@ -42,11 +42,16 @@ impl Place {
         match Spool::open(&path, position) {
             // Somebody has removed the directory.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(&self.directory)?;
+                make_private(&self.directory)?;
                 Spool::open(&path, position).map(Some)
             }
             other => other.map(Some),
         }
+    }
+
+    /// Where it is said which rings have been removed: with their records, or where there are none, with the session.
+    pub fn of_retired<'a>(&'a self, session: &'a Path) -> &'a Path {
+        if self.wanted { &self.directory } else { session }
     }
 
     /// How many records a file has.
@@ -61,6 +66,34 @@ impl Place {
             return None;
         }
         std::fs::OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path).ok()
+    }
+}
+
+/// What is known of a ring that was read to its end and removed: said before it is done, in a file beside its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// That were in it.
+    pub records: u64,
+    pub suppressed_calls: u64,
+    pub dropped_records: u64,
+}
+
+impl Retired {
+    fn path(directory: &Path, stream: &str) -> PathBuf {
+        directory.join(format!("{stream}.retired"))
+    }
+
+    pub fn save(&self, directory: &Path, stream: &str) -> io::Result<()> {
+        let Retired { records, suppressed_calls, dropped_records } = self;
+        let text = format!("{records} {suppressed_calls} {dropped_records}\n");
+        ampere_ring::files::replace_private(&Retired::path(directory, stream), &text)
+    }
+
+    pub fn load(directory: &Path, stream: &str) -> Option<Retired> {
+        let text = ampere_ring::files::read_text(&Retired::path(directory, stream));
+        let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+        let mut number = || numbers.next().flatten();
+        Some(Retired { records: number()?, suppressed_calls: number()?, dropped_records: number()? })
     }
 }
 
@@ -197,6 +230,11 @@ fn read_from(
         bytes.copy_within(start..start + left, 0);
         filled = left;
     }
+}
+
+/// A directory that is this user's alone, with those above it.
+pub fn make_private(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Takes a spool away. What says that it is one goes first: half a spool is never taken for a whole one.

@@ -1,84 +1,20 @@
 //! An application that means harm, while the collector's loop reads: bytes that change under it, definitions without end,
 //! a call tree that only grows. The run goes on, ends, and holds no more memory than it may.
 
-use ampere_collector::config::Config;
-use ampere_collector::facts::Facts;
-use ampere_collector::live::{LiveRun, Mode, Options};
-use ampere_collector::metrics::Latest;
-use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
+mod made_up_session;
+
+use ampere_collector::live::LiveRun;
+
+use ampere_model::{Definition, Process};
 use ampere_ring::clock::usual;
-use ampere_ring::{Kind, LogWriter, Record, RingProducer, Session};
+use ampere_ring::{Kind, Record};
+use made_up_session::{location, log, region, ring, rounds, run, session};
 use memmap2::MmapRaw;
 use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// In a directory that goes with the test.
-fn session(name: &str) -> (tempfile::TempDir, Session) {
-    let root =
-        tempfile::Builder::new().prefix("ampere-hostile-").tempdir_in("/dev/shm").expect("a directory");
-    let directory = root.path().join(name);
-    std::fs::create_dir(&directory).expect("a directory");
-    let mut page = vec![0; 8192];
-    page[..8].copy_from_slice(b"AMPSESS1");
-    (page[8], page[12]) = (1, 1);
-    std::fs::write(directory.join("session"), page).expect("room");
-    let session = Session::open(&directory).expect("a session");
-    (root, session)
-}
-
-fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
-    let output = root.join("out");
-    let spool = output.join("spool");
-    std::fs::create_dir_all(&spool).expect("a directory");
-    let config = Config { trace, ..Config::default() };
-    let facts = Facts::new(session.directory(), "hostile", &[], None);
-    let options = Options {
-        output,
-        spool,
-        config,
-        command: Vec::new(),
-        run_id: "hostile".to_owned(),
-        replay: None,
-        facts,
-        mode: Mode::Collector,
-    };
-    LiveRun::new(session, options, Latest::default()).expect("a run")
-}
-
-fn log(directory: &Path) -> LogWriter {
-    let (pid, clocks) = (std::process::id(), ampere_ring::clock::read_clocks());
-    let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).expect("a log");
-    let start_time = ampere_ring::process::start_time(pid).unwrap_or(0);
-    let process = Process { pid, start_time, host: "embedded".to_owned(), clocks, ..Process::default() };
-    log.append(&Definition::Process(process));
-    log
-}
-
-fn region(handle: u32) -> Definition {
-    Definition::Region(Region {
-        handle: RegionHandle(handle),
-        name: format!("f{handle}"),
-        canonical_name: String::new(),
-        source_file: String::new(),
-        begin_line: 0,
-        end_line: 0,
-        region_type: 0,
-        paradigm: 0,
-    })
-}
-
-fn location(id: u32, ring: &str) -> Definition {
-    let (name, ring) = (format!("thread {id}"), ring.to_owned());
-    Definition::Location(Location { id: LocalLocation(id), kind: LocationKind::CpuThread, name, ring })
-}
-
-fn ring(directory: &Path, records: u64) -> (RingProducer, String) {
-    let name = format!("{}.0.ring", std::process::id());
-    (RingProducer::create(&directory.join(&name), records, 0).expect("a ring"), name)
-}
 
 fn resident_megabytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -92,14 +28,11 @@ fn bytes_that_change_while_they_are_read() {
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
     (0..8).for_each(|handle| _ = log.append(&region(handle)));
-    let (mut producer, name) = ring(&directory, 4096);
+    let (mut producer, name) = ring(&directory, 0, 4096);
     log.append(&location(0, &name));
     producer.push_with_room(Record::new(Kind::Enter, usual(), 1));
     let mut run = run(root.path(), session, true);
-    for _ in 0..50 {
-        run.round();
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    rounds(&mut run, 100);
     let paths = [name.as_str(), "session", "sampler.0.ring"].map(|name| directory.join(name)).to_vec();
     let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let scribblers: Vec<_> = (0..2)
@@ -159,7 +92,7 @@ fn definitions_that_are_no_good() {
     let (root, session) = session("s-definitions");
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
-    let (_producer, name) = ring(&directory, 4096);
+    let (_producer, name) = ring(&directory, 0, 4096);
     log.append(&Definition::Process(Process { pid: 1, ..Process::default() }));
     (0..3).for_each(|_| _ = log.append(&location(0, &name)));
     log.append(&location(1, &name));
@@ -194,7 +127,7 @@ fn what_grows_without_end_is_given_up() {
     let (root, session) = session("s-growth");
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
-    let (mut producer, name) = ring(&directory, 1 << 16);
+    let (mut producer, name) = ring(&directory, 0, 1 << 16);
     log.append(&location(0, &name));
     let mut run = run(root.path(), session, false);
     let (begun, mut handle) = (Instant::now(), 0u32);

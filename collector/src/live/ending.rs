@@ -7,13 +7,13 @@ use crate::facts::Losses;
 use crate::gauges::Seen;
 use crate::leftover;
 use crate::process::{LiveLocation, Process, State};
-use crate::spool::Spool;
+use crate::spool::{Retired, Spool};
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::{clock_text, conflicts, output, overhead, spool, trace};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -79,12 +79,18 @@ impl LiveRun {
 
     /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
     fn note_of_equal_ranks(&self) -> Option<String> {
-        let lives_on = |process: &Process| self.processes.iter().any(|other| process.is_before(other));
-        let ranks = self.processes.iter().filter(|process| !lives_on(process) && process.replayed.is_none());
-        let mut numbers: Vec<(u32, u32)> = ranks.filter_map(|process| process.rank).collect();
-        numbers.retain(|(_, size)| *size > 1);
+        let of_jobs = || self.processes.iter().filter(|process| process.replayed.is_none());
+        // Of a process that became other programs, the last one.
+        let mut last: HashMap<u32, u32> = HashMap::new();
+        for process in of_jobs() {
+            let number = last.entry(process.info.pid).or_default();
+            *number = process.program_number().max(*number);
+        }
+        let is_last = |process: &&Process| last.get(&process.info.pid) == Some(&process.program_number());
+        let ranks = of_jobs().filter(is_last).filter_map(|process| process.rank);
+        let mut numbers: Vec<u32> = ranks.filter(|(_, size)| *size > 1).map(|(rank, _)| rank).collect();
         numbers.sort_unstable();
-        let twice = numbers.windows(2).find(|pair| pair[0].0 == pair[1].0)?[0].0;
+        let twice = numbers.windows(2).find(|pair| pair[0] == pair[1])?[0];
         Some(format!(
             "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: what is \
              shown of a rank is of all that have its number"
@@ -117,7 +123,7 @@ impl LiveRun {
             }
             if self.processes[at].state != State::Running {
                 self.close_locations(at);
-                self.processes[at].handle = None;
+                self.processes[at].rest();
             } else {
                 self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
             }
@@ -148,36 +154,48 @@ impl LiveRun {
     /// Ends what is still open on the locations of a process that is over, or is taken to be.
     fn close_locations(&mut self, process: usize) {
         let Some(clock) = self.clock.filter(|_| self.clock_is_certain) else { return };
+        while self.processes[process].locations.iter().any(|location| !location.closed) {
+            // Nothing is read of a location that it does not know.
+            self.tell_attributor();
+            let known = self.processes[process].locations.len();
+            (0..known).for_each(|location| self.drain_to_its_end(process, location));
+            let end = self.end_of(process, clock.now(&self.session));
+            (0..known).for_each(|location| self.close_location(process, location, end));
+            // Its log may have been read meanwhile, and have told of another one.
+            if self.processes[process].locations.len() == known {
+                return;
+            }
+        }
+    }
+
+    /// What is there now, and no more: a process that is still running would never let us end.
+    fn drain_to_its_end(&mut self, process: usize, location: usize) {
+        let live = &mut self.processes[process].locations[location];
+        if live.closed {
+            return;
+        }
+        let end = live.ring.position() + live.waiting() as u64;
         let mut batch = std::mem::take(&mut self.batch);
-        for location in 0..self.processes[process].locations.len() {
-            let live = &mut self.processes[process].locations[location];
-            if live.closed {
-                continue;
+        loop {
+            let before = self.processes[process].locations[location].ring.position();
+            if before >= end {
+                break;
             }
-            // What is there now, and no more: a process that is still running would never let us end.
-            let mut left = live.waiting();
-            while left > 0 {
-                let count = self.drain_location(process, location, &mut batch);
-                if count == 0 {
-                    break;
-                }
-                left = left.saturating_sub(count);
-                // Lanes grow with what is drained: let them go on, but no further than the others have been read.
-                self.advance(self.watermark);
+            self.drain_location(process, location, &mut batch);
+            if self.processes[process].locations[location].ring.position() == before {
+                break;
             }
+            // Lanes grow with what is drained: let them go on, but no further than the others have been read.
+            self.advance(self.watermark);
         }
         self.batch = batch;
-        let end = self.end_of(process, clock.now(&self.session));
-        for location in 0..self.processes[process].locations.len() {
-            self.close_location(process, location, end);
-        }
     }
 
     /// Ends what is still open on a location, of which everything has been read.
     pub(super) fn close_location(&mut self, process: usize, location: usize, end: Timestamp) {
         let of = &mut self.processes[process];
         let live = &mut of.locations[location];
-        if live.closed {
+        if live.closed || (live.index.is_none() && live.waiting() > 0) {
             return;
         }
         live.closed = true;
@@ -185,8 +203,19 @@ impl LiveRun {
         // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
         let is_kept = live.spool.as_ref().map_or(self.spool.wanted, Spool::is_cut);
         if of.state != State::Running && self.options.mode == Mode::Collector && !live.damaged && !is_kept {
-            let _ = live.ring.retire();
+            let retired = Retired {
+                records: live.ring.position(),
+                suppressed_calls: live.ring.suppressed_calls(),
+                dropped_records: live.ring.dropped_records(),
+            };
+            let directory = self.spool.of_retired(self.session.directory());
+            let live = &mut of.locations[location];
+            let stream = format!("{}.{}", of.name, live.definition.id.0);
+            if retired.save(directory, &stream).is_ok() {
+                let _ = live.ring.retire();
+            }
         }
+        let live = &of.locations[location];
         if of.state == State::Died {
             of.died_at = of.died_at.max(Some(end.max(live.stream.last_time())));
         }
@@ -271,9 +300,7 @@ impl LiveRun {
         let quality = QualityFigures {
             events: sum(|l| l.events),
             coalesced_calls: sum(|l| l.stream.coalesced_calls),
-            // Of a ring that is gone, its records tell of most.
-            suppressed_calls: sum(|l| l.ring.suppressed_calls().max(l.stream.suppressed_calls))
-                .max(losses.suppressed_calls),
+            suppressed_calls: sum(LiveLocation::suppressed_calls).max(losses.suppressed_calls),
             dropped_records: self.dropped_records().max(losses.dropped_records),
             late_events: self.lanes.iter().map(|lane| lane.late()).sum(),
             repaired_events: sum(|l| {
@@ -282,7 +309,10 @@ impl LiveRun {
             }),
             damaged_records: sum(|l| l.stream.repairs.damaged),
             unrecorded_calls: self.processes.iter().fold(0, |sum, p| sum.saturating_add(p.unrecorded.1)),
-            left_out_definitions: self.processes.iter().map(|p| p.left_out_definitions).sum(),
+            left_out_definitions: self
+                .processes
+                .iter()
+                .fold(0, |sum, p| sum.saturating_add(p.left_out_definitions)),
             ..QualityFigures::default()
         };
         let (gaps, endings) = (self.gaps(), self.endings());
@@ -375,6 +405,7 @@ impl LiveRun {
         self.write_figures(&self.summary(false))?;
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if is_empty {
+            self.is_incomplete = true;
             self.note("it was over before anything could be recorded: there is no trace".to_owned());
         }
         if !is_empty && self.spool.wanted && !output::holds_trace(&self.options.output) {
@@ -400,21 +431,23 @@ impl LiveRun {
             _ => Err("no process wrote any event: there is no trace".to_owned()),
         };
         self.look_for_latecomers();
+        self.look_for_unread();
         let is_cut = self.trace_is_cut();
         let traced = written.is_ok() && !is_cut;
         let keep_records = written.is_err() && self.attributor.is_some();
-        if let Err(why) = written {
-            self.note(why);
-        }
         if keep_records {
             // What could not be written has been taken away again, as a rule.
             self.options.facts.trace_begun &= output::holds_trace(&self.options.output);
             // The rings go now: who makes the trace later need not miss them.
             self.options.facts.is_drained |= self.options.mode != Mode::RecoveryFromDisk && !is_cut;
+            // Before that there is no trace is noted: it may be made yet.
             self.options.facts.losses = self.losses();
-            let _ = self.options.facts.save(&self.spool.directory);
+            self.save_facts();
             let end = CommandEnd::load(self.session.directory());
             end.iter().for_each(|end| end.save(&self.spool.directory));
+        }
+        if let Err(why) = written {
+            self.note(why);
         }
         let mut summary = self.summary(complete && traced);
         let unsettled = self.unsettled(&summary);
@@ -444,18 +477,17 @@ impl LiveRun {
 
     /// For who makes the trace when the rings are gone.
     fn losses(&self) -> Losses {
+        let before = &self.options.facts.losses;
         Losses {
-            suppressed_calls: self.sum(|l| l.ring.suppressed_calls()),
-            dropped_records: self.dropped_records(),
-            is_incomplete: self.is_incomplete,
+            suppressed_calls: self.sum(LiveLocation::suppressed_calls).max(before.suppressed_calls),
+            dropped_records: self.dropped_records().max(before.dropped_records),
+            is_incomplete: self.is_incomplete || before.is_incomplete,
             notes: self.notes.clone(),
         }
     }
 
     fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
-        let locations = self.processes.iter().flat_map(|process| &process.locations);
-        // They come from other processes' memory: anything may be there.
-        locations.map(value).fold(0, u64::saturating_add)
+        self.processes.iter().map(|process| process.sum(&value)).fold(0, u64::saturating_add)
     }
 
     fn dropped_records(&self) -> u64 {
@@ -480,6 +512,16 @@ impl LiveRun {
             self.note(format!(
                 "{unknown} processes began when the results were being written: they were not measured"
             ));
+        }
+    }
+
+    /// Rings that were not read to their end.
+    fn look_for_unread(&mut self) {
+        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+        let unread = locations.filter(|location| !location.closed).map(LiveLocation::waiting).sum::<usize>();
+        if unread > 0 {
+            self.is_incomplete = true;
+            self.note(format!("{unread} records were not read: what they say is not in the figures below"));
         }
     }
 
@@ -545,7 +587,8 @@ pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
     let events = |name: &str| there["quality"][name].as_u64().unwrap_or(0);
     let quality = &summary.quality;
     there["run"]["id"] == summary.run.id.as_str()
-        && events("events") + events("coalesced_calls") > quality.events + quality.coalesced_calls
+        && events("events").saturating_add(events("coalesced_calls"))
+            > quality.events.saturating_add(quality.coalesced_calls)
 }
 
 /// `summary.json` and `summary.txt`, each whole or not at all.

@@ -3,6 +3,7 @@
 use super::LiveRun;
 use crate::gauges::{self, Seen};
 use crate::overhead;
+use crate::process::LiveLocation;
 use crate::sampler::DeviceFigures;
 use crate::snapshot::{self, RankFigures, Snapshot};
 use crate::summary::{Readings, SamplerOverhead};
@@ -69,13 +70,13 @@ impl LiveRun {
                 main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
             snapshot.ranks.push(RankFigures {
                 rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
-                events: process.locations.iter().map(|l| l.events).sum(),
-                coalesced_calls: process.locations.iter().map(|l| l.stream.coalesced_calls).sum(),
-                suppressed_calls: process.locations.iter().map(|l| l.ring.suppressed_calls()).sum(),
+                events: process.sum(|l| l.events),
+                coalesced_calls: process.sum(|l| l.stream.coalesced_calls),
+                suppressed_calls: process.sum(LiveLocation::suppressed_calls),
                 unrecorded_calls: process.unrecorded.1,
                 // The lanes count lateness for the whole node; it is shown once.
                 late_events: if at == 0 { late } else { 0 },
-                dropped_records: process.locations.iter().map(|l| l.ring.dropped_records()).sum(),
+                dropped_records: process.sum(|l| l.ring.dropped_records()),
                 ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),
                 current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
             });

@@ -154,7 +154,7 @@ impl LiveRun {
         if live.catching_up.is_some() || live.waiting() > 0 {
             return;
         }
-        if of.state == State::Running && self.is_alive(process) {
+        if of.state == State::Running && live.may_go_on() && self.is_alive(process) {
             // It was closed by a collector that was about to end the run, and goes on.
             self.processes[process].locations[location].goes_on();
             return;
@@ -233,7 +233,9 @@ impl LiveRun {
         self.is_incomplete |= before.is_incomplete;
         before.notes.into_iter().for_each(|line| self.note(line));
         self.is_incomplete |= self.gaps().iter().any(|gap| gap.joules.is_none());
-        self.note("its collector was killed: ampere recover made this of what was left".to_owned());
+        if !self.options.facts.is_drained {
+            self.note("its collector was killed: ampere recover made this of what was left".to_owned());
+        }
         self.finish(true)
     }
 

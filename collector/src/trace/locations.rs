@@ -5,6 +5,7 @@
 
 use super::{CALLS, Span};
 use crate::numbers::Handles;
+use crate::spool;
 use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use ampere_model::Timestamp;
@@ -82,8 +83,7 @@ impl Part {
         let directory = spool.join(format!("part{number}"));
         let _ = std::fs::remove_dir_all(&directory); // of somebody who was killed here
         // The spool's directory may have been removed by somebody.
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        spool::make_private(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Part { directory })
     }
 

@@ -180,7 +180,8 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
 
 /// Reads a log as it grows.
 pub struct LogReader {
-    file: OwnedFd,
+    /// `None`: no more is read.
+    file: Option<OwnedFd>,
     path: PathBuf,
     /// After the last whole entry. What was read of the next is read again: its writer may take it back.
     offset: u64,
@@ -207,7 +208,7 @@ impl LogReader {
             Err(e) => return Err(Error::io("read", path, e)),
         }
         Ok(Some(LogReader {
-            file,
+            file: Some(file),
             path: path.to_owned(),
             offset: 8,
             pending: Vec::new(),
@@ -230,12 +231,20 @@ impl LogReader {
         self.copy = copy.write_all_at(MAGIC, 0).is_ok().then_some(copy);
     }
 
+    /// No more is read: its descriptors and its memory are given back.
+    pub fn close(&mut self) {
+        (self.file, self.copy) = (None, None);
+        (self.pending, self.chunk) = (Vec::new(), Vec::new());
+    }
+
     /// Hands over every definition that has been written since the last call.
     pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
         self.pending.clear();
         let mut end = self.offset;
-        while !self.damaged {
-            let count = match rustix::io::pread(&self.file, &mut self.chunk, end) {
+        while !self.damaged
+            && let Some(file) = &self.file
+        {
+            let count = match rustix::io::pread(file, &mut self.chunk, end) {
                 Err(rustix::io::Errno::INTR) => continue,
                 read => read.map_err(|e| Error::io("read", &self.path, e))?,
             };

@@ -7,6 +7,7 @@
 //!   <session>/                         0700, one per job and node
 //!     session                          one page: who collects, how far it is           (session.rs)
 //!     collector.lock                   locked by who collects, for as long as it lives  (session.rs)
+//!     waiter.lock                      locked by the `ampere run` that waits for the results
 //!     command.end                      how the command ended, by who started it
 //!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
@@ -101,4 +102,4 @@ pub use events::EventWriter;
 pub use fold::{Events, Surroundings};
 pub use record::{Folded, Kind, Record};
 pub use ring::{RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
-pub use session::{CollectorLock, CollectorState, Session};
+pub use session::{CollectorState, HeldLock, Locks, Session};

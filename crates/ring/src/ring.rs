@@ -309,6 +309,13 @@ impl RingConsumer {
         Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
     }
 
+    /// What the producer of a ring that is lost had counted, as far as that is known from elsewhere.
+    pub fn set_counted(&self, suppressed_calls: u64, dropped_records: u64) {
+        let producer = &self.shared.header().producer;
+        producer.suppressed_calls.store(suppressed_calls, Ordering::Relaxed);
+        producer.dropped_records.store(dropped_records, Ordering::Relaxed);
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -342,12 +349,10 @@ impl RingConsumer {
         }
     }
 
-    /// Its producer is over and all of it has been read: the file goes, and with it the memory. What it counted stays known.
+    /// Its producer is over and all of it has been read: the file goes, and with it the memory. What it counted is still known here.
     pub fn retire(&mut self) -> Result<(), Error> {
-        let (suppressed, dropped) = (self.suppressed_calls(), self.dropped_records());
         let gone = RingConsumer::lost(&self.path, self.position())?;
-        gone.shared.header().producer.suppressed_calls.store(suppressed, Ordering::Relaxed);
-        gone.shared.header().producer.dropped_records.store(dropped, Ordering::Relaxed);
+        gone.set_counted(self.suppressed_calls(), self.dropped_records());
         let path = self.path.clone();
         *self = gone;
         rustix::fs::unlink(&path).map_err(|e| Error::io("remove", &path, e))

@@ -107,9 +107,24 @@ unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
 
-/// Held by the session's collector for as long as it lives.
-pub struct CollectorLock {
+const START_LOCK: &str = "start.lock";
+const COLLECTOR_LOCK: &str = "collector.lock";
+const WAITER_LOCK: &str = "waiter.lock";
+
+/// Held for as long as its holder lives.
+pub struct HeldLock {
     _file: OwnedFd,
+}
+
+/// Which of a session's locks are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locks {
+    /// A process collects.
+    pub collector: bool,
+    /// One is being started.
+    pub start: bool,
+    /// Somebody waits for the collector's end.
+    pub waiter: bool,
 }
 
 /// Held while one process decides whether a collector must be started.
@@ -223,10 +238,7 @@ impl Session {
     /// One process at a time decides whether to start a collector. The others wait, but no longer than `limit`: the one
     /// that holds the lock may have been stopped.
     pub fn lock_start(&self, limit: Duration) -> Result<StartLock, Error> {
-        let path = self.directory.join("start.lock");
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|e| Error::io("create", &path, e))?;
+        let (path, file) = self.lock_file(START_LOCK)?;
         let begun = Instant::now();
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -240,15 +252,29 @@ impl Session {
         }
     }
 
-    /// Becomes the session's collector; `None` while another process is it.
-    pub fn lock_collector(&self) -> Result<Option<CollectorLock>, Error> {
-        let path = self.directory.join("collector.lock");
+    fn lock_file(&self, name: &str) -> Result<(PathBuf, OwnedFd), Error> {
+        let path = self.directory.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", &path, e))?;
+        Ok((path, file))
+    }
+
+    /// Becomes the session's collector; `None` while another process is it.
+    pub fn lock_collector(&self) -> Result<Option<HeldLock>, Error> {
+        self.hold(COLLECTOR_LOCK)
+    }
+
+    /// Shows that somebody waits for the collector's end, to those who cannot see him by his pid.
+    pub fn lock_waiter(&self) -> Result<Option<HeldLock>, Error> {
+        self.hold(WAITER_LOCK)
+    }
+
+    fn hold(&self, name: &str) -> Result<Option<HeldLock>, Error> {
+        let (path, file) = self.lock_file(name)?;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(CollectorLock { _file: file })),
+                Ok(()) => return Ok(Some(HeldLock { _file: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Error::io("lock", &path, e)),
@@ -256,16 +282,15 @@ impl Session {
         }
     }
 
-    /// Whether a process collects, or one is being started, by their locks. Leaves no trace, as a look at other people's
-    /// things should.
-    pub fn is_locked(&self) -> (bool, bool) {
+    /// Who is there, by their locks. Leaves no trace, as a look at other people's things should.
+    pub fn locks(&self) -> Locks {
         let locked = |name: &str| {
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let file = rustix::fs::open(self.directory.join(name), flags, Mode::empty());
             let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
             file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
         };
-        (locked("collector.lock"), locked("start.lock"))
+        Locks { collector: locked(COLLECTOR_LOCK), start: locked(START_LOCK), waiter: locked(WAITER_LOCK) }
     }
 
     /// Whether it was made since the node was started. If not, no process of it lives, whatever has its pid.
@@ -310,7 +335,7 @@ impl Session {
         let (pid, start) = (&self.page().collector_pid, &self.page().collector_start);
         matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
             && (process::is_alive(pid.load(Ordering::Relaxed), start.load(Ordering::Relaxed))
-                || self.is_locked().0)
+                || self.locks().collector)
     }
 
     /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls and no memory.
@@ -355,6 +380,13 @@ impl Session {
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         by != 0 && (self.is_of_another_pid_namespace() || process::seems_alive(by))
+    }
+
+    /// The same for who is not of the session: from another pid namespace he is known by his lock alone.
+    pub fn has_waiter(&self) -> bool {
+        let by = self.page().waited_for.load(Ordering::Acquire);
+        let seen = || !self.is_of_another_pid_namespace() && process::seems_alive(by);
+        by != 0 && (seen() || self.locks().waiter)
     }
 
     /// Then this process cannot tell who lives by the pids in it.

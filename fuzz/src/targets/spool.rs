@@ -80,7 +80,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     for left in all {
         match left.and_then(recover) {
             Err(why) => assert_is_line(&why),
-            Ok(Recovered::Removed(_)) => {}
+            Ok(Recovered::Removed(..)) => {}
             Ok(Recovered::Finished(done)) => {
                 let (run, quality) = (&done.summary.run, &done.summary.quality);
                 assert!(quality.conservation_error_joules <= 1e-9 + 1e-6 * run.total_joules);

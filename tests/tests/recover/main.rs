@@ -80,7 +80,7 @@ fn all_are_dead(place: &Place) {
             let directory = path.parent()?;
             ampere_ring::Session::open(directory).ok()
         });
-        sessions.all(|session| session.is_locked() == (false, false))
+        sessions.all(|session| session.locks() == ampere_ring::Locks::default())
     });
 }
 
