@@ -8,6 +8,7 @@ use crate::output::{self, Output};
 use crate::replay::{self, Replay};
 use crate::spool;
 use crate::summary::Summary;
+use crate::text::printable;
 use ampere_ring::Session;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, String>>, String> {
             format!("there is nothing to recover in {shown}: no spool-<node> of a run that was killed")
         });
     }
-    Ok(spools.iter().map(|spool| of_spool(spool)).collect())
+    Ok(spools.iter().map(|spool| of_spool(spool).map_err(|why| printable(&why))).collect())
 }
 
 /// With its session, where that is still in shared memory.
@@ -66,8 +67,12 @@ fn of_spool(spool: &Path) -> Result<Leftover, String> {
     }
 }
 
-/// Makes trace and summary of it, and removes what is left. The error is one line.
+/// Makes trace and summary of it, and removes what is left. The error is one line, whatever names are in what was left.
 pub fn recover(left: Leftover) -> Result<Recovered, String> {
+    finish(left).map_err(|why| printable(&why))
+}
+
+fn finish(left: Leftover) -> Result<Recovered, String> {
     let of_session = left.session.as_ref().map(|path| path.display().to_string());
     let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
     let place = of_session.or(of_output).unwrap_or_default();

@@ -152,7 +152,8 @@ impl Spool {
         if self.cut {
             return Ok(());
         }
-        if let Err(error) = self.file.write_all_at(Record::bytes_of(records), position * RECORD_BYTES) {
+        let bytes = Record::bytes_of(records);
+        if let Err(error) = byte_of(position).and_then(|at| self.file.write_all_at(bytes, at)) {
             self.cut = true;
             return Err(error);
         }
@@ -179,7 +180,7 @@ impl Spool {
     /// The end that an earlier collector has written after the ring's last record.
     pub fn end_after(&self, position: u64) -> Option<Record> {
         let mut bytes = [0; RECORD_BYTES as usize];
-        self.file.read_exact_at(&mut bytes, position * RECORD_BYTES).ok()?;
+        self.file.read_exact_at(&mut bytes, byte_of(position).ok()?).ok()?;
         Some(Record::from_bytes(&bytes)).filter(|record| record.kind() == Some(Kind::LocationEnd))
     }
 
@@ -193,11 +194,17 @@ impl Spool {
     ) -> io::Result<usize> {
         let count = end.min(self.end).saturating_sub(position).min(most as u64) as usize;
         let mut bytes = vec![0; count * RECORD_BYTES as usize];
-        self.file.read_exact_at(&mut bytes, position * RECORD_BYTES)?;
+        self.file.read_exact_at(&mut bytes, byte_of(position)?)?;
         let (records, _) = bytes.as_chunks();
         into.extend(records.iter().map(Record::from_bytes));
         Ok(count)
     }
+}
+
+/// Where a record is in its file. A ring may claim any position.
+fn byte_of(position: u64) -> io::Result<u64> {
+    let most = i64::MAX as u64 / RECORD_BYTES;
+    if position < most { Ok(position * RECORD_BYTES) } else { Err(io::ErrorKind::FileTooLarge.into()) }
 }
 
 /// Hands over every record of a spool file, in order. A last one that was written in part is left out.
