@@ -9,7 +9,7 @@
 //! Beside them are copies of the definition logs and what else a run is finished with ([`crate::facts`]).
 
 use crate::facts;
-use ampere_ring::{Kind, Record};
+use ampere_ring::{Kind, MOST_RECORDS, Record};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -93,7 +93,8 @@ impl Retired {
         let text = ampere_ring::files::read_text(&Retired::path(directory, stream));
         let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
         let mut number = || numbers.next().flatten();
-        Some(Retired { records: number()?, suppressed_calls: number()?, dropped_records: number()? })
+        let retired = Retired { records: number()?, suppressed_calls: number()?, dropped_records: number()? };
+        Some(retired).filter(|retired| retired.records <= MOST_RECORDS)
     }
 }
 
@@ -203,8 +204,7 @@ impl Spool {
 
 /// Where a record is in its file. A ring may claim any position.
 fn byte_of(position: u64) -> io::Result<u64> {
-    let most = i64::MAX as u64 / RECORD_BYTES;
-    if position < most { Ok(position * RECORD_BYTES) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+    position.checked_mul(RECORD_BYTES).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
 }
 
 /// Hands over every record of a spool file, in order. A last one that was written in part is left out.

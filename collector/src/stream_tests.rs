@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// 1000 ticks are a millisecond.
-const SURROUNDINGS: Surroundings = Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true };
+const SURROUNDINGS: Surroundings =
+    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true, reader_rounds: || 0 };
 
 /// By call path: calls, exclusive ticks.
 type Profile = BTreeMap<Vec<u32>, (u64, u64)>;
@@ -607,7 +608,7 @@ proptest! {
             1_000_000 => |_| 1_000_000,
             _ => |_| u64::MAX,
         };
-        let surroundings = Surroundings { ticks_per_second, reader_is_alive: || true };
+        let surroundings = Surroundings { ticks_per_second, reader_is_alive: || true, reader_rounds: || 0 };
         run.writer = EventWriter::with_events(ring, events, surroundings);
         run.reader = RingConsumer::open(&path).unwrap();
         let (mut time, mut random, mut entered) = (1u64 << 40, seed | 1, 0);

@@ -65,6 +65,16 @@ impl LocationData {
     fn tell_losses(&self, inner: &mut Inner) {
         inner.writer.count_lost(self.lost.swap(0, Ordering::Relaxed));
     }
+
+    /// Events that are lost, told of by whomever: with the event that is being written, if there is one.
+    fn lose(&self, events: u64) -> bool {
+        self.lost.fetch_add(events, Ordering::Relaxed);
+        self.busy
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| {
+                (busy != FREE).then_some(busy | INTERRUPTED)
+            })
+            .is_ok()
+    }
 }
 
 /// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
@@ -121,12 +131,7 @@ pub fn stop() {
 /// `location` is Score-P's, and this thread is the one that writes its events now.
 #[inline(always)]
 unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) -> bool {
-    // SAFETY: GET_DATA only ever holds functions of this type.
-    let get_data: GetData = unsafe { std::mem::transmute(GET_DATA.load(Ordering::Relaxed)) };
-    // SAFETY: what hangs there is what process::new_location hung there (never freed), or NULL.
-    let data =
-        unsafe { get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref() };
-    let Some(data) = data else { return false };
+    let Some(data) = data_of(location) else { return false };
     let here = stack_address() & !INTERRUPTED;
     let mut state = here;
     if data.busy.load(Ordering::Relaxed) != FREE {
@@ -140,6 +145,9 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) ->
     compiler_fence(Ordering::SeqCst);
     // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
     let inner = unsafe { &mut *data.inner.get() };
+    if state & INTERRUPTED != 0 {
+        inner.writer.was_left();
+    }
     body(inner);
     compiler_fence(Ordering::SeqCst);
     if data.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
@@ -165,28 +173,67 @@ pub fn unrecorded_calls() -> u64 {
     UNRECORDED.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
 }
 
+/// What process::new_location hung there.
+#[inline(always)]
+fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
+    // SAFETY: GET_DATA only ever holds functions of this type; what hangs there is never freed, or NULL.
+    unsafe {
+        let get_data: GetData = std::mem::transmute(GET_DATA.load(Ordering::Relaxed));
+        get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref()
+    }
+}
+
 /// Calls that the embedded host could not tell of as events.
 ///
 /// # Safety
-/// `location` is NULL, or one of the host's whose events this thread writes now, or nobody does.
+/// `location` is NULL, or one of the host's whose events this thread writes, or nobody does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u64) {
+    let data = if location.is_null() { None } else { data_of(location) };
+    match data {
+        None => count_unrecorded(location, calls),
+        // This call may be made on another stack than its events, from which nothing is to be concluded.
+        Some(data) if data.lose(calls) => {}
+        // SAFETY: by this function's contract.
+        Some(data) => _ = unsafe { with_data(location, |inner| data.tell_losses(inner)) },
+    }
+}
+
+/// This thread was in the middle of an event of the location, and has left it for good.
+///
+/// # Safety
+/// `location` is one of the host's whose events this thread writes, and this is called on its own stack.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ampere_event_was_left(location: *const Location) {
     // SAFETY: by this function's contract.
-    if location.is_null() || !unsafe { with_data(location, |inner| inner.writer.count_lost(calls)) } {
-        count_unrecorded(location, calls);
+    unsafe { with_data(location, |inner| inner.writer.was_left()) };
+}
+
+/// As [`with_data`], for who may not be the thread that writes the events: not while one is under way.
+unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner)) {
+    if data_of(location).is_some_and(|data| data.busy.load(Ordering::Acquire) == FREE) {
+        // SAFETY: as of `with_data`: Score-P says this to the thread that writes the location's events, or when that is gone.
+        unsafe { with_data(location, body) };
+    }
+}
+
+/// A thread takes it, which is in none of its events: what it says otherwise was left by another one that is over.
+pub fn location_is_taken(location: *const Location) {
+    if let Some(data) = data_of(location) {
+        data.busy.store(FREE, Ordering::Relaxed);
     }
 }
 
 /// Its thread leaves it, for now.
 pub fn location_is_quiet(location: *const Location) {
-    // SAFETY: Score-P says this to the thread that writes the location's events, or when that is gone.
-    unsafe { with_data(location, |inner| inner.writer.settle()) };
+    // SAFETY: as above.
+    unsafe { between_events(location, |inner| inner.writer.settle()) };
 }
 
 /// No event will follow.
 pub fn location_is_over(location: *const Location) {
     // SAFETY: as above.
-    unsafe { with_data(location, |inner| inner.writer.settle_last()) };
+    unsafe { between_events(location, |inner| inner.writer.settle_last()) };
 }
 
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {

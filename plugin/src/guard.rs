@@ -15,13 +15,12 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 
 /// The same for what is to be done even when the plugin is inert.
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    match unnoticed(|| catch_unwind(AssertUnwindSafe(body))) {
-        Ok(value) => value,
-        Err(_) => {
+    unnoticed(|| {
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
             inert::become_inert(
                 "an internal error (please report it); the job goes on without energy figures",
             );
             otherwise
-        }
-    }
+        })
+    })
 }

@@ -45,6 +45,7 @@ pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInf
         init_mpp: Some(init_mpp),
         finalize: Some(finalize),
         create_location: Some(create_location),
+        activate_cpu_location: Some(activate_cpu_location),
         deactivate_cpu_location: Some(deactivate_cpu_location),
         delete_location: Some(delete_location),
         new_definition_handle: Some(new_definition_handle),
@@ -74,6 +75,10 @@ unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
 
 extern "C" fn init_mpp() {
     guarded((), process::rank_is_known);
+}
+
+extern "C" fn activate_cpu_location(location: *const Location, _parent: *const Location, _fork: u32) {
+    guarded((), || events::location_is_taken(location));
 }
 
 extern "C" fn deactivate_cpu_location(location: *const Location, _parent: *const Location) {

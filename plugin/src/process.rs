@@ -46,8 +46,8 @@ const DEVICE_VARIABLES: [&str; 13] = [
 /// What is longer is no list of devices, and a definition that is too long would be left out.
 const LONGEST_VARIABLE_BYTES: usize = 4096;
 
-/// Made in `init`, never freed: events may come as long as the process lives. What it has of the environment is not asked
-/// for again: reading that while a thread of the program's changes it is the end of the program.
+/// Made in `init`, never freed: events may come as long as the process lives. What events need of the
+/// environment is not asked for again: reading that while a thread of the program's changes it is the end of the program.
 struct State {
     session: Session,
     /// Taken by definitions and by the beginning and the end, never by an event.
@@ -74,6 +74,7 @@ static STATE: OnceLock<State> = OnceLock::new();
 const SURROUNDINGS: Surroundings = Surroundings {
     ticks_per_second: |time| STATE.get().map_or(0, |state| clock::ticks_per_second(time, &state.joined)),
     reader_is_alive: || !is_inert() && STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
+    reader_rounds: || STATE.get().map_or(0, |state| state.session.beats()),
 };
 
 impl State {

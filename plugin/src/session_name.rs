@@ -21,7 +21,7 @@ pub fn session_name() -> String {
         let values: Option<Vec<String>> = variables.iter().map(|name| std::env::var(name).ok()).collect();
         if let Some(values) = values {
             let name = format!("{}-{}", variables[0].to_ascii_lowercase(), values.join("."));
-            return sanitise(&(name + &attempt()));
+            return sanitise(&name) + &attempt();
         }
     }
     // MPICH's mpiexec names no job, but has one proxy per node, whose children the ranks are.
@@ -33,8 +33,8 @@ pub fn session_name() -> String {
 /// A job that is queued again has the name that it had, and is another run: what is left of the one before is for
 /// `ampere recover`.
 fn attempt() -> String {
-    let count = std::env::var("SLURM_RESTART_COUNT").unwrap_or_default();
-    if count.is_empty() || count == "0" { String::new() } else { format!("-again-{count}") }
+    let count = std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse::<u32>().ok());
+    count.filter(|count| *count > 0).map_or_else(String::new, |count| format!("-again-{count}"))
 }
 
 /// Whether a session of this name can have no other process in it.

@@ -1,5 +1,6 @@
 //! Starting the node's collector, once.
 
+use ampere_quiet::is_signalled;
 use ampere_ring::{CollectorState, Session};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long the other processes wait for the first one, on top of that.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
+
+/// How long a signal may wait for that.
+const HELD_LIMIT: Duration = Duration::from_secs(1);
 
 /// What a collector is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,10 +71,11 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
             Ok(Some(status)) => break status.to_string(),
             // The application may have said that it wants to know nothing of its children: they are reaped then.
             Err(e) => break e.to_string(),
-            Ok(None) if begun.elapsed() > limit => {
+            // The host holds signals back meanwhile, which must not last.
+            Ok(None) if begun.elapsed() > limit || begun.elapsed() > HELD_LIMIT && is_signalled() => {
                 let _ = child.kill();
                 let _ = child.wait();
-                break format!("it was not ready after {} s", limit.as_secs());
+                break format!("it was not ready after {:.1} s", begun.elapsed().as_secs_f64());
             }
             Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }

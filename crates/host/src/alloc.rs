@@ -84,14 +84,21 @@ pub fn is_short() -> bool {
     TAKEN.load(Ordering::Relaxed) > RESERVE / 2
 }
 
-/// Whether there is room for something large.
+/// Whether there is room for something large. Where a program has asked for all its memory to be there at once (`mlockall`), the
+/// answer does not make it so.
 pub fn has_room(bytes: usize) -> bool {
-    let probe = map(bytes);
-    if !probe.is_null() {
-        // SAFETY: just mapped, with this size.
-        unsafe { unmap(probe, bytes) };
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists, and this one goes again.
+    unsafe {
+        let probe = libc::mmap(null_mut(), bytes, libc::PROT_NONE, how, -1, 0);
+        if probe == libc::MAP_FAILED {
+            return false;
+        }
+        libc::munlock(probe, bytes);
+        let may_write = libc::mprotect(probe, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0;
+        libc::munmap(probe, bytes);
+        may_write
     }
-    !probe.is_null()
 }
 
 fn is_of_reserve(block: *mut u8) -> bool {

@@ -148,8 +148,22 @@ fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: imp
     let is_left = there != APART
         && here >= there
         && !is_on_alternate_stack()
-        && !unnoticed(|| stack::on_own(signal::inside_handler));
-    if is_left { marked(slot, here, body) } else { missed(slot) }
+        && !signal::held(|| unnoticed(|| stack::on_own(signal::inside_handler)));
+    if !is_left {
+        return missed(slot);
+    }
+    marked(slot, here, |slot| {
+        event_was_left(slot);
+        body(slot)
+    })
+}
+
+/// The plugin may be in the middle of one, or not have heard of one whose end it will hear of. On the thread's own stack.
+fn event_was_left(slot: &Slot) {
+    // SAFETY: the thread's own state.
+    if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
+        plugin::event_was_left(thread.location);
+    }
 }
 
 /// Counts a call of the program's that is not recorded, until the plugin can be told.
@@ -177,7 +191,7 @@ pub fn start(slot: &Slot, mpi: bool) -> bool {
     if is_on_alternate_stack() {
         return false;
     }
-    apart(false, || {
+    aside(false, || {
         if signal::inside_handler() {
             return false;
         }
@@ -357,9 +371,21 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
         // In a forked child, the list's lock may be held by a thread that does not exist here.
         return;
     }
-    // SAFETY: as in `inside`. A thread that ends is not inside of anything: what it says otherwise, was left for good.
-    unsafe { &*slot() }.busy.store(FREE, Ordering::Relaxed);
+    // SAFETY: as in `inside`.
+    let slot = unsafe { &*slot() };
+    // The program's own keys may be older than ours or not: the next round comes after one of all of theirs.
+    // SAFETY: the key is ours, and the value was the key's until now.
+    let again =
+        || KEY.get().is_some_and(|&key| unsafe { libc::pthread_setspecific(key, thread.cast()) } == 0);
+    if !slot.put_off.swap(true, Ordering::Relaxed) && again() {
+        return;
+    }
+    // A thread that ends is not inside of anything: what it says otherwise, was left for good.
+    let was_left = slot.busy.swap(FREE, Ordering::Relaxed) != FREE;
     inside((), |slot| {
+        if was_left && state() == RUNNING {
+            event_was_left(slot);
+        }
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
         aside((), || {
@@ -423,7 +449,7 @@ pub fn end(status: Option<i64>, alone: bool) {
     if state() != RUNNING {
         return;
     }
-    if is_on_alternate_stack() || apart(true, signal::inside_handler) {
+    if is_on_alternate_stack() || aside(true, signal::inside_handler) {
         return end_at_once(status);
     }
     inside((), |slot| guarded((), || try_end(slot, status, alone)));

@@ -213,7 +213,7 @@ struct Search {
 
 /// Keeps the object whose segments hold the address.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader's structure, alive during the call, and the search given in `containing`.
+    // SAFETY: the loader's structure, alive during the call, and the search that it was given.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
     if info.dlpi_phdr.is_null() {
         return 0;

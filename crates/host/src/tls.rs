@@ -21,12 +21,14 @@ pub struct Slot {
     pub thread: Cell<*mut Thread>,
     /// This thread has been taken down; what runs in later destructors is not recorded.
     pub finished: AtomicBool,
+    /// It has been about to be taken down, and destructors of the program's go before.
+    pub put_off: AtomicBool,
 }
 
 /// Nobody is inside.
 pub const FREE: usize = 0;
-/// Inside, on a stack of our own and without signals: whatever calls now is our own doing, and no call of the
-/// program's.
+/// Inside, on a stack of our own: whatever calls now is our own doing and no call of the program's, but for handlers while
+/// measurement ends, when signals are not held back.
 pub const APART: usize = usize::MAX;
 
 #[cfg(target_arch = "x86_64")]

@@ -41,6 +41,21 @@ pub fn unnoticed<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Sleeps so long, or until a signal has been handled: no point of cancellation, errno stays, and a handler that leaves it by a
+/// `longjmp` leaves nothing behind.
+pub fn sleep(duration: std::time::Duration) {
+    let time = libc::timespec {
+        tv_sec: duration.as_secs() as libc::time_t,
+        tv_nsec: duration.subsec_nanos() as libc::c_long,
+    };
+    // SAFETY: a valid time; and this thread's errno, which the call sets if it is interrupted.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_nanosleep, &time, std::ptr::null_mut::<libc::timespec>());
+        *libc::__errno_location() = errno;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,6 @@ pub mod inherited;
 mod stack;
 mod writing;
 
-pub use calls::unnoticed;
+pub use calls::{sleep, unnoticed};
 pub use stack::{is_on_alternate_stack, stack_address};
-pub use writing::quietly;
+pub use writing::{is_signalled, quietly};

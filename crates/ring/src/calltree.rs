@@ -150,7 +150,7 @@ impl CallTree {
                     break;
                 }
                 at = self[at].parent;
-                if at == base {
+                if at == base || at == ROOT {
                     return;
                 }
                 depth -= 1;

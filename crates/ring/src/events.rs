@@ -184,6 +184,13 @@ impl EventWriter {
         self.ring.set_dropped_records(self.dropped_records);
     }
 
+    /// An event was left for good, in the middle: its enter may be known to who sends the events and not here, and its leave
+    /// will come. One leave too many is nothing to the reader; room is kept for it, within reason.
+    #[cold]
+    pub fn was_left(&mut self) {
+        self.open = self.open.saturating_add(1).min(self.ring.capacity_records() / 4).max(self.open);
+    }
+
     /// The program's measurement begins.
     pub fn program_begin(&mut self, timestamp: u64) {
         if self.ring.has_room(self.open + 1 + RESERVE) {

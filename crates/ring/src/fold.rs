@@ -18,7 +18,7 @@ use crate::calltree::{CallTree, Number, ROOT};
 use crate::events::{EventWriter, RESERVE};
 use crate::record::{Folded, Kind, Record};
 use crate::ring::Reader;
-use ampere_quiet::unnoticed;
+use ampere_quiet::{sleep, unnoticed};
 use std::time::{Duration, Instant};
 
 /// What is done with calls that the reader cannot follow.
@@ -46,6 +46,8 @@ pub struct Surroundings {
     /// Of the clock that this time of an event is from; 0 if that cannot be told.
     pub ticks_per_second: fn(u64) -> u64,
     pub reader_is_alive: fn() -> bool,
+    /// How often the reader has looked at all its rings.
+    pub reader_rounds: fn() -> u64,
 }
 
 pub(crate) struct Folding {
@@ -123,7 +125,8 @@ impl EventWriter {
             return false;
         }
         let alive = folding.surroundings.reader_is_alive;
-        if unnoticed(|| self.wait_for(needed, alive)) {
+        let rounds = folding.surroundings.reader_rounds;
+        if self.wait_for(needed, alive, rounds) {
             return true;
         }
         let reached = self.ring.position() + self.ring.free();
@@ -133,20 +136,25 @@ impl EventWriter {
         false
     }
 
-    /// `false`: nobody reads this ring, and nobody is going to.
-    fn wait_for(&mut self, needed: u64, alive: fn() -> bool) -> bool {
-        let mut unread_since = None;
+    /// `false`: nobody reads this ring, and nobody is going to. A handler may leave this by a `longjmp`, so that nothing is
+    /// changed meanwhile that would have to be changed back.
+    fn wait_for(&mut self, needed: u64, alive: fn() -> bool, rounds: fn() -> u64) -> bool {
+        let (mut unread_since, mut last_round) = (None, rounds());
         loop {
             for _ in 0..WAITS_PER_LOOK {
-                std::thread::sleep(WAIT);
+                sleep(WAIT);
                 if self.ring.free() > needed {
                     return true;
                 }
             }
-            match self.ring.reader() {
+            let (round, reader) = (rounds(), self.ring.reader());
+            let goes_on = std::mem::replace(&mut last_round, round) != round;
+            match reader {
                 Reader::GivenUp => return false,
-                Reader::There if alive() => unread_since = None,
-                // It may be about to come, or another one in its place.
+                Reader::There if unnoticed(alive) => unread_since = None,
+                // It has not had a turn since.
+                Reader::NotYet if !goes_on && unnoticed(alive) => unread_since = None,
+                // It has, and cannot open this ring; or is about to. Or there is none, and another one may come.
                 _ => {
                     if unread_since.get_or_insert_with(Instant::now).elapsed() > WAIT_FOR_ANOTHER {
                         return false;
@@ -301,8 +309,8 @@ impl EventWriter {
             return self.suppress(timestamp, region);
         }
         let Some(folding) = self.folding.as_mut() else { return };
+        folding.forget_frames();
         folding.tree.clear();
-        (folding.current, folding.base) = (ROOT, ROOT);
         self.enter_again(timestamp, region);
     }
 
@@ -452,10 +460,11 @@ impl Folding {
         self.tree.learn(node, ticks, self.period, self.long);
     }
 
-    /// Frames that are open and not in the ring.
+    /// Frames that are open and not in the ring. That `base` is above `current` is not relied upon: an event that was left in
+    /// the middle may have changed only one of them.
     fn folded_frames(&self) -> u64 {
         let (mut at, mut frames) = (self.current, 0);
-        while at != self.base {
+        while at != self.base && at != ROOT {
             at = self.tree[at].parent;
             frames += 1;
         }
@@ -465,7 +474,7 @@ impl Folding {
     /// Whether a frame that is folded and open is long: then it should not be folded.
     fn is_long(&self, timestamp: u64) -> bool {
         let mut at = self.current;
-        while at != self.base {
+        while at != self.base && at != ROOT {
             if timestamp.saturating_sub(self.tree[at].start) > self.long {
                 return true;
             }

@@ -101,5 +101,5 @@ pub use error::Error;
 pub use events::EventWriter;
 pub use fold::{Events, Surroundings};
 pub use record::{Folded, Kind, Record};
-pub use ring::{RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
+pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
 pub use session::{CollectorState, HeldLock, Locks, Session};

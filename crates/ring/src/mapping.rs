@@ -59,8 +59,9 @@ pub(crate) fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
 }
 
+/// A tmpfs without a limit has no blocks at all.
 fn free(system: &rustix::fs::StatVfs) -> u64 {
-    system.f_bavail.saturating_mul(system.f_frsize)
+    if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }
 
 /// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600, that leaves so much free in its file system.
@@ -89,15 +90,19 @@ pub(crate) fn create(path: &Path, bytes: u64, to_leave: u64) -> Result<Mapping, 
 /// faster than a large file is made.
 fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     const PIECE: u64 = 256 << 10;
+    const PAGE: u64 = 4096;
     rustix::fs::ftruncate(fd, bytes)?;
-    for at in (0..bytes).step_by(PIECE as usize) {
-        let piece = PIECE.min(bytes - at);
-        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece)) {
+    let (mut at, mut piece) = (0, PIECE);
+    while at < bytes {
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece.min(bytes - at)) {
+            Ok(()) => at += piece,
+            // A page at least is made between two of them.
+            Err(rustix::io::Errno::INTR) => piece = (piece / 2).max(PAGE),
             // Some file systems on disk cannot do it, NFS before 4.2 for one. A run is finished there, too.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 return write_zeros(fd, at, bytes);
             }
-            given => given?,
+            Err(error) => return Err(error),
         }
     }
     Ok(())

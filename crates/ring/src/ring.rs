@@ -278,6 +278,9 @@ pub struct RingConsumer {
     passed: usize,
 }
 
+/// More records than any ring has had in its life: a thousand years of a thread that does nothing else.
+pub const MOST_RECORDS: u64 = 1 << 60;
+
 /// So much of a ring a consumer has in its memory, and no more: it may have hundreds.
 const RESIDENT_BYTES: usize = 64 << 10;
 
@@ -296,7 +299,12 @@ impl RingConsumer {
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
         let read = shared.header().consumer.read.load(Ordering::Acquire);
         let cursor = ConsumerCursor::new(shared.capacity, read);
-        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
+        let ring = RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 };
+        // So that nobody who counts on from here can overflow.
+        if read > MOST_RECORDS {
+            return Err(Error::malformed(path, format!("it says that {read} records were read")));
+        }
+        Ok(ring)
     }
 
     /// In place of a ring that is lost, of which so many records are known from elsewhere: nothing waits in it.

@@ -342,7 +342,7 @@ impl Session {
     pub fn collector_seems_alive(&self) -> bool {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
-        running && process::seems_alive(pid)
+        running && (process::seems_alive(pid) || self.is_of_another_pid_namespace() && self.locks().collector)
     }
 
     /// Who comes now is too late: the results are being written.
@@ -356,6 +356,11 @@ impl Session {
 
     pub fn beat(&self) {
         self.page().heartbeat.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the collector has looked at all rings.
+    pub fn beats(&self) -> u64 {
+        self.page().heartbeat.load(Ordering::Relaxed)
     }
 
     pub fn join(&self) {

@@ -228,7 +228,8 @@ fn what_was_suppressed_comes_back() {
 #[test]
 fn nobody_waits_for_a_reader_that_has_given_up() {
     let (_dir, producer, consumer) = ring(4096);
-    let surroundings = Surroundings { ticks_per_second: |_| 1_000_000_000, reader_is_alive: || true };
+    let surroundings =
+        Surroundings { ticks_per_second: |_| 1_000_000_000, reader_is_alive: || true, reader_rounds: || 0 };
     let mut writer = EventWriter::with_events(producer, Events::All, surroundings);
     consumer.give_up();
     let begun = std::time::Instant::now();
@@ -310,7 +311,8 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
 /// A frame that calls very many functions: telling of ten times as many costs about ten times as much, not a hundred times.
 #[test]
 fn telling_of_many_call_paths_costs_no_more_than_their_number() {
-    let surroundings = Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true };
+    let surroundings =
+        Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true, reader_rounds: || 0 };
     let [few, many] = [100, 1000].map(|functions| {
         let (_dir, producer, mut consumer) = ring(65_536);
         let mut writer = EventWriter::with_events(producer, Events::Folded, surroundings);

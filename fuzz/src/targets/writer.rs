@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 const READ: u64 = 256;
 
 const SURROUNDINGS: Surroundings =
-    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || false };
+    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || false, reader_rounds: || 0 };
 
 pub fn run(data: &[u8]) {
     let mut from = Bytes::new(data);

@@ -4,6 +4,7 @@
 mod ends;
 mod files;
 mod guests;
+mod jumps;
 mod limits;
 mod outside;
 mod processes;

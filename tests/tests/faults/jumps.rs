@@ -1,0 +1,54 @@
+//! Threads that leave events, and themselves, in other ways than one by one: `tests/programs/jumps.c`.
+
+use crate::program::calls;
+use ampere_tests::jobs::{Place, run};
+use serde_json::Value;
+
+/// What the program says of its own calls, and the summary.
+fn play(arguments: &[&str]) -> (u64, Value) {
+    let place = Place::new();
+    let options = ["-finstrument-functions", "-pthread"];
+    let program = place.compile("cc", "jumps", include_str!("../../programs/jumps.c"), &options);
+    let mut command = place.ampere_run("out", [&program]);
+    let done = run(command.args(arguments).env("AMPERE_LOCATIONS", "all"));
+    done.no_panic();
+    assert_eq!(done.code, 7, "{done:#?}");
+    let own = done.stdout.lines().find_map(|line| line.parse().ok()).expect("it counts its calls");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    place.is_clean();
+    (own, summary)
+}
+
+fn recorded(summary: &Value, region: &str) -> u64 {
+    calls(summary, region).values().sum()
+}
+
+/// No frame stays open for each jump, with all that follows in it.
+#[test]
+fn frames_that_are_left_are_over() {
+    let (own, summary) = play(&["frames", "1500"]);
+    let leaves = recorded(&summary, "leaf");
+    let lost = summary["quality"]["dropped_records"].as_u64().expect("a number");
+    // What an event was left in is in no count, or in two: a few of each jump.
+    assert!(own.abs_diff(leaves) <= own / 50 + lost, "{leaves} of {own} calls, {lost} lost");
+    let deepest = summary["devices"][0]["views"][0]["callpaths"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|row| Some(row["path"].as_array()?.len()))
+        .max();
+    assert!(deepest < Some(12), "{deepest:?} frames in one another: until_left > some > twice > leaf");
+}
+
+#[test]
+fn a_location_is_as_new_to_the_next_thread() {
+    let (_, summary) = play(&["reuse", "60"]);
+    assert_eq!(recorded(&summary, "later"), 60_000, "{}", summary["quality"]);
+}
+
+#[test]
+fn destructors_of_thread_keys_are_calls_of_their_thread() {
+    let (own, summary) = play(&["keys"]);
+    assert_eq!((recorded(&summary, "leaf"), recorded(&summary, "destroy")), (own, 5));
+}
