@@ -71,6 +71,15 @@ impl Kept {
             }
             self.child = child;
         } else {
+            if let Some(signal) = status.signal()
+                && !self.closing
+            {
+                say!(
+                    "ampere: the collector was killed by {} once more and is not replaced: the command goes on without being \
+                     measured",
+                    SignalNumber(signal)
+                );
+            }
             self.ended = Some(status);
         }
     }

@@ -13,6 +13,7 @@ mod recover;
 mod replay;
 mod run;
 mod screen;
+mod signals;
 mod variables;
 mod watch;
 
@@ -44,6 +45,9 @@ enum Command {
     /// Counters, or a library, in a process that may crash: a part of the doctor
     #[command(hide = true)]
     Probe(doctor::ProbeArguments),
+    /// Says which signals it gets: a part of run
+    #[command(hide = true)]
+    Witness,
     /// One process of a trace that is replayed
     #[command(hide = true)]
     ReplayRank(replay::RankArguments),
@@ -51,7 +55,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
-    if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::ReplayRank(_)) {
+    if !matches!(
+        arguments.command,
+        Command::Doctor(_) | Command::Probe(_) | Command::Witness | Command::ReplayRank(_)
+    ) {
         variables::tell_of_misspelt(); // the doctor has it among its findings
     }
     let result = match arguments.command {
@@ -62,6 +69,7 @@ fn main() -> ExitCode {
         Command::Recover(arguments) => recover::recover(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
+        Command::Witness => signals::witness(),
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {

@@ -18,6 +18,12 @@ pub struct RecoverArguments {
     /// listed
     #[arg(value_parser = path_parser())]
     directory: Option<PathBuf>,
+    /// Where the results go of a session that has no output directory any more
+    #[arg(short, long, value_parser = path_parser())]
+    output: Option<PathBuf>,
+    /// Take it away without making anything of it
+    #[arg(long, conflicts_with = "output", requires = "directory")]
+    discard: bool,
 }
 
 pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
@@ -33,7 +39,11 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     look_for_writers(&mut found);
     // What one node has left is no reason not to finish what another has.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
-        match left.and_then(finish::recover) {
+        let done = match (&left, arguments.discard) {
+            (Ok(_), true) => left.and_then(finish::discard),
+            _ => left.and_then(|left| finish::recover(left, given(&arguments.output))),
+        };
+        match done {
             Ok(Recovered::Finished(finished)) => all_is_well &= tell(&finished),
             Ok(Recovered::Removed(place, why)) => {
                 say!("ampere: {place}: {why}: what was left of the run has been removed");

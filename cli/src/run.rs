@@ -2,6 +2,7 @@
 
 use crate::find::{self, Parts};
 use crate::keeper::{Keeper, Start};
+use crate::signals::{self, Witness};
 use crate::watch::Watch;
 use crate::words::{given, one_line, path_parser};
 use ampere_collector::access::Access;
@@ -14,7 +15,7 @@ use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -81,6 +82,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(given(&arguments.config))?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters()?;
+    tell_of_ranks();
     tell_of_leftovers();
     let name = run_name();
     let there_before = directories_there(given(&arguments.output));
@@ -96,6 +98,8 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
             let collector = start_collector(&parts, &session, &wanted)?;
             Ok((session, collector))
         });
+    // Before the command, as what comes to that comes to the witness then.
+    let witness = Witness::start();
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
     let (session, collector) = match collector {
@@ -103,7 +107,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Err(why) => {
             say!("ampere: {}; the command runs without being measured", one_line(&why));
             let child = command.spawn().with_context(|| cannot_run(&arguments.command[0]))?;
-            return Ok(code_of(wait_for(child)?));
+            return Ok(code_of(wait_for(child, witness)?));
         }
     };
     let output = session.output().unwrap_or_default();
@@ -124,7 +128,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let watch = Watch::start(&output, access.token().cloned());
     let pid = child.id();
-    let status = wait_for(child)?;
+    let status = wait_for(child, witness)?;
     watch.stop();
     CommandEnd { pid, status: shell_status(status), signal: status.signal() }.save(session.directory());
     let finished = collector.finish();
@@ -237,7 +241,7 @@ fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
 
 /// Waits for the command; signals that are meant for it are passed on, and do not end us before our work is done. Where there
 /// is no descriptor and no thread left to listen for them, the command is waited for all the same.
-fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
+fn wait_for(mut child: Child, mut witness: Option<Witness>) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
     // Tokio panics where it finds no descriptors for its signals: it is seen before whether there are some.
     let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
@@ -252,30 +256,11 @@ fn wait_for(mut child: Child) -> anyhow::Result<ExitStatus> {
                 status
             };
             let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
-            runtime.block_on(pass_signals_on(pid, over));
+            runtime.block_on(signals::pass_on(pid, witness.as_mut(), over));
             waiter.join().ok()
         })
     });
     status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
-}
-
-async fn pass_signals_on(to: Pid, mut over: tokio::sync::oneshot::Receiver<()>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let handlers =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()));
-    let (Ok(mut term), Ok(mut int), Ok(mut hup)) = handlers else {
-        let _ = over.await;
-        return;
-    };
-    loop {
-        tokio::select! {
-            _ = &mut over => return,
-            // A terminal sends its interrupt to the command as well.
-            _ = int.recv() => {}
-            _ = term.recv() => { let _ = kill_process(to, Signal::TERM); }
-            _ = hup.recv() => { let _ = kill_process(to, Signal::HUP); }
-        }
-    }
 }
 
 /// What came of it, on standard error: standard output is the command's own. `why_nothing`: if there was no event.
@@ -316,6 +301,24 @@ fn code_of(status: ExitStatus) -> ExitCode {
 
 fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+/// Started once for each rank, each would have the joules of its whole node.
+fn tell_of_ranks() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    // Of srun: a batch script has no such variables, or is its only task.
+    let sizes = [
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("PMI_SIZE", "PMI_RANK"),
+        ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ];
+    let of = sizes.iter().find_map(|(size, rank)| Some((number(size)?, number(rank)?)));
+    if of.is_some_and(|(size, rank)| size > 1 && rank == 0) {
+        say!(
+            "ampere: it was started once for each rank, and each run has the energy of its whole node: start it once, before the \
+             launcher, as in ampere run -- mpirun ..."
+        );
+    }
 }
 
 /// One line about runs whose collectors were killed. What was left without anything in it goes.

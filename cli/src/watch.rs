@@ -35,6 +35,8 @@ impl Watch {
         if let Some(url) = &url {
             let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
             say!("ampere: live metrics at {metrics}, results in {}", output.display());
+        } else {
+            say!("ampere: no live metrics (the summary's notes say why), results in {}", output.display());
         }
         let thread = url.and_then(|url| {
             std::thread::Builder::new()

@@ -41,6 +41,9 @@ pub struct Facts {
     /// Everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
+    /// The run has ended in order, as far as the collector goes: what was not done then is that the trace was written.
+    #[serde(default)]
+    pub has_ended: bool,
     /// What only the rings said, and what had happened: of a run whose rings are gone.
     #[serde(default)]
     pub losses: Losses,
@@ -100,6 +103,7 @@ impl Facts {
             replay: false,
             breaks: Vec::new(),
             is_drained: false,
+            has_ended: false,
             losses: Losses::default(),
             trace_begun: false,
             collector: (0, 0),

@@ -394,7 +394,8 @@ fn write_whole_with(
         write(&mut file)?;
         file.flush()
     });
-    written
-        .and_then(|()| std::fs::rename(&making, path))
-        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+    written.and_then(|()| std::fs::rename(&making, path)).map_err(|e| {
+        let _ = std::fs::remove_file(&making);
+        format!("cannot write {}: {e}", path.display())
+    })
 }

@@ -1,6 +1,8 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
 use ampere_collector::access::Access;
+use ampere_collector::clock::best_reading;
+use ampere_collector::clock_text::rfc3339;
 use ampere_collector::config::Config;
 use ampere_collector::counters_only;
 use ampere_collector::cpus;
@@ -22,7 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 #[derive(Parser)]
@@ -77,10 +79,11 @@ const TAKE_OVER_LIMIT: Duration = Duration::from_secs(2);
 const NOBODY_LIMIT: Duration = Duration::from_secs(60);
 /// How long processes that outlive the command are waited for.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(10);
+/// Asked to end, the collector gives the program so long to do so, too. A scheduler kills what is left after 5 s or more.
+const ASKED_LIMIT: Duration = Duration::from_secs(3);
 
 const GO_ON: u8 = 0;
 const INPUT_CLOSED: u8 = 1;
-const TERMINATED: u8 = 2;
 
 fn main() -> ExitCode {
     // SAFETY: nothing has been opened and no thread started.
@@ -315,9 +318,8 @@ fn end(session: Session, output: &Path) {
 
 /// No output directory and no port: what a metric plugin's user has asked for is in Score-P's trace.
 fn sample_only(session: Session, config: &Config) -> Result<(), String> {
-    let ending = Arc::new(AtomicU8::new(GO_ON));
-    end_when_asked(ending.clone())?;
-    counters_only::serve(&session, config, NOBODY_LIMIT, || ending.load(Ordering::Relaxed) != GO_ON)?;
+    let is_asked = asked_to_end()?;
+    counters_only::serve(&session, config, NOBODY_LIMIT, || is_asked.load(Ordering::Relaxed))?;
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
     Ok(())
@@ -336,16 +338,15 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     let (summaries, asked) = crossbeam_channel::bounded(16);
     let server =
         serving.and_then(|(address, access)| http::serve(&address, access, latest.clone(), summaries));
-    let server = match server {
-        Err(why) if goes_on => {
-            notes.push(format!("metrics are not served any more: {why}"));
-            output.end_announcement();
-            None
-        }
-        server => Some(server?),
-    };
+    // A job is worth measuring, looked at or not.
+    let server = server.map_err(|why| {
+        let any_more = if goes_on { " any more" } else { "" };
+        notes.push(format!("metrics are not served{any_more}: {why}"));
+        output.end_announcement();
+    });
+    let server = server.ok();
     let ending = Arc::new(AtomicU8::new(GO_ON));
-    end_when_asked(ending.clone())?;
+    let is_asked = asked_to_end()?;
     if arguments.until_input_closes {
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
@@ -373,7 +374,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();
-    let mut closed = None;
+    let (mut closed, mut asked_at) = (None, None);
     let (mut sleep, mut busy) = (SHORTEST_SLEEP, begun);
     let complete = loop {
         let round = run.round();
@@ -382,7 +383,6 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         }
         let over = run.all_over();
         match ending.load(Ordering::Relaxed) {
-            TERMINATED => break false,
             INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
             // The command is over; a process of it that is still there has a little longer.
             INPUT_CLOSED if closed.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT => {
@@ -399,6 +399,18 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
                 break false;
             }
             _ => {}
+        }
+        if is_asked.load(Ordering::Relaxed) {
+            let (since, at) = *asked_at.get_or_insert_with(|| (Instant::now(), best_reading().realtime_ns));
+            if since.elapsed() > ASKED_LIMIT {
+                run.notes.push(format!(
+                    "the collector was asked to end (by a signal) at {}, and the program went on: what it did more than {} s after \
+                     that is not in here",
+                    rfc3339(at),
+                    ASKED_LIMIT.as_secs()
+                ));
+                break false;
+            }
         }
         // Under load the rings must not fill up; an idle job should not be disturbed.
         if round.records > 0 {
@@ -446,6 +458,10 @@ fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {
     thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
 }
 
-fn end_when_asked(ending: Arc<AtomicU8>) -> Result<(), String> {
-    ampere_collector::signals::when_asked_to_end(move || ending.store(TERMINATED, Ordering::Relaxed))
+/// Becomes true when it is asked to.
+fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let to = asked.clone();
+    ampere_collector::signals::when_asked_to_end(move || to.store(true, Ordering::Relaxed))?;
+    Ok(asked)
 }

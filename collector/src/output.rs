@@ -167,14 +167,35 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool), String> {
     if holds_results(directory) {
         return Err(held(directory));
     }
+    let above = std::path::absolute(directory).ok().and_then(|path| path.parent().map(Path::to_owned));
+    if let Some(above) = above.filter(|above| is_open_to_all(above)) {
+        return Err(refuse("use", format!("everybody may exchange what is in {}", above.display())));
+    }
     let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
-    // Who owns a directory can put links in the way of what is written there.
-    let of = std::fs::metadata(&directory).map_err(|e| refuse("look at", e.to_string()))?.uid();
-    if !is_new && of != rustix::process::geteuid().as_raw() {
-        return Err(refuse("use", format!("it belongs to somebody else (user {of})")));
-    }
+    is_ours(&directory).inspect_err(|_| remove_if_new(&directory, is_new))?;
     Ok((directory, is_new))
+}
+
+/// Everybody may write there, and put things in the place of other people's: it is not sticky.
+fn is_open_to_all(directory: &Path) -> bool {
+    std::fs::metadata(directory).is_ok_and(|data| data.mode() & 0o1002 == 0o002)
+}
+
+/// Who owns a directory, or may exchange what is in it, can put links in the way of what is written there.
+pub fn is_ours(directory: &Path) -> Result<(), String> {
+    let refuse = |why: String| Err(format!("cannot use {}: {why}; {ADVICE}", directory.display()));
+    let of = match std::fs::metadata(directory) {
+        Ok(data) => data.uid(),
+        Err(error) => return refuse(error.to_string()),
+    };
+    if of != rustix::process::geteuid().as_raw() {
+        return refuse(format!("it belongs to somebody else (user {of})"));
+    }
+    if is_open_to_all(directory) {
+        return refuse("everybody may exchange what is in it".to_owned());
+    }
+    Ok(())
 }
 
 fn held(directory: &Path) -> String {

@@ -68,11 +68,17 @@ fn of_spool(spool: &Path) -> Result<Leftover, String> {
 }
 
 /// Makes trace and summary of it, and removes what is left. The error is one line, whatever names are in what was left.
-pub fn recover(left: Leftover) -> Result<Recovered, String> {
-    finish(left).map_err(|why| printable(&why))
+/// `output`: where results go for which no directory is claimed.
+pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, String> {
+    finish(left, output, false).map_err(|why| printable(&why))
 }
 
-fn finish(left: Leftover) -> Result<Recovered, String> {
+/// Takes it away without making anything of it. The error is one line.
+pub fn discard(left: Leftover) -> Result<Recovered, String> {
+    finish(left, None, true).map_err(|why| printable(&why))
+}
+
+fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recovered, String> {
     let of_session = left.session.as_ref().map(|path| path.display().to_string());
     let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
     let place = of_session.or(of_output).unwrap_or_default();
@@ -104,13 +110,20 @@ fn finish(left: Leftover) -> Result<Recovered, String> {
     // What was read before the lock may have been finished by somebody else meanwhile.
     let facts = left.output.as_ref().map(|output| Facts::load(&output.spool));
     let facts = facts.transpose().map_err(|_| is_taken())?;
+    if discard {
+        if let Some(output) = &left.output {
+            spool::remove(&output.spool);
+        }
+        remove(left.output.as_ref(), &session, mode);
+        return Ok(Recovered::Removed(place, "it is not wanted"));
+    }
     if !left.is_of_use() {
         remove(left.output.as_ref(), &session, mode);
         return Ok(Recovered::Removed(place, "no event was recorded"));
     }
     let (output, mut facts) = match (left.output, facts) {
         (Some(output), Some(facts)) => (output, facts),
-        _ => begin_output(&session)?,
+        _ => begin_output(&session, wanted)?,
     };
     if facts.is_of_this_boot() {
         // So that the next one sees us where there are no locks. Elsewhere nobody would know the process.
@@ -168,11 +181,17 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
 }
 
 /// For a session whose collector was killed before it had an output directory.
-fn begin_output(session: &Session) -> Result<(Output, Facts), String> {
+fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Facts), String> {
     let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
     let run_id = name.unwrap_or_default().trim_start_matches("s-").to_owned();
     let facts = Facts::new(session.directory(), &run_id, &[], None);
-    let wanted = session.output().unwrap_or_else(|| output::default_directory(&run_id));
-    let output = output::claim(&wanted, &facts.node, &facts.text())?;
+    let wanted = wanted.map(Path::to_owned).or_else(|| session.output());
+    let wanted = wanted.unwrap_or_else(|| output::default_directory(&run_id));
+    let output = output::claim(&wanted, &facts.node, &facts.text()).map_err(|why| {
+        let shown = session.directory().display();
+        format!(
+            "{why}: ampere recover -o DIR {shown}; or ampere recover --discard {shown} if it is not wanted"
+        )
+    })?;
     Ok((output, facts))
 }

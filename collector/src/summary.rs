@@ -80,7 +80,27 @@ pub struct Gap {
 }
 
 impl Gap {
-    pub fn note(&self) -> String {
+    /// One line for all of them, or for the only one.
+    pub fn notes(gaps: &[Gap]) -> Vec<String> {
+        let (closed, open): (Vec<&Gap>, Vec<&Gap>) = gaps.iter().partition(|gap| gap.joules.is_some());
+        let mut notes: Vec<String> = match closed.as_slice() {
+            [first, _, ..] => {
+                let seconds: f64 = closed.iter().map(|gap| gap.seconds).sum();
+                let joules: f64 = closed.iter().filter_map(|gap| gap.joules).sum();
+                vec![format!(
+                    "the collector was killed {} times, first at {}, and replaced: no counter was read for {seconds:.3} s in \
+                     all; {joules:.3} J were spent meanwhile, which are shared as between any two samples (run.gaps)",
+                    closed.len(),
+                    first.start
+                )]
+            }
+            few => few.iter().map(|gap| gap.note()).collect(),
+        };
+        notes.extend(open.iter().map(|gap| gap.note()));
+        notes
+    }
+
+    fn note(&self) -> String {
         match self.joules {
             Some(joules) => format!(
                 "the collector was killed: no counter was read for {:.3} s from {} on; {joules:.3} J were spent meanwhile, which \
@@ -96,9 +116,20 @@ impl Gap {
 }
 
 impl Ending {
-    /// Beside the note that it has ended.
-    pub fn note(&self) -> Option<String> {
-        self.signal.map(|_| format!("process {} was {}, at {}", self.pid, self.what, self.time))
+    /// What is said of them: of many the first, which as a rule took the others with it. They are in order of time.
+    pub fn notes(endings: &[Ending]) -> Option<String> {
+        let (first, others) = endings.split_first()?;
+        let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));
+        let was = if first.signal.is_some() { "was " } else { "" };
+        let at = if first.time.is_empty() { String::new() } else { format!(", at {}", first.time) };
+        let line = format!("{rank}process {} {was}{}{at}: its open frames end there", first.pid, first.what);
+        let last = others.iter().rev().find(|ending| !ending.time.is_empty());
+        let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
+        Some(match others.len() {
+            0 => line,
+            1 => format!("{line}; another one after it{until} (run.endings)"),
+            many => format!("{line}; {many} others after it{until} (run.endings)"),
+        })
     }
 }
 
@@ -488,6 +519,22 @@ impl Names {
     }
 }
 
+/// Of a deeper path the middle is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
+/// would be a million names.
+const MOST_FRAMES: usize = 256;
+
+fn shortened(path: &[RegionRef], name: impl Fn(RegionRef) -> Name) -> Vec<Name> {
+    let names = |part: &[RegionRef]| part.iter().map(|region| name(*region)).collect::<Vec<Name>>();
+    if path.len() <= MOST_FRAMES {
+        return names(path);
+    }
+    let (head, tail) = (MOST_FRAMES / 2, MOST_FRAMES / 2 - 1);
+    let mut short = names(&path[..head]);
+    short.push(format!("... {} frames ...", path.len() - head - tail).into());
+    short.extend(names(&path[path.len() - tail..]));
+    short
+}
+
 fn view_table(
     attributor: &Attributor,
     names: &Names,
@@ -514,7 +561,7 @@ fn view_table(
         callpaths.push(Callpath {
             location_group,
             location,
-            path: row.path.into_iter().map(name).collect(),
+            path: shortened(&row.path, name),
             calls: row.calls,
             exclusive_joules: row.exclusive_joules,
             inclusive_joules: row.inclusive_joules,

@@ -134,3 +134,13 @@ fn a_total_has_no_joule_twice() {
     let text = crate::text::render(&summary, false);
     assert!(text.contains("1212.0 J in node, gpu, node, gpu; these have in them cpu, cpu"), "{text}");
 }
+
+#[test]
+fn of_a_deep_path_the_middle_is_left_out() {
+    let name = |region: RegionRef| -> Name { format!("f{}", region.0).into() };
+    let path = |depth: u32| -> Vec<RegionRef> { (0..depth).map(RegionRef).collect() };
+    assert_eq!(shortened(&path(256), name).len(), 256);
+    let short = shortened(&path(10_000), name);
+    assert_eq!((short.len(), &*short[0], &*short[127]), (256, "f0", "f127"));
+    assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
+}

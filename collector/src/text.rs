@@ -1,7 +1,7 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
 use crate::gauges::OverTheRun;
-use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, Summary, View};
+use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
 use crate::topology::table;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -56,6 +56,10 @@ impl Page {
         )?;
         if !run.command.is_empty() {
             writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
+        }
+        if let Some(status) = run.command_status.filter(|status| *status != 0) {
+            let signal = (status > 128).then(|| format!(", as of {}", SignalNumber(status - 128)));
+            writeln!(out, "status:  {status}{}", signal.unwrap_or_default())?;
         }
         let energies = || summary.devices.iter().filter(|device| device.unit != "s");
         let all_estimated = energies().all(|device| device.energy == "estimated");

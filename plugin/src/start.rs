@@ -75,7 +75,7 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
             Ok(None) if begun.elapsed() > limit || begun.elapsed() > HELD_LIMIT && is_signalled() => {
                 let _ = child.kill();
                 let _ = child.wait();
-                break format!("it was not ready after {:.1} s", begun.elapsed().as_secs_f64());
+                break format!("it was not ready after {:.0} s", begun.elapsed().as_secs_f64());
             }
             Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }

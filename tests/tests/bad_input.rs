@@ -146,18 +146,32 @@ fn bytes_that_are_no_text_and_hyphens_are_measured_as_others() {
 }
 
 /// An empty directory may have been made for something, or be the mount point of it.
+/// A job is worth measuring, looked at or not.
+#[test]
+fn a_socket_that_cannot_be_made_costs_the_metrics_alone() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let cannot_listen = format!("--listen=unix:{}", place.path("absent/socket").display());
+    let mut command = place.ampere(["run", "-o", "out", &cannot_listen, "--"]);
+    let done = run(command.arg(&program));
+    done.as_without(&plain);
+    done.said_once(&["no live metrics", "out"]);
+    let summary = place.summary("out");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("metrics are not served") && notes.contains("absent/socket"), "{notes}");
+    assert!(summary["quality"]["events"].as_u64() > Some(0), "{}", summary["quality"]);
+    place.is_clean();
+}
+
 #[test]
 fn an_empty_directory_of_the_users_stays_when_nothing_comes_of_a_run() {
     let place = Place::new();
     std::fs::create_dir(place.path("mine")).expect("a directory");
     place.script("no-interpreter", "#!/nonexistent/interpreter\n");
-    let cannot_listen = format!("--listen=unix:{}", place.path("absent/socket").display());
     for output in ["mine", "new"] {
         let done = run(&mut place.ampere_run(output, ["./no-interpreter"]));
         assert_eq!(done.code, 1, "{done:#?}");
-        let done = run(&mut place.ampere(["run", "-o", output, &cannot_listen, "--", "true"]));
-        assert_eq!(done.code, 0, "{done:#?}");
-        done.said_once(&["absent/socket", "without being measured"]);
         assert_eq!(place.path(output).exists(), output == "mine");
         assert!(files_below(&place.path(output)).is_empty(), "{:?}", files_below(&place.path(output)));
         place.is_clean();

@@ -33,17 +33,21 @@ impl LiveRun {
         };
         let command = CommandEnd::load(self.session.directory());
         let died = self.processes.iter().filter(|process| process.state == State::Died);
-        died.map(|process| {
-            let pid = process.info.pid;
-            let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
-            let what = match signal {
-                Some(signal) => format!("killed by {signal}"),
-                None => "ended without finishing its measurement".to_owned(),
-            };
-            let rank = process.rank_number();
-            Ending { rank, pid, what, time: date(process.died_at), signal: signal.map(|s| s.0) }
-        })
-        .collect()
+        let mut endings: Vec<Ending> = died
+            .map(|process| {
+                let pid = process.info.pid;
+                let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
+                let what = match signal {
+                    Some(signal) => format!("killed by {signal}"),
+                    None => "ended without finishing its measurement".to_owned(),
+                };
+                let rank = process.rank_number();
+                Ending { rank, pid, what, time: date(process.died_at), signal: signal.map(|s| s.0) }
+            })
+            .collect();
+        // The one of which nothing is known last.
+        endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
+        endings
     }
 
     /// Times without sampling.
@@ -131,10 +135,7 @@ impl LiveRun {
     }
 
     pub(super) fn has_died(&mut self, process: usize) {
-        let process = &mut self.processes[process];
-        process.state = State::Died;
-        let who = format!("{} (process {})", process.group(), process.info.pid);
-        self.note(format!("{who} ended without finishing its measurement: its open frames end here"));
+        self.processes[process].state = State::Died;
     }
 
     /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
@@ -317,8 +318,8 @@ impl LiveRun {
         };
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.notes.clone();
-        notes.extend(gaps.iter().map(Gap::note));
-        notes.extend(endings.iter().filter_map(Ending::note));
+        notes.extend(Gap::notes(&gaps));
+        notes.extend(Ending::notes(&endings));
         notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
         notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
@@ -397,6 +398,7 @@ impl LiveRun {
         self.room.give_back();
         let _ = std::fs::create_dir_all(&self.options.output);
         if !self.room.is_of(&self.options.output) {
+            output::is_ours(&self.options.output)?;
             self.note(
                 "the output directory was removed while the job ran, and has been made again".to_owned(),
             );
@@ -405,13 +407,13 @@ impl LiveRun {
         self.write_figures(&self.summary(false))?;
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if is_empty {
-            self.is_incomplete = true;
             self.note("it was over before anything could be recorded: there is no trace".to_owned());
         }
         if !is_empty && self.spool.wanted && !output::holds_trace(&self.options.output) {
             // Said before it is done: who goes on after us takes half of a trace away, and nothing else of that name.
             // Where it cannot be said, half of a trace is in the way, and a note says so.
             self.options.facts.trace_begun = true;
+            self.options.facts.has_ended |= self.options.mode == Mode::Collector;
             let _ = self.options.facts.save(&self.spool.directory);
         }
         let written = match (&self.attributor, self.clock) {
@@ -467,7 +469,8 @@ impl LiveRun {
                 summary.run.notes.push(note);
             }
         }
-        self.write_figures(&summary)?;
+        // Those of before the trace was written are there where a disk has no room for these.
+        let _ = self.write_figures(&summary);
         // Records that did not make it into a trace stay.
         if !keep_records {
             spool::remove(&self.spool.directory);

@@ -227,13 +227,15 @@ impl LiveRun {
         self.catch_up_to_the_end();
         if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.is_drained {
             self.is_incomplete = true;
+        }
+        if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.has_ended {
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }
         let before = self.options.facts.losses.clone();
         self.is_incomplete |= before.is_incomplete;
         before.notes.into_iter().for_each(|line| self.note(line));
         self.is_incomplete |= self.gaps().iter().any(|gap| gap.joules.is_none());
-        if !self.options.facts.is_drained {
+        if !self.options.facts.has_ended {
             self.note("its collector was killed: ampere recover made this of what was left".to_owned());
         }
         self.finish(true)
@@ -266,7 +268,7 @@ impl LiveRun {
         self.end_frames(process, location, end);
         self.is_incomplete = true;
         self.note(format!(
-            "{group}, {name}: {} of {read} records were not on disk when the collector was killed: they are lost",
+            "{group}, {name}: {} of {read} records are not on disk: they are lost",
             read - known
         ));
     }
@@ -290,9 +292,12 @@ impl LiveRun {
         if lost {
             self.is_incomplete = true;
             let now = crate::clock_text::rfc3339(crate::clock::best_reading().realtime_ns);
+            let what = match self.options.mode {
+                Mode::Collector => format!("the collector was killed, and another one went on at {now}"),
+                _ => "the collector was killed".to_owned(),
+            };
             self.note(format!(
-                "the collector was killed, and another one went on at {now}: records are kept on disk only for a trace, so \
-                 what had been measured before is lost"
+                "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
             ));
         }
     }

@@ -500,10 +500,12 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
     STATE.store(ENDED, Ordering::Release);
     let (deep, handler) =
         (thread::TOO_DEEP.load(Ordering::Relaxed), thread::IN_HANDLER.load(Ordering::Relaxed));
-    if deep + handler > 0 {
+    if deep > 0 {
+        say(format_args!("{deep} calls deeper than {} are not recorded", thread::FRAMES_MAX));
+    }
+    if handler > 0 {
         say(format_args!(
-            "{deep} calls deeper than {} and {handler} first uses inside signal handlers are not recorded",
-            thread::FRAMES_MAX
+            "{handler} calls in signal handlers are not recorded: their functions were used there for the first time"
         ));
     }
 }

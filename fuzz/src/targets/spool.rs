@@ -78,7 +78,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     };
     let mut summaries = Vec::new();
     for left in all {
-        match left.and_then(recover) {
+        match left.and_then(|left| recover(left, None)) {
             Err(why) => assert_is_line(&why),
             Ok(Recovered::Removed(..)) => {}
             Ok(Recovered::Finished(done)) => {
