@@ -9,3 +9,4 @@ mod limits;
 mod outside;
 mod processes;
 mod program;
+mod told;
