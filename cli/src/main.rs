@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {
-        say!("ampere: {}", words::one_line(&error));
+        say!("ampere: {}", ampere_collector::text::one_line(&error));
         ExitCode::FAILURE
     })
 }

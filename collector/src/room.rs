@@ -16,6 +16,8 @@ pub struct Room {
     directory: PathBuf,
     /// The directory above it. Open, so that no other gets its inode number.
     output: Option<File>,
+    /// Bytes of records when it was last looked at.
+    recorded_bytes: u64,
 }
 
 /// Device and inode.
@@ -35,16 +37,23 @@ impl Room {
             let _ = std::fs::remove_file(&reserve);
         }
         let output = directory.parent().and_then(|output| File::open(output).ok());
-        Room { directory: directory.to_owned(), output }
+        Room { directory: directory.to_owned(), output, recorded_bytes: 0 }
     }
 
     /// What is left if a trace of that many bytes of records would not find room any more: bytes. Its events take less than
-    /// the records do.
-    pub fn shortage(&self, recorded_bytes: u64) -> Option<u64> {
+    /// the records do. Until it is looked at again, it may become as many more as since it was last; these take room, and so
+    /// will their trace.
+    pub fn shortage(&mut self, recorded_bytes: u64) -> Option<u64> {
+        let more = recorded_bytes.saturating_sub(std::mem::replace(&mut self.recorded_bytes, recorded_bytes));
+        let needed = recorded_bytes.saturating_add(more.saturating_mul(2));
         // A directory that is gone has no file system; what is open in it can be written all the same.
         let system = rustix::fs::statvfs(&self.directory).ok()?;
-        let (left, all) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
-        (left < recorded_bytes.saturating_add(LEFT_BYTES.min(all / 20))).then_some(left)
+        let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+        let (left, all) = (bytes(system.f_bavail), bytes(system.f_blocks));
+        if all == 0 {
+            return None; // a tmpfs without a limit
+        }
+        (left < needed.saturating_add(LEFT_BYTES.min(all / 20))).then_some(left)
     }
 
     /// Whether the output directory is the one that it was.

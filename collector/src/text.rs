@@ -403,6 +403,19 @@ fn short_path(path: &[Name]) -> String {
     format!("{more}{}", names[names.len() - kept..].join(" > "))
 }
 
+/// The error with its causes, on one line. A cause that its error has named already is left out.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        if !line.contains(&words) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            line = format!("{line}{separator}{words}");
+        }
+    }
+    line
+}
+
 /// Names come from the application: no control character reaches a terminal, and none that turns the direction of writing,
 /// by which a line can be made to say something else than it does.
 pub fn printable(text: &str) -> String {
@@ -440,5 +453,14 @@ mod tests {
             printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"),
             "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本"
         );
+    }
+
+    #[test]
+    fn causes_are_named_once() {
+        use anyhow::Context;
+        let inner: Result<(), _> = Err(std::io::Error::other("no room"));
+        let error = inner.context("cannot write /x: no room").context("cannot go on").unwrap_err();
+        assert_eq!(one_line(&error), "cannot go on: cannot write /x: no room");
+        assert_eq!(one_line(&anyhow::anyhow!("two\n  lines")), "two lines");
     }
 }

@@ -9,6 +9,7 @@ use crate::process::Process;
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool::Spool;
 use crate::stream::{Event, Stream};
+use crate::text::one_line;
 use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
 use locations::{Task, Written};
@@ -117,21 +118,37 @@ pub fn write(
     processes: &[Process],
     (metrics, samples): (&[SampledMetric], Option<&Spool>),
     attributor: &Attributor,
-) -> Result<(), String> {
-    let written = ArchiveWriter::create(output).map_err(anyhow::Error::from).and_then(|archive| {
-        fill(spool, archive, clock, processes, metrics, samples, attributor).inspect_err(|_| {
-            // Half of an archive can be read by nobody, and takes the room that the summary may need.
-            let _ = std::fs::remove_dir_all(output.join("traces"));
-            let _ = std::fs::remove_file(output.join("traces.def"));
-        })
-    });
-    written.map_err(|error| {
-        format!(
-            "no complete trace in {}: {error:#}; the records are in {}",
-            output.display(),
-            spool.display()
-        )
+) -> Result<(), NoTrace> {
+    let no_trace = |error: anyhow::Error, was_begun| {
+        let (output, spool) = (output.display(), spool.display());
+        let why = format!("no complete trace in {output}: {}; the records are in {spool}", one_line(&error));
+        NoTrace { why, was_begun }
+    };
+    let archive = ArchiveWriter::create(output).map_err(|error| no_trace(error.into(), false))?;
+    fill(spool, archive, clock, processes, metrics, samples, attributor).map_err(|error| {
+        // Half of an archive can be read by nobody, and takes the room that the summary may need.
+        remove_all(&output.join("traces"));
+        let _ = std::fs::remove_file(output.join("traces.def"));
+        no_trace(error, true)
     })
+}
+
+/// Why there is no trace.
+pub struct NoTrace {
+    /// One line.
+    pub why: String,
+    /// Whether what has a trace's names now is ours.
+    pub was_begun: bool,
+}
+
+/// A directory and what is in it. Files that are still open somewhere, as OTF2 leaves them after an error, keep no room.
+fn remove_all(directory: &Path) {
+    for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if file.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _ = std::fs::OpenOptions::new().write(true).truncate(true).open(file.path());
+        }
+    }
+    let _ = std::fs::remove_dir_all(directory);
 }
 
 /// `spool`: where parts of the archive may lie until they are put together.

@@ -3,7 +3,7 @@
 use super::child::{self, VERSION_LIMIT};
 use super::report::{Check, Group};
 use crate::find::{self, Parts};
-use crate::words::one_line;
+use ampere_collector::text::one_line;
 use std::process::Command;
 
 pub fn look() -> (Vec<Check>, Option<Parts>) {

@@ -10,7 +10,8 @@ use crate::process::{LiveLocation, Process, State};
 use crate::spool::{Retired, Spool};
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
-use crate::{clock_text, conflicts, output, overhead, spool, trace};
+use crate::trace::{self, NoTrace};
+use crate::{clock_text, conflicts, output, overhead, spool};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
@@ -430,7 +431,10 @@ impl LiveRun {
                     attributor,
                 )
             }
-            _ => Err("no process wrote any event: there is no trace".to_owned()),
+            _ => Err(NoTrace {
+                why: "no process wrote any event: there is no trace".to_owned(),
+                was_begun: false,
+            }),
         };
         self.look_for_latecomers();
         self.look_for_unread();
@@ -439,7 +443,8 @@ impl LiveRun {
         let keep_records = written.is_err() && self.attributor.is_some();
         if keep_records {
             // What could not be written has been taken away again, as a rule.
-            self.options.facts.trace_begun &= output::holds_trace(&self.options.output);
+            let was_begun = written.as_ref().is_err_and(|no_trace| no_trace.was_begun);
+            self.options.facts.trace_begun &= was_begun && output::holds_trace(&self.options.output);
             // The rings go now: who makes the trace later need not miss them.
             self.options.facts.is_drained |= self.options.mode != Mode::RecoveryFromDisk && !is_cut;
             // Before that there is no trace is noted: it may be made yet.
@@ -448,7 +453,7 @@ impl LiveRun {
             let end = CommandEnd::load(self.session.directory());
             end.iter().for_each(|end| end.save(&self.spool.directory));
         }
-        if let Err(why) = written {
+        if let Err(NoTrace { why, .. }) = written {
             self.note(why);
         }
         let mut summary = self.summary(complete && traced);

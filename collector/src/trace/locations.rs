@@ -106,7 +106,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
+        super::remove_all(&self.directory);
     }
 }
 
