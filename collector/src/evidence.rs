@@ -6,6 +6,7 @@
 //! | a process' variables | properties of its location group, by the variable's name |
 //! | whose stream it is | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
+//! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use crate::topology::local::VARIABLES as LOCAL_RANK_VARIABLES;
@@ -20,6 +21,8 @@ use std::collections::HashMap;
 /// Class of the system tree nodes that say which GPU a counter counts.
 const COUNTER: &str = "energy counter";
 const METRIC: &str = "metric";
+/// Property of a trace whose run was killed, or lost something: its summary says what.
+const INCOMPLETE: &str = "ampere::incomplete";
 const KIND: &str = "kind";
 const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
@@ -40,6 +43,16 @@ fn text(properties: &[Property], name: &str) -> Option<String> {
 
 fn property(name: &str, value: &str) -> Property {
     Property { name: name.to_owned(), value: PropertyValue::String(value.to_owned()) }
+}
+
+/// Properties of the machine in a trace.
+pub fn machine_properties(complete: bool) -> Vec<Property> {
+    if complete { Vec::new() } else { vec![property(INCOMPLETE, "true")] }
+}
+
+/// Whether the run that wrote a trace says that something of it is missing.
+pub fn is_incomplete(definitions: &Definitions) -> bool {
+    definitions.system_tree_nodes.iter().any(|(_, node)| text(&node.properties, INCOMPLETE).is_some())
 }
 
 fn pci(properties: &[Property]) -> Option<String> {

@@ -191,7 +191,13 @@ fn attribute_once(
     }
     let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
     let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
-    let odd = conflicts::notes(&attributor, &names);
+    let mut odd = conflicts::notes(&attributor, &names);
+    let incomplete = evidence::is_incomplete(trace.definitions());
+    if incomplete {
+        odd.push(
+            "the run that wrote this trace is incomplete: its own summary says what is missing".to_owned(),
+        );
+    }
     let run = Run {
         id: trace_id(path),
         command: Vec::new(),
@@ -199,7 +205,7 @@ fn attribute_once(
         end: clock.realtime_timestamp.map_or_else(String::new, |start| {
             clock_text::rfc3339(start.saturating_add((seconds * 1e9) as u64))
         }),
-        complete: warnings.is_empty(),
+        complete: warnings.is_empty() && !incomplete,
         host: "trace".to_owned(),
         nodes,
         ranks,

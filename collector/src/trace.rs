@@ -118,6 +118,7 @@ pub fn write(
     processes: &[Process],
     (metrics, samples): (&[SampledMetric], Option<&Spool>),
     attributor: &Attributor,
+    complete: bool,
 ) -> Result<(), NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, spool) = (output.display(), spool.display());
@@ -125,7 +126,7 @@ pub fn write(
         NoTrace { why, was_begun }
     };
     let archive = ArchiveWriter::create(output).map_err(|error| no_trace(error.into(), false))?;
-    fill(spool, archive, clock, processes, metrics, samples, attributor).map_err(|error| {
+    fill(spool, archive, clock, processes, (metrics, samples), attributor, complete).map_err(|error| {
         // Half of an archive can be read by nobody, and takes the room that the summary may need.
         remove_all(&output.join("traces"));
         let _ = std::fs::remove_file(output.join("traces.def"));
@@ -157,9 +158,9 @@ fn fill(
     archive_writer: ArchiveWriter,
     clock: SessionClock,
     processes: &[Process],
-    metrics: &[SampledMetric],
-    samples: Option<&Spool>,
+    (metrics, samples): (&[SampledMetric], Option<&Spool>),
     attributor: &Attributor,
+    complete: bool,
 ) -> anyhow::Result<()> {
     let archive = &archive_writer;
     archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
@@ -179,7 +180,7 @@ fn fill(
         });
     }
     definitions.attributes.insert(CALLS, attribute_of_folded());
-    let mut tree = Tree::new(&mut definitions);
+    let mut tree = Tree::new(&mut definitions, complete);
     let numbers = process_numbers(processes);
     let (mut mains, mut tasks) = (Vec::new(), Vec::new());
     let mut order: Vec<usize> = (0..processes.len()).collect();
@@ -358,13 +359,13 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(definitions: &mut Definitions) -> Tree {
+    fn new(definitions: &mut Definitions, complete: bool) -> Tree {
         let machine = definitions.system_tree_nodes.push(SystemTreeNode {
             name: std::env::var("SCOREP_MACHINE_NAME").unwrap_or_else(|_| "Linux".to_owned()),
             class_name: "machine".to_owned(),
             parent: None,
             domains: vec![SystemTreeDomain::Machine],
-            properties: Vec::new(),
+            properties: evidence::machine_properties(complete),
         });
         Tree { machine, nodes: BTreeMap::new() }
     }

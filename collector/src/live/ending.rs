@@ -336,16 +336,12 @@ impl LiveRun {
                 notes.push(format!("{failed} readings of a counter failed"));
             }
         }
-        let whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let run = Run {
             id: self.options.run_id.clone(),
             command: self.options.command.clone(),
             start: date(first),
             end: date(last),
-            complete: complete
-                && whole
-                && !self.is_incomplete
-                && self.processes.iter().all(Process::is_whole),
+            complete: self.is_complete(complete),
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,
@@ -371,6 +367,12 @@ impl LiveRun {
             sampler: self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures)),
         };
         summary
+    }
+
+    /// Whether nothing of the run is missing, if it is over (`over`).
+    fn is_complete(&self, over: bool) -> bool {
+        let is_whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
+        over && is_whole && !self.is_incomplete && self.processes.iter().all(Process::is_whole)
     }
 
     /// The end: everything that is left is attributed, and the trace and the summary are written.
@@ -429,6 +431,7 @@ impl LiveRun {
                     &self.processes,
                     (metrics, spool),
                     attributor,
+                    self.is_complete(complete) && !self.trace_is_cut(),
                 )
             }
             _ => Err(NoTrace {

@@ -99,6 +99,7 @@ pub fn check(place: &Place, output: &str, complete: bool) -> Value {
     is_conserved(&summary);
     let traced = read_trace(place, output);
     is_conserved(&traced);
+    assert_eq!(traced["run"]["complete"], complete, "the trace knows: {}", traced["run"]);
     assert_eq!(calls(&summary, "step"), calls(&traced, "step"));
     let (shown, read) = (&summary["devices"][0]["total_joules"], &traced["devices"][0]["total_joules"]);
     assert_eq!(shown, read, "the counter's increase");
