@@ -241,3 +241,70 @@ fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
     check_trace(&place, "out");
     place.is_clean();
 }
+
+/// Its session in shared memory.
+fn session_of(place: &Place) -> PathBuf {
+    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    page.expect("a session").parent().expect("its directory").to_owned()
+}
+
+/// The records are gone, and in their place is what the next run has left.
+#[test]
+fn a_run_whose_directory_is_another_ones_is_finished_elsewhere_or_discarded() {
+    for discard in [false, true] {
+        let place = Place::new();
+        killed_together::kill_everything(&place, false);
+        let session = session_of(&place);
+        std::fs::remove_dir_all(place.path("out")).expect("it is there");
+        let plain = place.compile("cc", "plain", "int main(void) { return 0; }", &[]);
+        assert_eq!(run(with_estimate(&mut place.ampere_run("out", [&plain]))).code, 0);
+        let others = std::fs::read(place.path("out/summary.json")).expect("another run's");
+        let refused = recover(&place, &session);
+        assert_eq!(refused.code, 1);
+        refused.said_once(&["holds the results of another run", "ampere recover -o", "--discard"]);
+        let mut command = place.ampere(["recover"]);
+        match discard {
+            true => command.arg("--discard"),
+            false => command.args(["-o", "new"]),
+        };
+        let done = run(command.arg(&session).current_dir(place.path("")));
+        assert_eq!(done.code, 0, "{done:#?}");
+        assert_eq!(place.path("new/summary.json").exists(), !discard);
+        if discard {
+            done.said_once(&["it is not wanted", "has been removed"]);
+        } else {
+            let summary = place.summary("new");
+            assert_eq!(summary["run"]["complete"], false);
+            check_conserved(&summary, false);
+        }
+        assert_eq!(std::fs::read(place.path("out/summary.json")).expect("it stays"), others);
+        place.is_clean();
+    }
+}
+
+/// Seen from outside, nobody in it has a pid.
+#[test]
+fn what_was_killed_with_its_pid_namespace_is_not_in_use() {
+    let place = Place::new();
+    let alone = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    if run(place.command("unshare").args(alone).arg("true")).code != 0 {
+        return println!("skipped: no pid namespaces here");
+    }
+    let program = program(&place, WAITS);
+    let inside = place.ampere_run("out", [&program]);
+    let mut command = place.command("unshare");
+    command.args(alone).arg(inside.get_program()).args(inside.get_args());
+    let running = start(with_estimate(&mut command));
+    until("it is announced", || announced(&place.path("out")).is_some());
+    sleep_ms(500);
+    let refused = recover(&place, &session_of(&place));
+    assert_eq!(refused.code, 1);
+    refused.said_once(&["in use"]);
+    running.signal(Signal::KILL); // and, with it, all that it has begun
+    running.wait();
+    all_are_dead(&place);
+    let done = recover(&place, &place.path("out"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    check_conserved(&place.summary("out"), false);
+    place.is_clean();
+}
