@@ -11,6 +11,7 @@ mod find;
 mod keeper;
 mod recover;
 mod replay;
+mod report;
 mod run;
 mod screen;
 mod signals;
@@ -38,6 +39,8 @@ enum Command {
     Calibrate(calibrate::CalibrateArguments),
     /// Play an existing OTF2 trace as if it ran now, with live metrics and all
     Replay(replay::ReplayArguments),
+    /// Show a run's summary: as a table, a page with pictures, rows for other programs
+    Report(report::ReportArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),
     /// Say what was found on this node, and what to do about what was not
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Attribute(arguments) => attribute::attribute(arguments),
         Command::Calibrate(arguments) => calibrate::calibrate(arguments),
         Command::Replay(arguments) => replay::replay(arguments),
+        Command::Report(arguments) => report::report(arguments),
         Command::Recover(arguments) => recover::recover(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),

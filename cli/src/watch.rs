@@ -56,7 +56,8 @@ impl Watch {
     }
 }
 
-fn url(output: &Path) -> Option<String> {
+/// Where the collector of a run is, as its output directory says.
+pub fn url(output: &Path) -> Option<String> {
     let text = std::fs::read(output.join("collector.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
     Some(printable(json.get("url")?.as_str()?))

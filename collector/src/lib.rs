@@ -8,6 +8,7 @@
 //! topology.rs    who spends from what, and why        linking.rs    the same, as it becomes known
 //! evidence.rs    what a trace says about it           conflicts.rs  settings that say odd things about it
 //! spool.rs       records on disk -> trace.rs (OTF2)   summary.rs    the result, text.rs the same for people
+//! report/        the result as table, page, picture, rows    highlights.rs  what is said first
 //! room.rs        when the disk is nearly full
 //! sampler.rs     counters -> samples                  pace.rs       when a counter is looked at next
 //! nature.rs      what contains what                   clock.rs      which clock, how fast
@@ -35,6 +36,7 @@ pub mod facts;
 mod gaps;
 pub mod gauges;
 mod growth;
+pub mod highlights;
 pub mod http;
 pub mod leftover;
 pub mod linking;
@@ -53,6 +55,7 @@ mod process;
 pub mod recover;
 pub mod regions;
 pub mod replay;
+pub mod report;
 pub mod room;
 pub mod sampler;
 pub mod signals;

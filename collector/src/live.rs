@@ -380,7 +380,11 @@ fn began(started: &Clocks) -> Instant {
 }
 
 pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    write_whole_with(path, |file| file.write_all(text.as_bytes()))
+    write_whole_bytes(path, text.as_bytes())
+}
+
+pub fn write_whole_bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    write_whole_with(path, |file| file.write_all(bytes))
 }
 
 /// A file that is there whole or not at all.

@@ -1,6 +1,7 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
 use crate::gauges::OverTheRun;
+use crate::highlights::sentences;
 use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
 use crate::topology::table;
 use std::collections::BTreeMap;
@@ -82,6 +83,9 @@ impl Page {
         }
         if summary.devices.len() > 1 {
             writeln!(out, "total:   {}", printable(&total(summary)))?;
+        }
+        for (at, sentence) in sentences(summary).iter().enumerate() {
+            writeln!(out, "{} {sentence}", if at == 0 { "in short:" } else { "         " })?;
         }
         for note in &run.notes {
             writeln!(out, "note:    {}", printable(note))?;

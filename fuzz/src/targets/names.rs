@@ -4,6 +4,7 @@ use crate::bytes::Bytes;
 use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo};
 use ampere_collector::config::Config;
 use ampere_collector::metrics;
+use ampere_collector::report::{Format, render};
 use ampere_collector::snapshot::{self, Limits, RankFigures};
 use ampere_collector::summary::{QualityFigures, Run, Summary};
 use ampere_collector::text;
@@ -68,6 +69,16 @@ pub fn run(data: &[u8]) {
         // Our own marks are bold and its end.
         let plain = if colour { table.replace("\x1b[1m", "").replace("\x1b[0m", "") } else { table };
         assert!(!plain.chars().any(|c| c.is_control() && c != '\n'), "{plain:?}");
+    }
+    for format in [Format::Html, Format::Flamegraph, Format::Folded, Format::Csv] {
+        let bytes = render(&summary, format, false).expect("what can be shown");
+        let page = String::from_utf8(bytes).expect("text");
+        if format == Format::Csv {
+            continue; // names are as they are, in quotes
+        }
+        assert!(!page.chars().any(|c| c.is_control() && c != '\n'), "{page:?}");
+        // Of a page the only one is ours; folded stacks are plain text.
+        assert!(format == Format::Folded || page.matches("<script").count() == 1, "{page}");
     }
     let json = serde_json::to_string(&summary).expect("what can be encoded");
     let again: Summary = serde_json::from_str(&json).expect("JSON");

@@ -1,0 +1,250 @@
+//! One page with all of it, which needs nothing beside itself: no server, no network. Names are an application's: all of
+//! them go through the template, which escapes them.
+
+use super::flame;
+use super::tree;
+use crate::gauges::OverTheRun;
+use crate::highlights::{Sums, is_mpi, sentences, topmost, view};
+use crate::summary::{Device, Summary, View};
+use crate::text::{joules, printable};
+use crate::topology::table;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeMap;
+
+const STYLE: &str = include_str!("page.css");
+/// Rows of each table: the rest is in `summary.json`, and in what `ampere report` makes of it.
+const MOST_ROWS: usize = 50;
+
+pub fn render(summary: &Summary) -> String {
+    let run = &summary.run;
+    let title =
+        format!("ampere: {}", if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") });
+    let several = topmost(summary).count() > 1;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (printable(&title)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(flame::STYLE)) }
+            }
+            body {
+                (head(summary))
+                @if several { (everything(summary)) }
+                @for (at, device) in summary.devices.iter().enumerate() { (one_device(device, !several && at == 0)) }
+                (spenders(summary))
+                (quality(summary))
+                script { (PreEscaped(flame::SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn head(summary: &Summary) -> Markup {
+    let run = &summary.run;
+    html! {
+        header {
+            h1 { "ampere" @if !run.complete { " " span.badge { "INCOMPLETE" } } @if run.energy != "measured" { " " span.badge { (printable(&run.energy)) } } }
+            @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
+            p.small {
+                (run.ranks) @if run.ranks == 1 { " rank on " } @else { " ranks on " }
+                (printable(&run.nodes.join(", "))) ", "
+                @if !run.start.is_empty() { (printable(&run.start)) " to " (printable(&run.end)) ", " }
+                "run " (printable(&run.id))
+            }
+            ul.short { @for sentence in sentences(summary) { li { (sentence) } } }
+            @if !run.notes.is_empty() {
+                div.notes { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
+            }
+        }
+    }
+}
+
+/// Of several devices, what they have in common.
+fn everything(summary: &Summary) -> Markup {
+    let sums = Sums::of(summary);
+    html! {
+        section {
+            h2 { "All devices: " (joules(sums.joules)) " J" }
+            (flame::picture(&tree::whole(summary)))
+            (legend())
+            h3 { "Functions" }
+            table {
+                thead { tr { th.number { "J" } th.number { "share" } th {} th { "function" } } }
+                tbody {
+                    @for (name, part) in sums.regions.iter().take(MOST_ROWS) {
+                        tr { (share_cells(*part, sums.joules)) td { (name_of(name)) } }
+                    }
+                    @if sums.idle > 0.0 { tr.rest { (share_cells(sums.idle, sums.joules)) td { "idle: nobody ran" } } }
+                    @if sums.lost > 0.0 { tr.rest { (share_cells(sums.lost, sums.joules)) td { "lost: not known whose" } } }
+                }
+            }
+            (left_out(sums.regions.len()))
+            @if !sums.kernels.is_empty() {
+                h3 { "GPU kernels" }
+                table {
+                    thead { tr { th.number { "J" } th.number { "share" } th {} th { "kernel" } } }
+                    tbody {
+                        @for (name, part) in sums.kernels.iter().take(MOST_ROWS) {
+                            tr { (share_cells(*part, sums.gpu_joules)) td { (name_of(name)) } }
+                        }
+                    }
+                }
+                p.small { "Shares are of the " (joules(sums.gpu_joules)) " J of GPUs with kernels, while one ran; the functions above are what ranks were in meanwhile." }
+                (left_out(sums.kernels.len()))
+            }
+        }
+    }
+}
+
+fn one_device(device: &Device, open: bool) -> Markup {
+    let unit = &device.unit;
+    let watts = if device.sampled_seconds > 0.0 && unit == "J" {
+        format!(", {:.1} W on average", device.total_joules / device.sampled_seconds)
+    } else {
+        String::new()
+    };
+    html! {
+        details open[open] {
+            summary {
+                strong { (printable(&device.name)) } " on " (printable(&device.node)) ": " (joules(device.total_joules)) " " (printable(unit)) (watts)
+                ", " (printable(&device.energy))
+            }
+            p.small {
+                (printable(&device.metric)) ", " (device.samples) " samples"
+                @if device.stale { ", " strong { "STALE: the counter stood still when last seen" } }
+            }
+            @if !device.gauges.is_empty() {
+                p.small { "as it reports: " (printable(&device.gauges.iter().map(OverTheRun::text).collect::<Vec<_>>().join(", "))) }
+            }
+            @for name in ["ranks", "kernels"] {
+                @if let Some(view) = view(device, name) { (one_view(device, view)) }
+            }
+        }
+    }
+}
+
+fn one_view(device: &Device, view: &View) -> Markup {
+    let (total, unit) = (device.total_joules, printable(&device.unit));
+    let what = if view.view == "kernels" { "kernel" } else { "function" };
+    let mut groups: BTreeMap<(usize, &str), f64> = BTreeMap::new();
+    for row in &view.callpaths {
+        *groups.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) += row.exclusive_joules;
+    }
+    html! {
+        section {
+            h3 { (printable(&view.view)) " view" }
+            p.small {
+                (printable(&view.policy)) ", " (printable(&view.sharing)) ": " (joules(view.attributed_joules)) " " (unit) " attributed, "
+                (joules(view.idle_joules)) " " (unit) " idle, " (joules(view.lost_joules)) " " (unit) " lost; conservation error "
+                (format!("{:.1e}", view.conservation_error_joules)) " " (unit)
+            }
+            (flame::picture(&tree::of_views(&device.name, std::iter::once(view))))
+            (legend())
+            table {
+                thead {
+                    tr {
+                        th.number { (unit) } th.number { "share" } th {} th.number { "inclusive " (unit) } th.number { "s" }
+                        th.number { "calls" } th.number { "W" } th { (what) }
+                    }
+                }
+                tbody {
+                    @for row in view.regions.iter().take(MOST_ROWS) {
+                        tr {
+                            (share_cells(row.exclusive_joules, total))
+                            td.number { (joules(row.inclusive_joules)) }
+                            td.number { (format!("{:.3}", row.exclusive_seconds)) }
+                            td.number { (row.calls) }
+                            td.number {
+                                @match row.watts.resolved_watts {
+                                    Some(watts) => (format!("{watts:.1}")),
+                                    None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
+                                }
+                            }
+                            td { (name_of(&row.region)) }
+                        }
+                    }
+                }
+            }
+            (left_out(view.regions.len()))
+            @if groups.len() > 1 {
+                table {
+                    thead { tr { th.number { (unit) } th.number { "share" } th {} th { "location group" } } }
+                    tbody {
+                        @for ((_, group), part) in groups.iter().take(MOST_ROWS) {
+                            tr { (share_cells(*part, total)) td { (printable(group)) } }
+                        }
+                    }
+                }
+                (left_out(groups.len()))
+            }
+        }
+    }
+}
+
+fn spenders(summary: &Summary) -> Markup {
+    let lines = table::lines(&summary.topology);
+    html! {
+        @if !lines.is_empty() {
+            details { summary { "Who spends from what" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } (left_out(lines.len())) }
+        }
+    }
+}
+
+fn quality(summary: &Summary) -> Markup {
+    let (q, overhead) = (&summary.quality, &summary.overhead);
+    let rows: [(&str, u64); 12] = [
+        ("events", q.events),
+        ("calls coalesced: folded before they were recorded", q.coalesced_calls),
+        ("calls suppressed: they found no room", q.suppressed_calls),
+        ("calls unrecorded: their threads had no ring", q.unrecorded_calls),
+        ("records dropped", q.dropped_records),
+        ("events late", q.late_events),
+        ("events mended", q.repaired_events),
+        ("records damaged", q.damaged_records),
+        ("samples unusable", q.unusable_samples),
+        ("definitions left out", q.left_out_definitions),
+        ("counter resets", q.counter_resets),
+        ("gaps in sampling", q.sampling_gaps),
+    ];
+    html! {
+        details {
+            summary { "Quality: conservation error " (format!("{:.1e}", q.conservation_error_joules)) " J" }
+            table { tbody { @for (name, count) in rows { tr { td.number { (count) } td { (name) } } } } }
+            @if overhead.collector_peak_rss_bytes > 0 {
+                p.small {
+                    "collector: " (format!("{:.2}", overhead.collector_cpu_seconds)) " s of CPU time, "
+                    (format!("{:.1}", overhead.collector_peak_rss_bytes as f64 / 1e6)) " MB at most"
+                }
+            }
+        }
+    }
+}
+
+fn legend() -> Markup {
+    html! {
+        p.small {
+            "Each box is as wide as its joules, below the one that called it. " span.function { "functions" } " " span.mpi { "MPI" } " "
+            span.kernel { "GPU kernels" } " " span.nobody { "idle or lost" } ". Click to enlarge one."
+        }
+    }
+}
+
+fn share_cells(part: f64, whole: f64) -> Markup {
+    let share = if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+    html! {
+        td.number { (joules(part)) }
+        td.number { (format!("{share:.1} %")) }
+        td.bar { div style=(format!("width:{:.1}%", share.clamp(0.0, 100.0))) {} }
+    }
+}
+
+fn name_of(name: &str) -> Markup {
+    html! { code.mpi[is_mpi(name)] { (printable(name)) } }
+}
+
+fn left_out(rows: usize) -> Markup {
+    html! { @if rows > MOST_ROWS { p.small { "and " (rows - MOST_ROWS) " more in summary.json" } } }
+}

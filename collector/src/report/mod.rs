@@ -1,0 +1,72 @@
+//! A summary in the forms that people and other programs read.
+//!
+//! ```text
+//! tree.rs     call paths -> a tree          flame.rs    the tree as a picture (SVG)
+//! html.rs     one page with all of it       csv.rs      a row for each call path
+//! folded.rs   stacks for other programs' pictures
+//! ```
+
+mod csv;
+mod flame;
+mod folded;
+mod html;
+mod tree;
+
+use crate::summary::Summary;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Table,
+    Json,
+    Csv,
+    Html,
+    Folded,
+    Flamegraph,
+}
+
+/// What of a summary is wanted; empty: all.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    pub devices: Vec<String>,
+    /// "ranks" or "kernels".
+    pub view: Option<String>,
+}
+
+impl Choice {
+    /// Takes the rest away. The error is one line: what is wanted and not there, and what is.
+    pub fn apply(&self, summary: &mut Summary) -> Result<(), String> {
+        if !self.devices.is_empty() {
+            let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
+            if let Some(name) = unknown {
+                let known: Vec<&str> = summary.devices.iter().map(|device| device.name.as_str()).collect();
+                return Err(format!("there is no device {name:?}: there is {}", known.join(", ")));
+            }
+            summary.devices.retain(|device| self.devices.contains(&device.name));
+        }
+        if let Some(wanted) = &self.view {
+            for device in &mut summary.devices {
+                device.views.retain(|view| view.view == *wanted);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `colour`: for a terminal, which only the table is.
+pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>, String> {
+    Ok(match format {
+        Format::Table => crate::text::render(summary, colour).into_bytes(),
+        Format::Json => {
+            let mut text = serde_json::to_vec_pretty(summary).map_err(|e| e.to_string())?;
+            text.push(b'\n');
+            text
+        }
+        Format::Csv => csv::render(summary),
+        Format::Html => html::render(summary).into_bytes(),
+        Format::Folded => folded::render(summary).into_bytes(),
+        Format::Flamegraph => flame::document(&tree::whole(summary)).into_bytes(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

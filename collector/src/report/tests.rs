@@ -1,0 +1,136 @@
+use super::*;
+use crate::attributor::{Attributor, FoundDevice, LocationInfo};
+use crate::config::Config;
+use crate::summary::{QualityFigures, Run};
+use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
+
+const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
+
+/// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
+fn summary() -> Summary {
+    let mut attributor = Attributor::new(Config::default(), 1000);
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1e-3),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = attributor.add_location(LocationInfo {
+        node: "n".to_owned(),
+        group: "MPI Rank 0".to_owned(),
+        name: "Master thread".to_owned(),
+        kind: LocationKind::CpuThread,
+        rank: Some(0),
+        main: true,
+    });
+    let mut region = |name: &str| -> RegionRef {
+        attributor.regions.add(&ampere_model::Region {
+            handle: RegionHandle(0),
+            name: name.to_owned(),
+            canonical_name: name.to_owned(),
+            source_file: String::new(),
+            begin_line: 0,
+            end_line: 0,
+            region_type: 0,
+            paradigm: 0,
+        })
+    };
+    let (main, work, send, odd) = (region("main"), region("work"), region("MPI_Send"), region(HOSTILE));
+    // In the order of time: what is entered, or that something is left.
+    let mut events =
+        [(1000, Some(main)), (2000, Some(work)), (5000, None), (5000, Some(send)), (6000, Some(odd))]
+            .into_iter()
+            .chain([8000, 9000, 10_000].map(|time| (time, None)))
+            .peekable();
+    for at in (0..=100).map(|at| at * 100) {
+        while let Some((time, what)) = events.next_if(|(time, _)| *time <= at) {
+            match what {
+                Some(region) => attributor.engine.enter(rank, time, region),
+                None => attributor.engine.leave(rank, time),
+            }
+        }
+        let (time, increase) = attributor.devices[device].read_u64(at, at);
+        attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+    }
+    let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
+    Summary::new(&attributor, None, run, QualityFigures::default())
+}
+
+fn text(format: Format) -> String {
+    String::from_utf8(render(&summary(), format, false).unwrap()).unwrap()
+}
+
+#[test]
+fn a_tree_has_all_joules() {
+    let summary = summary();
+    let tree = tree::whole(&summary);
+    assert!((tree.joules - summary.devices[0].total_joules).abs() < 1e-9);
+    let names: Vec<(&str, f64)> =
+        tree.children.iter().map(|node| (node.name.as_str(), node.joules.round())).collect();
+    assert_eq!(names, [("main", 9.0), ("idle", 1.0)]);
+    let below: Vec<&str> = tree.children[0].children.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(below, ["MPI_Send", "work"]);
+    assert_eq!(tree.children[0].children[0].kind, tree::Kind::Mpi);
+}
+
+#[test]
+fn stacks_add_up_to_the_device() {
+    let folded = text(Format::Folded);
+    let sum: f64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum();
+    assert!((sum - 10e6).abs() < 10.0, "{folded}");
+    assert!(folded.contains("MPI Rank 0;main;work 3000000\n"), "{folded}");
+    assert_eq!(folded.lines().count(), 5, "a hostile name is on one line: {folded}");
+}
+
+#[test]
+fn rows_add_up_to_the_device_and_can_be_read_back() {
+    let rows = text(Format::Csv);
+    let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
+    let columns = reader.headers().unwrap().clone();
+    let at = |name: &str| columns.iter().position(|column| column == name).unwrap();
+    let (region, joules) = (at("region"), at("exclusive_joules"));
+    let records: Vec<_> = reader.records().map(Result::unwrap).collect();
+    let sum: f64 = records
+        .iter()
+        .filter(|row| &row[at("view")] == "ranks")
+        .map(|row| row[joules].parse::<f64>().unwrap())
+        .sum();
+    assert!((sum - 10.0).abs() < 1e-9, "{rows}");
+    assert!(records.iter().any(|row| &row[region] == HOSTILE), "{rows}");
+}
+
+#[test]
+fn no_name_gets_out_of_its_place() {
+    let (page, picture) = (text(Format::Html), text(Format::Flamegraph));
+    for page in [&page, &picture] {
+        assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"), "{page}");
+        assert!(!page.contains("'&;") && !page.contains("\"'"), "{page}");
+    }
+    assert!(page.starts_with("<!DOCTYPE html>") && picture.starts_with("<?xml"));
+    // Nothing from elsewhere: no address but that of the name space.
+    for page in [page, picture] {
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("://"), "{page}");
+    }
+}
+
+#[test]
+fn what_is_chosen_is_there_or_told() {
+    let mut chosen = summary();
+    let choice = |device: &str| Choice { devices: vec![device.to_owned()], view: Some("kernels".to_owned()) };
+    let why = choice("GPU-7").apply(&mut chosen).unwrap_err();
+    assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
+    choice("energy").apply(&mut chosen).unwrap();
+    assert!(chosen.devices[0].views.iter().all(|view| view.view == "kernels"));
+}
+
+#[test]
+fn nothing_at_all_is_a_report_too() {
+    let empty =
+        Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), QualityFigures::default());
+    for format in [Format::Table, Format::Json, Format::Csv, Format::Html, Format::Folded, Format::Flamegraph]
+    {
+        render(&empty, format, false).unwrap();
+    }
+}

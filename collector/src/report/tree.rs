@@ -1,0 +1,104 @@
+//! Call paths as a tree, each node with its joules and those of what is below it.
+
+use crate::highlights::topmost;
+use crate::summary::{Summary, View};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    pub name: String,
+    pub kind: Kind,
+    /// This one's and those of all below.
+    pub joules: f64,
+    pub exclusive: f64,
+    pub calls: u64,
+    pub children: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    #[default]
+    Function,
+    Mpi,
+    Kernel,
+    /// Joules that nobody spent, or that are lost: beside the functions, so that the whole is the device's.
+    Rest,
+    /// All, or a device.
+    Whole,
+}
+
+/// While it grows: children by name.
+#[derive(Default)]
+struct Growing {
+    exclusive: f64,
+    calls: u64,
+    children: BTreeMap<String, Growing>,
+}
+
+impl Growing {
+    fn add(&mut self, view: &View) {
+        for row in &view.callpaths {
+            let mut at = &mut *self;
+            for name in &row.path {
+                // Looked for first: most are there, and a name is not copied for nothing.
+                if !at.children.contains_key(&**name) {
+                    at.children.insert(name.to_string(), Growing::default());
+                }
+                at = at.children.get_mut(&**name).expect("it is there now");
+            }
+            at.exclusive += row.exclusive_joules;
+            at.calls = at.calls.saturating_add(row.calls);
+        }
+    }
+
+    fn grown(self, name: String, function: Kind) -> Node {
+        let kind = if crate::highlights::is_mpi(&name) { Kind::Mpi } else { function };
+        let children: Vec<Node> =
+            self.children.into_iter().map(|(name, child)| child.grown(name, function)).collect();
+        let mut node =
+            Node { name, kind, joules: 0.0, exclusive: self.exclusive, calls: self.calls, children };
+        node.sum();
+        node
+    }
+}
+
+impl Node {
+    fn sum(&mut self) {
+        self.joules = self.exclusive + self.children.iter().map(|child| child.joules).sum::<f64>();
+        self.children.sort_by(|a, b| b.joules.total_cmp(&a.joules));
+    }
+
+    fn rest(name: &str, joules: f64) -> Option<Node> {
+        let node =
+            Node { name: name.to_owned(), kind: Kind::Rest, joules, exclusive: joules, ..Node::default() };
+        (joules > 0.0).then_some(node)
+    }
+}
+
+/// Of views of several devices, the same call paths of all ranks and threads in one.
+pub fn of_views<'a>(name: &str, views: impl Iterator<Item = &'a View>) -> Node {
+    let (mut growing, mut idle, mut lost, mut function) = (Growing::default(), 0.0, 0.0, Kind::Function);
+    for view in views {
+        growing.add(view);
+        idle += view.idle_joules;
+        lost += view.lost_joules;
+        if view.view == "kernels" {
+            function = Kind::Kernel;
+        }
+    }
+    let mut node = growing.grown(name.to_owned(), function);
+    node.children.extend(Node::rest("idle", idle));
+    node.children.extend(Node::rest("lost", lost));
+    node.kind = Kind::Whole;
+    node.sum();
+    node
+}
+
+/// Of all devices that are in no other: the ranks view, or of what has only been chosen of another the kernels view.
+pub fn whole(summary: &Summary) -> Node {
+    let views = |name: &'static str| {
+        topmost(summary).flat_map(|device| &device.views).filter(move |view| view.view == name)
+    };
+    let is_empty = views("ranks").all(|view| view.callpaths.is_empty());
+    of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
+}
