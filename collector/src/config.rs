@@ -2,6 +2,7 @@
 
 use crate::conflicts;
 use crate::cpus::Cpus;
+use crate::text::printable;
 use ampere_attribution::{Policy, Sharing};
 use regex::Regex;
 use serde::Deserialize;
@@ -140,8 +141,9 @@ impl DeviceSetting {
 pub struct ConfigError(String);
 
 impl fmt::Display for ConfigError {
+    /// Fit for a terminal, whatever the file has in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&printable(&self.0))
     }
 }
 
@@ -526,7 +528,11 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
     else {
         return ConfigError(format!("{origin}:{line}: {first}"));
     };
-    let key = text.lines().nth(line - 1).unwrap_or_default().split('=').next().unwrap_or_default().trim();
+    // The line's key, if it has just one; a line of a list, or an inline table, does not say.
+    let parts: Vec<&str> = text.lines().nth(line - 1).unwrap_or_default().split('=').map(str::trim).collect();
+    let is_key = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphabetic());
+    let key = parts.first().copied().filter(|word| parts.len() == 2 && is_key(word));
+    let key = key.map_or_else(String::new, |key| format!(" {key}:"));
     let expected = match expected {
         "a string" | "path string" => "a text in quotes",
         "a boolean" => "true or false",
@@ -536,7 +542,7 @@ fn explain(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
         of_ours if of_ours.starts_with("struct ") => "a table of settings",
         other => other,
     };
-    ConfigError(format!("{origin}:{line}: {key}: {expected} is expected, not {is}"))
+    ConfigError(format!("{origin}:{line}:{key} {expected} is expected, not {is}"))
 }
 
 /// Levenshtein's distance.
