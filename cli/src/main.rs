@@ -6,6 +6,7 @@ mod words;
 
 mod attribute;
 mod calibrate;
+mod compare;
 mod doctor;
 mod find;
 mod keeper;
@@ -15,6 +16,7 @@ mod report;
 mod run;
 mod screen;
 mod signals;
+mod top;
 mod variables;
 mod watch;
 
@@ -41,6 +43,10 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Show a run's summary: as a table, a page with pictures, rows for other programs
     Report(report::ReportArguments),
+    /// Watch a run that goes on: the table that `ampere run` shows
+    Top(top::TopArguments),
+    /// Show runs beside each other, and where they differ most
+    Compare(compare::CompareArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),
     /// Say what was found on this node, and what to do about what was not
@@ -70,6 +76,8 @@ fn main() -> ExitCode {
         Command::Calibrate(arguments) => calibrate::calibrate(arguments),
         Command::Replay(arguments) => replay::replay(arguments),
         Command::Report(arguments) => report::report(arguments),
+        Command::Top(arguments) => top::top(arguments),
+        Command::Compare(arguments) => compare::compare(arguments),
         Command::Recover(arguments) => recover::recover(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),

@@ -77,8 +77,12 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         write_whole_bytes(path, &report).map_err(anyhow::Error::msg)?;
         return Ok(ExitCode::SUCCESS);
     }
+    print(&report)
+}
+
+pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(&report).and_then(|()| out.flush()) {
+    match out.write_all(report).and_then(|()| out.flush()) {
         // A reader that has seen enough closes the pipe: no error of ours.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print the report"),
         _ => Ok(ExitCode::SUCCESS),
@@ -86,7 +90,7 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// What the run says, or has said.
-fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
+pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
     let text = match std::fs::read(&file) {

@@ -75,7 +75,7 @@ impl Drop for Screen {
 }
 
 /// The first `width` visible characters; escape sequences take no room.
-fn clip(line: &str, width: usize) -> String {
+pub fn clip(line: &str, width: usize) -> String {
     let (mut out, mut seen, mut in_escape) = (String::new(), 0, false);
     for c in line.chars() {
         if in_escape {

@@ -91,7 +91,7 @@ fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBoo
     }
 }
 
-fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
+pub fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
     serde_json::from_slice(&client::get(url, "/snapshot.json", token, ANSWER_LIMIT).ok()?).ok()
 }
 
@@ -123,7 +123,7 @@ fn device_words(snapshot: &Snapshot) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn line(snapshot: &Snapshot) -> String {
+pub fn line(snapshot: &Snapshot) -> String {
     let top: Vec<String> = by_region(snapshot)
         .into_iter()
         .take(3)
@@ -132,7 +132,7 @@ fn line(snapshot: &Snapshot) -> String {
     format!("ampere: {:>6.1} s  {}  top: {}", snapshot.seconds, device_words(snapshot), top.join(", "))
 }
 
-fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
+pub fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
     let total: f64 = snapshot.topmost().map(|d| d.joules).sum();
     let events: u64 = snapshot.ranks.iter().map(|r| r.events).sum();
     let suppressed: u64 = snapshot.ranks.iter().map(|r| r.suppressed_calls).sum();

@@ -30,8 +30,14 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     };
     until("the collector tells of events", || has_events(&as_of_now()));
     assert!(!place.path("out/summary.json").exists());
+    // The same run, found by itself, until it is over.
+    let watching = start(&mut place.ampere(["top"]));
+    std::thread::sleep(std::time::Duration::from_millis(300));
     place.write("go", "");
     assert_eq!(running.wait().code, 0);
+    let watched = watching.wait();
+    assert_eq!(watched.code, 0, "{watched:#?}");
+    assert!(watched.stdout.contains("top: ") && watched.stderr.contains("the run is over"), "{watched:#?}");
 
     let formats = [
         ("table", "ampere: 1 rank"),
@@ -53,6 +59,9 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
     assert_eq!(report(&place, &["out"]).stdout, table, "the same as in the directory");
     assert!(table.contains("in short:") && table.contains("estimated"), "{table}");
+    let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));
+    assert_eq!(compared.code, 0, "{compared:#?}");
+    assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);
     let kernels = report(&place, &["out", "-f", "csv", "--view", "kernels"]);
     assert!(!kernels.stdout.contains(",ranks,"), "{}", kernels.stdout);
 }
@@ -76,4 +85,11 @@ fn what_is_no_run_is_told_in_one_line() {
     refuse(&["out", "--device", "GPU-7"], &["no device \"GPU-7\"", "node"]);
     refuse(&["out", "-o", "absent/file"], &["cannot write absent/file"]);
     assert_eq!(report(&place, &["out", "-f", "poem"]).code, 2);
+    let nobody = run(&mut place.ampere(["top"]));
+    assert_eq!(nobody.code, 1);
+    nobody.said_once(&["no run of yours goes on"]);
+    let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
+    assert_eq!(over.code, 1);
+    over.said_once(&["no run goes on in out"]);
+    assert_eq!(run(&mut place.ampere(["compare", "out"])).code, 2);
 }

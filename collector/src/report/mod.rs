@@ -3,9 +3,10 @@
 //! ```text
 //! tree.rs     call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs     one page with all of it       csv.rs      a row for each call path
-//! folded.rs   stacks for other programs' pictures
+//! folded.rs   stacks for other programs' pictures      compare.rs  runs beside each other
 //! ```
 
+pub mod compare;
 mod csv;
 mod flame;
 mod folded;

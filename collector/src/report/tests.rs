@@ -134,3 +134,26 @@ fn nothing_at_all_is_a_report_too() {
         render(&empty, format, false).unwrap();
     }
 }
+
+#[test]
+fn differences_are_told_from_the_first_run_on() {
+    let (first, mut second) = (summary(), summary());
+    for row in second.devices[0].views.iter_mut().flat_map(|view| &mut view.regions) {
+        row.exclusive_joules *= if &*row.region == "work" { 2.0 } else { 1.0 };
+    }
+    second.devices[0].total_joules += 3.0;
+    second.run.energy = "estimated".to_owned();
+    let named = |name: &str, summary| compare::Named { name: name.to_owned(), summary };
+    let text = compare::render(&[named("a", first), named("b\x1b[2J", second)]);
+    assert!(!text.contains('\x1b') && text.contains("not of one kind"), "{text}");
+    let row = |name: &str| {
+        let line =
+            text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("  joules")[..4], ["10.000", "13.000", "+30.0", "%"]);
+    assert_eq!(row("  work")[..4], ["3.000", "6.000", "+100.0", "%"]);
+    assert_eq!(row("  main")[2], "=");
+    let by_function: Vec<&str> = text.split("by function").nth(1).unwrap().lines().skip(1).collect();
+    assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
+}

@@ -1,0 +1,23 @@
+//! `ampere compare`: runs beside each other.
+
+use crate::report::summary_of;
+use crate::words::path_parser;
+use ampere_collector::report::compare::{Named, render};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct CompareArguments {
+    /// Output directories of two runs or more; changes are from the first on
+    #[arg(required = true, num_args = 2.., value_parser = path_parser())]
+    directories: Vec<PathBuf>,
+}
+
+pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
+    let named = |directory: &PathBuf| -> anyhow::Result<Named> {
+        Ok(Named { name: directory.display().to_string(), summary: summary_of(directory)? })
+    };
+    let runs = arguments.directories.iter().map(named).collect::<anyhow::Result<Vec<Named>>>()?;
+    crate::report::print(render(&runs).as_bytes())
+}
