@@ -75,8 +75,7 @@ impl Kept {
                 && !self.closing
             {
                 say!(
-                    "ampere: the collector was killed by {} once more and is not replaced: the command goes on without being \
-                     measured",
+                    "ampere: the collector was killed by {} and is not replaced: the command goes on without being measured",
                     SignalNumber(signal)
                 );
             }

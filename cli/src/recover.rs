@@ -19,7 +19,7 @@ pub struct RecoverArguments {
     #[arg(value_parser = path_parser())]
     directory: Option<PathBuf>,
     /// Where the results go of a session that has no output directory any more
-    #[arg(short, long, value_parser = path_parser())]
+    #[arg(short, long, requires = "directory", value_parser = path_parser())]
     output: Option<PathBuf>,
     /// Take it away without making anything of it
     #[arg(long, conflicts_with = "output", requires = "directory")]
@@ -37,6 +37,14 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
         }
     }
     look_for_writers(&mut found);
+    if given(&arguments.output).is_some()
+        && let Some(claimed) = found.iter().find_map(|left| left.output.as_ref())
+    {
+        let shown = claimed.directory.display();
+        anyhow::bail!(
+            "its records are in {shown}, and its results go there: leave -o out, or move them afterwards"
+        );
+    }
     // What one node has left is no reason not to finish what another has.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
         let done = match (&left, arguments.discard) {

@@ -6,12 +6,12 @@
 //! what only we got is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -30,6 +30,8 @@ enum News {
     Due(usize),
     /// Or that the witness did.
     Past(usize),
+    /// There is no witness any more.
+    Gone,
 }
 
 /// Ends with the one who has it.
@@ -44,7 +46,13 @@ impl Witness {
         let (says, its) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
-        command.arg("witness").stdin(Stdio::null()).stdout(OwnedFd::from(its)).stderr(Stdio::null());
+        // Another name, for those who signal by names.
+        command
+            .arg0("signal-witness")
+            .arg("witness")
+            .stdin(Stdio::null())
+            .stdout(OwnedFd::from(its))
+            .stderr(Stdio::null());
         let child = command.env_remove("LD_PRELOAD").spawn().ok()?;
         Some(Witness { child, says: Some(says) })
     }
@@ -85,13 +93,14 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
     let says = witness.and_then(|witness| witness.says.take());
     let says = says.filter(|says| says.set_nonblocking(true).is_ok());
     let says = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok());
-    let has_witness = says.is_some();
+    let mut has_witness = says.is_some();
     if let Some(mut says) = says {
         let news = news.clone();
         tokio::spawn(async move {
             while let Ok(number) = says.read_u8().await {
                 let _ = news.send(News::Witnessed(usize::from(number).min(SIGNALS.len() - 1)));
             }
+            let _ = news.send(News::Gone);
         });
     }
     // Of each signal: those that we got and nobody has witnessed yet, and the other way round.
@@ -102,6 +111,10 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             Some(one) = all.recv() => one,
         };
         match one {
+            // In a group of its own it gets nothing that is sent to ours.
+            News::Got(number) if is_apart(to) => {
+                let _ = kill_process(to, SIGNALS[number]);
+            }
             News::Got(number) if !has_witness => {
                 if !OF_TERMINALS.contains(&SIGNALS[number]) {
                     let _ = kill_process(to, SIGNALS[number]);
@@ -123,25 +136,37 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             }
             News::Past(number) => witnessed[number] = witnessed[number].saturating_sub(1),
             News::Due(_) => {}
+            News::Gone => {
+                has_witness = false;
+                (got, witnessed) = ([0; SIGNALS.len()], [0; SIGNALS.len()]);
+            }
         }
     }
+}
+
+fn is_apart(process: Pid) -> bool {
+    rustix::process::getpgid(Some(process)).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
 /// The witness itself.
 pub fn witness() -> anyhow::Result<ExitCode> {
     // Whoever has started it may be killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let _ = rustix::thread::set_name(c"signal-witness");
+    let parent = std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().map(UnixStream::from)?;
+    parent.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (news, mut all) = unbounded_channel();
         listen(&news, News::Got);
-        while let Some(one) = all.recv().await {
-            let News::Got(number) = one else { continue };
-            if std::io::stdout().write_all(&[number as u8]).and_then(|()| std::io::stdout().flush()).is_err()
-            {
-                break;
+        let mut parent = tokio::net::UnixStream::from_std(parent)?;
+        loop {
+            let mut nothing = [0];
+            tokio::select! {
+                Some(News::Got(number)) = all.recv() => parent.write_all(&[number as u8]).await?,
+                // It never says anything: it has gone.
+                _ = parent.read(&mut nothing) => return Ok(ExitCode::SUCCESS),
             }
         }
-    });
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -95,18 +95,11 @@ impl Leftover {
         })
     }
 
-    /// What a collector changes while it lives.
-    fn stamps(&self) -> Vec<(PathBuf, Option<SystemTime>, u64)> {
-        let Some(output) = &self.output else { return Vec::new() };
-        let mut stamps: Vec<_> = written_files(&output.spool)
-            .map(|path| {
-                let data = std::fs::metadata(&path);
-                let length = data.as_ref().map_or(0, std::fs::Metadata::len);
-                (path, data.and_then(|data| data.modified()).ok(), length)
-            })
-            .collect();
-        stamps.sort();
-        stamps
+    /// What a collector changes while it lives: the time of its `run.json`. Opened, which asks the file system anew where it
+    /// is another node's.
+    fn stamp(&self) -> Option<SystemTime> {
+        let path = self.output.as_ref()?.spool.join(facts::FILE_NAME);
+        std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
     }
 
     /// Whether there is anything that a summary could be made of.
@@ -120,12 +113,12 @@ impl Leftover {
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
     let doubtful = all.iter_mut().filter(|left| left.may_be_written);
-    let mut watched: Vec<_> = doubtful.map(|left| (left.stamps(), left)).collect();
+    let mut watched: Vec<_> = doubtful.map(|left| (left.stamp(), left)).collect();
     watched.iter_mut().for_each(|(_, left)| left.may_be_written = false);
     while !watched.is_empty() && begun.elapsed() < limit {
         std::thread::sleep(LOOK_PERIOD);
         watched.retain_mut(|(before, left)| {
-            let changes = left.stamps() != *before;
+            let changes = left.stamp() != *before;
             if changes {
                 let node = left.facts.as_ref().map_or("another node", |facts| facts.node.as_str());
                 left.in_use = Some(format!("it is being written, on {node}"));

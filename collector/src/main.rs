@@ -225,6 +225,9 @@ fn detach(arguments: &Arguments) -> ExitCode {
 }
 
 fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
+    if session.collector_state() == CollectorState::Failed {
+        return Err("whoever has started it waits no more".to_owned());
+    }
     session.set_finishing(false);
     session.set_collector(std::process::id(), CollectorState::Starting);
     // Out of the job's process group, so that its signals are not ours, and off the one core that a launcher may have
@@ -299,6 +302,8 @@ fn take_over(
     output::remove_half_results(&output.directory, &mut facts);
     room::give_back(&output.spool); // a disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
+    // The program goes on.
+    (facts.has_ended, facts.is_drained) = (false, false);
     let facts = facts.by_this_process();
     let notes = facts.save(&output.spool).err().into_iter().collect();
     let config = facts.config()?;
@@ -371,6 +376,9 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     run.notes.extend(notes);
     run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);
+    if run.session().collector_state() == CollectorState::Failed {
+        return Err("whoever has started it waits no more".to_owned());
+    }
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();

@@ -168,34 +168,39 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool), String> {
         return Err(held(directory));
     }
     let above = std::path::absolute(directory).ok().and_then(|path| path.parent().map(Path::to_owned));
-    if let Some(above) = above.filter(|above| is_open_to_all(above)) {
+    if let Some(above) = above.filter(|above| is_anybodys(above)) {
         return Err(refuse("use", format!("everybody may exchange what is in {}", above.display())));
     }
     let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
-    is_ours(&directory).inspect_err(|_| remove_if_new(&directory, is_new))?;
+    if !is_new {
+        is_ours(&directory)?;
+    }
     Ok((directory, is_new))
 }
 
-/// Everybody may write there, and put things in the place of other people's: it is not sticky.
-fn is_open_to_all(directory: &Path) -> bool {
-    std::fs::metadata(directory).is_ok_and(|data| data.mode() & 0o1002 == 0o002)
+/// It is somebody else's, and everybody may write there and put things in the place of other people's: it is not sticky.
+fn is_anybodys(directory: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
 }
 
-/// Who owns a directory, or may exchange what is in it, can put links in the way of what is written there.
-pub fn is_ours(directory: &Path) -> Result<(), String> {
+/// Who owns a directory can put links in the way of what is written there.
+fn is_ours(directory: &Path) -> Result<(), String> {
     let refuse = |why: String| Err(format!("cannot use {}: {why}; {ADVICE}", directory.display()));
-    let of = match std::fs::metadata(directory) {
-        Ok(data) => data.uid(),
-        Err(error) => return refuse(error.to_string()),
-    };
-    if of != rustix::process::geteuid().as_raw() {
-        return refuse(format!("it belongs to somebody else (user {of})"));
+    match std::fs::metadata(directory) {
+        Ok(data) if data.uid() == rustix::process::geteuid().as_raw() => Ok(()),
+        Ok(data) => refuse(format!("it belongs to somebody else (user {})", data.uid())),
+        Err(error) => refuse(error.to_string()),
     }
-    if is_open_to_all(directory) {
-        return refuse("everybody may exchange what is in it".to_owned());
+}
+
+/// Makes it again where it has been removed. What is in its place by now has to be this user's.
+pub fn remake(directory: &Path) -> Result<(), String> {
+    match make(directory) {
+        Ok(false) => is_ours(directory),
+        _ => Ok(()), // what cannot be made is told when it is written to
     }
-    Ok(())
 }
 
 fn held(directory: &Path) -> String {
@@ -240,10 +245,12 @@ fn claim_here(directory: PathBuf, is_new: bool, node: &str, facts: &str) -> Resu
 /// any moment, where he may write.
 fn make(directory: &Path) -> std::io::Result<bool> {
     use std::io::ErrorKind;
-    let made = std::fs::create_dir(directory).or_else(|error| {
+    // Not for everybody to write to, whatever the umask lets.
+    let create = || std::fs::DirBuilder::new().mode(0o775).create(directory);
+    let made = create().or_else(|error| {
         let above = directory.parent().filter(|_| error.kind() == ErrorKind::NotFound).ok_or(error)?;
         std::fs::create_dir_all(above)?;
-        std::fs::create_dir(directory)
+        create()
     });
     match made {
         Ok(()) => Ok(true),

@@ -111,8 +111,8 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
     let facts = left.output.as_ref().map(|output| Facts::load(&output.spool));
     let facts = facts.transpose().map_err(|_| is_taken())?;
     if discard {
-        if let Some(output) = &left.output {
-            spool::remove(&output.spool);
+        if let (Some(output), Some(facts)) = (&left.output, facts) {
+            discard_all(output, facts);
         }
         remove(left.output.as_ref(), &session, mode);
         return Ok(Recovered::Removed(place, "it is not wanted"));
@@ -132,6 +132,7 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
     }
     let _heartbeat = Heartbeat::start(&output.spool);
     if facts.replay && mode == Mode::RecoveryFromDisk {
+        discard_all(&output, facts);
         remove(Some(&output), &session, mode);
         return Ok(Recovered::Removed(place, "it was a replay of a trace, which can be played again"));
     }
@@ -167,6 +168,12 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
         output: output.directory,
         summary,
     })))
+}
+
+/// What was recorded, and what was begun to be made of it.
+fn discard_all(output: &Output, mut facts: Facts) {
+    output::remove_half_results(&output.directory, &mut facts);
+    spool::remove(&output.spool);
 }
 
 /// Nothing was recorded. It would be in the way of another run in the same directory.

@@ -16,8 +16,8 @@ pub struct Room {
     directory: PathBuf,
     /// The directory above it. Open, so that no other gets its inode number.
     output: Option<File>,
-    /// Bytes of records when it was last looked at.
-    recorded_bytes: u64,
+    /// Bytes of records when it was last looked at, if it was.
+    recorded_bytes: Option<u64>,
 }
 
 /// Device and inode.
@@ -37,14 +37,15 @@ impl Room {
             let _ = std::fs::remove_file(&reserve);
         }
         let output = directory.parent().and_then(|output| File::open(output).ok());
-        Room { directory: directory.to_owned(), output, recorded_bytes: 0 }
+        Room { directory: directory.to_owned(), output, recorded_bytes: None }
     }
 
     /// What is left if a trace of that many bytes of records would not find room any more: bytes. Its events take less than
     /// the records do. Until it is looked at again, it may become as many more as since it was last; these take room, and so
     /// will their trace.
     pub fn shortage(&mut self, recorded_bytes: u64) -> Option<u64> {
-        let more = recorded_bytes.saturating_sub(std::mem::replace(&mut self.recorded_bytes, recorded_bytes));
+        let before = self.recorded_bytes.replace(recorded_bytes).unwrap_or(recorded_bytes);
+        let more = recorded_bytes.saturating_sub(before);
         let needed = recorded_bytes.saturating_add(more.saturating_mul(2));
         // A directory that is gone has no file system; what is open in it can be written all the same.
         let system = rustix::fs::statvfs(&self.directory).ok()?;

@@ -59,7 +59,9 @@ impl Page {
             writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
         }
         if let Some(status) = run.command_status.filter(|status| *status != 0) {
-            let signal = (status > 128).then(|| format!(", as of {}", SignalNumber(status - 128)));
+            // What shells make of a signal; a status may be any other number.
+            let signal =
+                (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
             writeln!(out, "status:  {status}{}", signal.unwrap_or_default())?;
         }
         let energies = || summary.devices.iter().filter(|device| device.unit != "s");

@@ -125,7 +125,10 @@ pub fn write(
         let why = format!("no complete trace in {output}: {}; the records are in {spool}", one_line(&error));
         NoTrace { why, was_begun }
     };
-    let archive = ArchiveWriter::create(output).map_err(|error| no_trace(error.into(), false))?;
+    let archive = ArchiveWriter::create(output).map_err(|error| {
+        let was_begun = !matches!(error, otf2::Error::Exists(_) | otf2::Error::NotFound(_));
+        no_trace(error.into(), was_begun)
+    })?;
     fill(spool, archive, clock, processes, (metrics, samples), attributor, complete).map_err(|error| {
         // Half of an archive can be read by nobody, and takes the room that the summary may need.
         remove_all(&output.join("traces"));

@@ -61,6 +61,15 @@ impl LocationData {
         false
     }
 
+    /// After an event that was left for good, by the thread whose events they are.
+    #[cold]
+    fn goes_on(&self, state: usize) {
+        self.busy.store(state, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
+        unsafe { &mut *self.inner.get() }.writer.was_left();
+    }
+
     #[cold]
     fn tell_losses(&self, inner: &mut Inner) {
         inner.writer.count_lost(self.lost.swap(0, Ordering::Relaxed));
@@ -139,21 +148,20 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) ->
             return true;
         }
         state |= INTERRUPTED;
+        data.goes_on(state);
     }
     data.busy.store(state, Ordering::Relaxed);
     // Only a handler in this thread can come in between: the compiler has to keep the order, the processor does.
     compiler_fence(Ordering::SeqCst);
     // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
     let inner = unsafe { &mut *data.inner.get() };
-    if state & INTERRUPTED != 0 {
-        inner.writer.was_left();
-    }
     body(inner);
     compiler_fence(Ordering::SeqCst);
     if data.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
         data.tell_losses(inner);
     }
-    data.busy.store(FREE, Ordering::Relaxed);
+    // Pairs with the acquire in `between_events`.
+    data.busy.store(FREE, Ordering::Release);
     true
 }
 
@@ -221,6 +229,10 @@ unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner
 pub fn location_is_taken(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.busy.store(FREE, Ordering::Relaxed);
+        if data.lost.load(Ordering::Relaxed) > 0 {
+            // SAFETY: this thread writes its events from now on.
+            unsafe { with_data(location, |inner| data.tell_losses(inner)) };
+        }
     }
 }
 

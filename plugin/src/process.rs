@@ -73,7 +73,11 @@ static STATE: OnceLock<State> = OnceLock::new();
 /// Asked from the event path: neither blocks nor allocates.
 const SURROUNDINGS: Surroundings = Surroundings {
     ticks_per_second: |time| STATE.get().map_or(0, |state| clock::ticks_per_second(time, &state.joined)),
-    reader_is_alive: || !is_inert() && STATE.get().is_some_and(|state| state.session.collector_seems_alive()),
+    reader_is_alive: || {
+        // While it writes the results it reads no ring.
+        let reads = |session: &Session| session.collector_seems_alive() && !session.is_finishing();
+        !is_inert() && STATE.get().is_some_and(|state| reads(&state.session))
+    },
     reader_rounds: || STATE.get().map_or(0, |state| state.session.beats()),
 };
 

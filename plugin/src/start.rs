@@ -1,6 +1,5 @@
 //! Starting the node's collector, once.
 
-use ampere_quiet::is_signalled;
 use ampere_ring::{CollectorState, Session};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -11,9 +10,6 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long the other processes wait for the first one, on top of that.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
-
-/// How long a signal may wait for that.
-const HELD_LIMIT: Duration = Duration::from_secs(1);
 
 /// What a collector is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,11 +67,10 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
             Ok(Some(status)) => break status.to_string(),
             // The application may have said that it wants to know nothing of its children: they are reaped then.
             Err(e) => break e.to_string(),
-            // The host holds signals back meanwhile, which must not last.
-            Ok(None) if begun.elapsed() > limit || begun.elapsed() > HELD_LIMIT && is_signalled() => {
+            Ok(None) if begun.elapsed() > limit => {
                 let _ = child.kill();
                 let _ = child.wait();
-                break format!("it was not ready after {:.0} s", begun.elapsed().as_secs_f64());
+                break format!("it was not ready after {} s", limit.as_secs());
             }
             Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }

@@ -399,13 +399,13 @@ impl LiveRun {
         self.look_at_settings();
         self.publish();
         self.room.give_back();
-        let _ = std::fs::create_dir_all(&self.options.output);
         if !self.room.is_of(&self.options.output) {
-            output::is_ours(&self.options.output)?;
+            output::remake(&self.options.output)?;
             self.note(
                 "the output directory was removed while the job ran, and has been made again".to_owned(),
             );
         }
+        self.look_for_unread();
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         self.write_figures(&self.summary(false))?;
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
@@ -417,6 +417,8 @@ impl LiveRun {
             // Where it cannot be said, half of a trace is in the way, and a note says so.
             self.options.facts.trace_begun = true;
             self.options.facts.has_ended |= self.options.mode == Mode::Collector;
+            self.options.facts.is_drained |=
+                self.options.mode != Mode::RecoveryFromDisk && !self.trace_is_cut();
             let _ = self.options.facts.save(&self.spool.directory);
         }
         let written = match (&self.attributor, self.clock) {
@@ -440,7 +442,6 @@ impl LiveRun {
             }),
         };
         self.look_for_latecomers();
-        self.look_for_unread();
         let is_cut = self.trace_is_cut();
         let traced = written.is_ok() && !is_cut;
         let keep_records = written.is_err() && self.attributor.is_some();
@@ -478,7 +479,9 @@ impl LiveRun {
             }
         }
         // Those of before the trace was written are there where a disk has no room for these.
-        let _ = self.write_figures(&summary);
+        if let Err(why) = self.write_figures(&summary) {
+            eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
+        }
         // Records that did not make it into a trace stay.
         if !keep_records {
             spool::remove(&self.spool.directory);

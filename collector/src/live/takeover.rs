@@ -228,7 +228,8 @@ impl LiveRun {
         if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.is_drained {
             self.is_incomplete = true;
         }
-        if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.has_ended {
+        let is_all_there = self.options.facts.is_drained || self.options.facts.has_ended;
+        if self.options.mode == Mode::RecoveryFromDisk && !is_all_there {
             self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
         }
         let before = self.options.facts.losses.clone();

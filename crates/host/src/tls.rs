@@ -75,6 +75,7 @@ pub fn slot() -> *const Slot {
                 missed: AtomicU64::new(0),
                 thread: Cell::new(std::ptr::null_mut()),
                 finished: AtomicBool::new(false),
+                put_off: AtomicBool::new(false),
             }
         };
     }

@@ -14,4 +14,4 @@ mod writing;
 
 pub use calls::{sleep, unnoticed};
 pub use stack::{is_on_alternate_stack, stack_address};
-pub use writing::{is_signalled, quietly};
+pub use writing::quietly;

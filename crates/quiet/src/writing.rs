@@ -39,12 +39,6 @@ fn pending() -> libc::sigset_t {
     set
 }
 
-/// Whether a signal has been held back from this thread for what it may be in a hurry. That a child has ended is not of that kind.
-pub fn is_signalled() -> bool {
-    let now = pending();
-    (1..libc::SIGRTMAX()).any(|signal| signal != libc::SIGCHLD && is_in(signal, &now))
-}
-
 fn is_in(signal: libc::c_int, set: &libc::sigset_t) -> bool {
     // SAFETY: a valid set and a signal that exists.
     unsafe { libc::sigismember(set, signal) == 1 }

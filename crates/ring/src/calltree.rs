@@ -5,6 +5,7 @@
 //! the ring when folding began; when that one is left it stands for the frame around it.
 
 use std::ops::{Index, IndexMut};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Call paths of a location that are kept at once. More begin anew.
 pub const MOST_NODES: usize = 1024;
@@ -118,15 +119,33 @@ impl CallTree {
     fn mark_up(&mut self, node: Number) -> bool {
         let mut at = node;
         while !self[at].pending {
-            let node = &mut self[at];
-            // What was counted while its frame was in the ring has been told there.
-            (node.pending, node.calls, node.exclusive) = (true, 0, 0);
+            self.begin(at);
             if at == ROOT {
                 return true;
             }
             at = self[at].parent;
         }
         false
+    }
+
+    /// What was counted while its frame was in the ring has been told there.
+    fn begin(&mut self, node: Number) {
+        let node = &mut self[node];
+        (node.calls, node.exclusive) = (0, 0);
+        compiler_fence(Ordering::SeqCst);
+        node.pending = true;
+    }
+
+    /// A handler may have left in the middle of marking: what is pending would not be found below what is not.
+    #[cold]
+    pub fn repair(&mut self) {
+        // A call path comes after the one that it is below.
+        for node in (1..self.used).rev() {
+            let (is_pending, above) = (self[node].pending, self[node].parent);
+            if is_pending && !self[above].pending {
+                self.begin(above);
+            }
+        }
     }
 
     pub fn is_pending(&self) -> bool {
@@ -212,3 +231,25 @@ impl CallTree {
 /// So many short calls in a row make a call path short; four times as many after every call that was long after all.
 const SHORT_CALLS: u16 = 16;
 const MOST_SURPRISES: u8 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A handler has left by a `longjmp` when the innermost was marked and those around it were not.
+    #[test]
+    fn what_is_half_marked_is_found_again() {
+        let mut tree = CallTree::new();
+        let outer = tree.child(ROOT, 1).unwrap();
+        let inner = tree.child(outer, 2).unwrap();
+        tree[outer].calls = 7; // of before
+        tree.begin(inner);
+        tree[inner].calls = 3;
+        assert!(!tree.is_pending() && !tree.mark(inner), "nothing below is told of any more");
+        tree.repair();
+        let mut told = Vec::new();
+        tree.each_pending(ROOT, |depth, node| told.push((depth, node.region, node.calls)));
+        assert!(tree.is_pending());
+        assert_eq!(told, [(0, 1, 0), (1, 2, 3)]);
+    }
+}

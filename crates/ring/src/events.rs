@@ -189,6 +189,7 @@ impl EventWriter {
     #[cold]
     pub fn was_left(&mut self) {
         self.open = self.open.saturating_add(1).min(self.ring.capacity_records() / 4).max(self.open);
+        self.repair_folding();
     }
 
     /// The program's measurement begins.

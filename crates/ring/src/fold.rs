@@ -338,6 +338,13 @@ impl EventWriter {
         true
     }
 
+    /// After an event that was left in the middle.
+    pub(crate) fn repair_folding(&mut self) {
+        if let Some(folding) = self.folding.as_mut().filter(|folding| folding.active) {
+            folding.tree.repair();
+        }
+    }
+
     /// Everything that is open is in the ring, and what is entered from now on is, too. `false`: there is no room.
     pub(crate) fn end_folding(&mut self) -> bool {
         if self.folding.as_ref().is_none_or(|folding| !folding.active) {

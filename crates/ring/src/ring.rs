@@ -288,6 +288,11 @@ impl RingConsumer {
     /// Opens a ring and takes the consumer's end, from a dead consumer if need be: reading goes on where it stopped.
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
+        let read = shared.header().consumer.read.load(Ordering::Acquire);
+        // So that nobody who counts on from here can overflow.
+        if read > MOST_RECORDS {
+            return Err(Error::malformed(path, format!("it says that {read} records were read")));
+        }
         let hold = &shared.header().holds.consumer;
         let (started, me) = (&shared.header().holds.consumer_start, std::process::id());
         let lives = |holder| match started.load(Ordering::Acquire) {
@@ -297,14 +302,10 @@ impl RingConsumer {
         let lives = |holder| holder != GIVEN_UP && lives(holder);
         take_hold(hold, me, lives).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
-        let read = shared.header().consumer.read.load(Ordering::Acquire);
+        // Where a consumer before this one has stopped meanwhile; what is beyond all sense is not looked at a second time.
+        let read = shared.header().consumer.read.load(Ordering::Acquire).min(MOST_RECORDS);
         let cursor = ConsumerCursor::new(shared.capacity, read);
-        let ring = RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 };
-        // So that nobody who counts on from here can overflow.
-        if read > MOST_RECORDS {
-            return Err(Error::malformed(path, format!("it says that {read} records were read")));
-        }
-        Ok(ring)
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
     }
 
     /// In place of a ring that is lost, of which so many records are known from elsewhere: nothing waits in it.

@@ -284,13 +284,15 @@ impl Session {
 
     /// Who is there, by their locks. Leaves no trace, as a look at other people's things should.
     pub fn locks(&self) -> Locks {
-        let locked = |name: &str| {
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let file = rustix::fs::open(self.directory.join(name), flags, Mode::empty());
-            let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-            file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
-        };
+        let locked = |name| self.is_locked(name);
         Locks { collector: locked(COLLECTOR_LOCK), start: locked(START_LOCK), waiter: locked(WAITER_LOCK) }
+    }
+
+    fn is_locked(&self, name: &str) -> bool {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(self.directory.join(name), flags, Mode::empty());
+        let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
     /// Whether it was made since the node was started. If not, no process of it lives, whatever has its pid.
@@ -335,14 +337,17 @@ impl Session {
         let (pid, start) = (&self.page().collector_pid, &self.page().collector_start);
         matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
             && (process::is_alive(pid.load(Ordering::Relaxed), start.load(Ordering::Relaxed))
-                || self.locks().collector)
+                || self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls and no memory.
+    /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls, and memory only from another pid
+    /// namespace.
     pub fn collector_seems_alive(&self) -> bool {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
-        running && (process::seems_alive(pid) || self.is_of_another_pid_namespace() && self.locks().collector)
+        running
+            && (process::seems_alive(pid)
+                || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
     }
 
     /// Who comes now is too late: the results are being written.
@@ -391,7 +396,7 @@ impl Session {
     pub fn has_waiter(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         let seen = || !self.is_of_another_pid_namespace() && process::seems_alive(by);
-        by != 0 && (seen() || self.locks().waiter)
+        by != 0 && (seen() || self.is_locked(WAITER_LOCK))
     }
 
     /// Then this process cannot tell who lives by the pids in it.
