@@ -225,9 +225,6 @@ fn detach(arguments: &Arguments) -> ExitCode {
 }
 
 fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
-    if session.collector_state() == CollectorState::Failed {
-        return Err("whoever has started it waits no more".to_owned());
-    }
     session.set_finishing(false);
     session.set_collector(std::process::id(), CollectorState::Starting);
     // Out of the job's process group, so that its signals are not ours, and off the one core that a launcher may have
@@ -376,9 +373,6 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     run.notes.extend(notes);
     run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);
-    if run.session().collector_state() == CollectorState::Failed {
-        return Err("whoever has started it waits no more".to_owned());
-    }
     run.session().set_collector(std::process::id(), CollectorState::Running);
 
     let begun = Instant::now();
