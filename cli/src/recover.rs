@@ -47,10 +47,10 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     }
     // What one node has left is no reason not to finish what another has.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
-        let done = match (&left, arguments.discard) {
-            (Ok(_), true) => left.and_then(finish::discard),
-            _ => left.and_then(|left| finish::recover(left, given(&arguments.output))),
-        };
+        let done = left.and_then(|left| match arguments.discard {
+            true => finish::discard(left),
+            false => finish::recover(left, given(&arguments.output)),
+        });
         match done {
             Ok(Recovered::Finished(finished)) => all_is_well &= tell(&finished),
             Ok(Recovered::Removed(place, why)) => {

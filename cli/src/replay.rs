@@ -7,6 +7,7 @@ use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::config::Config;
 use ampere_collector::replay::{FILE_NAME, Replay};
+use ampere_collector::signals::asked_to_end;
 use ampere_replay::{Conductor, Speed};
 use ampere_ring::Session;
 use clap::Args;
@@ -84,9 +85,8 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     for note in &replay.notes {
         say!("ampere: {note}");
     }
-    let stop = Arc::new(AtomicBool::new(false));
     // What has been played is in the results.
-    stop_when_asked(stop.clone())?;
+    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let name = run::run_name();
     let session = Session::open_or_create(&format!("s-{name}"))?;
     let outcome = play(&arguments, &config, &parts, replay, &session, &name, &stop);
@@ -169,9 +169,4 @@ fn hold(hold: Duration, stop: &AtomicBool, session: &Session) {
 pub fn rank(arguments: RankArguments) -> anyhow::Result<ExitCode> {
     let finished = ampere_replay::play(&arguments.session, arguments.number, Path::new(&arguments.plugin))?;
     Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-pub fn stop_when_asked(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
-    ampere_collector::signals::when_asked_to_end(move || stop.store(true, Ordering::Relaxed))
-        .map_err(anyhow::Error::msg)
 }

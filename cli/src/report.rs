@@ -10,7 +10,7 @@ use ampere_collector::live::write_whole_bytes;
 use ampere_collector::report::{Choice, Format, render};
 use ampere_collector::summary::{SCHEMA, Summary};
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,8 +24,8 @@ pub struct ReportArguments {
     /// Output directory of a run, also of one that goes on; or a summary.json
     #[arg(value_parser = path_parser())]
     directory: PathBuf,
-    #[arg(short, long, value_enum, default_value_t = FormatName::Table)]
-    format: FormatName,
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    format: Format,
     /// Write it there instead of to standard output
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
@@ -37,42 +37,13 @@ pub struct ReportArguments {
     view: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatName {
-    /// The largest rows, as in summary.txt
-    Table,
-    /// The summary as it is
-    Json,
-    /// A row for each call path
-    Csv,
-    /// One page with pictures, which needs nothing beside itself
-    Html,
-    /// A stack and its microjoules on each line, for flamegraph.pl, inferno, speedscope
-    Folded,
-    /// The picture alone (SVG)
-    Flamegraph,
-}
-
-impl From<FormatName> for Format {
-    fn from(name: FormatName) -> Format {
-        match name {
-            FormatName::Table => Format::Table,
-            FormatName::Json => Format::Json,
-            FormatName::Csv => Format::Csv,
-            FormatName::Html => Format::Html,
-            FormatName::Folded => Format::Folded,
-            FormatName::Flamegraph => Format::Flamegraph,
-        }
-    }
-}
-
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let mut summary = summary_of(&arguments.directory)?;
     let choice = Choice { devices: arguments.device, view: arguments.view };
     choice.apply(&mut summary).map_err(anyhow::Error::msg)?;
     let output = given(&arguments.output);
     let colour = output.is_none() && std::io::stdout().is_terminal();
-    let report = render(&summary, arguments.format.into(), colour).map_err(anyhow::Error::msg)?;
+    let report = render(&summary, arguments.format, colour).map_err(anyhow::Error::msg)?;
     if let Some(path) = output {
         write_whole_bytes(path, &report).map_err(anyhow::Error::msg)?;
         return Ok(ExitCode::SUCCESS);

@@ -14,6 +14,7 @@ use ampere_collector::metrics::Latest;
 use ampere_collector::output::{self, Output};
 use ampere_collector::replay::Replay;
 use ampere_collector::room;
+use ampere_collector::signals::asked_to_end;
 use ampere_collector::stale;
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::process::node_name;
@@ -24,7 +25,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 #[derive(Parser)]
@@ -458,12 +459,4 @@ fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {
     };
     let thread = std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch);
     thread.map(drop).map_err(|e| format!("cannot start a thread: {e}"))
-}
-
-/// Becomes true when it is asked to.
-fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
-    let asked = Arc::new(AtomicBool::new(false));
-    let to = asked.clone();
-    ampere_collector::signals::when_asked_to_end(move || to.store(true, Ordering::Relaxed))?;
-    Ok(asked)
 }

@@ -15,10 +15,11 @@ mod wave;
 mod write;
 
 use crate::words::{given, path_parser};
-use crate::{find, replay, run};
+use crate::{find, run};
 use ampere_collector::clock_text::rfc3339;
 use ampere_collector::config::{Config, parse_duration};
 use ampere_collector::sampler;
+use ampere_collector::signals::asked_to_end;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::error::ErrorKind;
@@ -85,8 +86,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     if counters == 0 {
         bail!("there is no counter to calibrate: {}", why_none(&opened.absent));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    replay::stop_when_asked(stop.clone())?;
+    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let sampling =
         Sampling::start(opened.sources, config.sample_period).context("cannot start reading the counters")?;
     let begun = SystemTime::now();

@@ -211,10 +211,9 @@ impl LiveRun {
                 dropped_records: live.ring.dropped_records(),
             };
             let directory = self.spool.of_retired(self.session.directory());
-            let live = &mut of.locations[location];
-            let stream = format!("{}.{}", of.name, live.definition.id.0);
+            let stream = of.stream_of(&of.locations[location].definition);
             if retired.save(directory, &stream).is_ok() {
-                let _ = live.ring.retire();
+                let _ = of.locations[location].ring.retire();
             }
         }
         let live = &of.locations[location];

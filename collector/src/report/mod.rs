@@ -15,13 +15,19 @@ mod tree;
 
 use crate::summary::Summary;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
+    /// The largest rows, as in summary.txt
     Table,
+    /// The summary as it is
     Json,
+    /// A row for each call path
     Csv,
+    /// One page with pictures, which needs nothing beside itself
     Html,
+    /// A stack and its microjoules on each line, for flamegraph.pl, inferno, speedscope
     Folded,
+    /// The picture alone (SVG)
     Flamegraph,
 }
 
