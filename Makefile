@@ -66,6 +66,14 @@ install: build
 	install -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
+	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
+	@# Where man and shells look, too.
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	cd $(DESTDIR)$(PREFIX)/share/man/man1 && ln -sf ../../ampere/man/man1/*.1 .
+	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.bash bash-completion/completions/ampere
+	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/_ampere zsh/site-functions/_ampere
+	cd $(DESTDIR)$(PREFIX)/share && ln -sf ../../ampere/completions/ampere.fish fish/vendor_completions.d/ampere.fish
 	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip

@@ -1,12 +1,12 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
+use crate::progress::Progress;
 use crate::words::{given, path_parser};
 use ampere_collector::attributor::ViewKind;
 use ampere_collector::config::{Config, parse_policy};
-use ampere_collector::{live, offline, text};
+use ampere_collector::{live, offline, output, text};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub struct AttributeArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
-    /// Also write summary.json and summary.txt there
+    /// Also write summary.json, summary.txt and report.html there
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Print the summary as JSON
@@ -51,10 +51,7 @@ enum ViewName {
 
 pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &arguments.output {
-        let taken = ["summary.json", "summary.txt"]
-            .iter()
-            .map(|name| directory.join(name))
-            .find(|path| path.exists());
+        let taken = output::RESULTS.iter().map(|name| directory.join(name)).find(|path| path.exists());
         if let Some(path) = taken {
             bail!("{} is there already: choose another directory with -o", path.display());
         }
@@ -74,20 +71,9 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         ViewName::Ranks => ViewKind::Ranks,
         ViewName::Kernels => ViewKind::Kernels,
     });
-    let bar = ProgressBar::hidden();
-    let mut progress = |done: u64, expected: u64| {
-        // Short traces are done before anybody could look.
-        if done > 0 && bar.is_hidden() && std::io::stderr().is_terminal() {
-            bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
-            let style =
-                ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} events, {eta} left");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        }
-        bar.set_length(expected);
-        bar.set_position(done);
-    };
-    let attributed = offline::attribute(&arguments.trace, &config, view, &mut progress)?;
-    bar.finish_and_clear();
+    let bar = Progress::default();
+    let attributed = offline::attribute(&arguments.trace, &config, view, &mut bar.step())?;
+    bar.end();
     for line in attributed.warnings.iter().chain(&attributed.odd) {
         say!("ampere: {line}");
     }

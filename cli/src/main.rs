@@ -10,17 +10,19 @@ mod compare;
 mod doctor;
 mod find;
 mod keeper;
+mod progress;
 mod recover;
 mod replay;
 mod report;
 mod run;
 mod screen;
+mod shipped;
 mod signals;
 mod top;
 mod variables;
 mod watch;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Joules per rank, call path and GPU kernel, while the job runs.
@@ -57,6 +59,9 @@ enum Command {
     /// Says which signals it gets: a part of run
     #[command(hide = true)]
     Witness,
+    /// Write manual pages and what shells complete: a part of make install
+    #[command(hide = true)]
+    Shipped(shipped::ShippedArguments),
     /// One process of a trace that is replayed
     #[command(hide = true)]
     ReplayRank(replay::RankArguments),
@@ -82,6 +87,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
         Command::Witness => signals::witness(),
+        Command::Shipped(arguments) => shipped::write(arguments, &Arguments::command()),
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {

@@ -1,17 +1,20 @@
 //! `ampere report`: a run's summary in the form that one wants.
 
+use crate::progress::Progress;
 use crate::watch::url;
 use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::client;
 use ampere_collector::config::Config;
+use ampere_collector::job;
 use ampere_collector::leftover::spools_below;
-use ampere_collector::live::write_whole_bytes;
-use ampere_collector::report::{Choice, Format, render};
+use ampere_collector::live::{write_whole_bytes, write_whole_with};
+use ampere_collector::report::{Choice, Format, chrome, render};
 use ampere_collector::summary::{SCHEMA, Summary};
+use ampere_collector::text::one_line;
 use anyhow::{Context, bail};
 use clap::Args;
-use std::io::{IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,10 +41,16 @@ pub struct ReportArguments {
 }
 
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
-    let mut summary = summary_of(&arguments.directory)?;
+    let is_of_events = arguments.format == Format::Chrome; // of a node: each has a trace of its own
+    let summary = if is_of_events { summary_of_node } else { summary_of };
+    let mut summary = summary(&arguments.directory)?;
     let choice = Choice { devices: arguments.device, view: arguments.view };
     choice.apply(&mut summary).map_err(anyhow::Error::msg)?;
     let output = given(&arguments.output);
+    if is_of_events {
+        let trace = chrome::trace_beside(&arguments.directory)?;
+        return write_events(&trace, &summary, &choice, output);
+    }
     let colour = output.is_none() && std::io::stdout().is_terminal();
     let report = render(&summary, arguments.format, colour).map_err(anyhow::Error::msg)?;
     if let Some(path) = output {
@@ -49,6 +58,41 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     print(&report)
+}
+
+/// A trace may have more events than memory has room for: they are written as they are read.
+fn write_events(
+    trace: &Path,
+    summary: &Summary,
+    choice: &Choice,
+    output: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
+    let bar = Progress::default();
+    let write = |out: &mut dyn Write| chrome::write(trace, summary, choice, out, &mut bar.step());
+    let written = match output {
+        Some(path) => {
+            let mut warnings = Ok(Vec::new());
+            let whole = write_whole_with(path, |file| {
+                warnings = write(file);
+                if warnings.is_ok() { Ok(()) } else { Err(io::Error::other("no report")) }
+            });
+            let warnings = warnings.with_context(|| format!("cannot write {}", path.display()));
+            warnings.and_then(|warnings| whole.map(|()| warnings).map_err(anyhow::Error::msg))
+        }
+        None => write(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock())),
+    };
+    bar.end();
+    match written {
+        Ok(warnings) => {
+            warnings.iter().for_each(|line| say!("ampere: {line}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        // A reader that has seen enough closes the pipe: no error of ours.
+        Err(e) if e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) => {
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
@@ -60,8 +104,24 @@ pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What the run says, or has said.
+/// Of all nodes of the run that this is the first one of.
 pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
+    let first = summary_of_node(directory)?;
+    let (mut others, mut missing) = (Vec::new(), Vec::new());
+    for below in job::below(directory, &first.run.id) {
+        match summary_of_node(&below) {
+            Ok(summary) => others.push(summary),
+            Err(why) => missing.push(format!("{}: its node is left out", one_line(&why))),
+        }
+    }
+    let mut whole = job::joined(first, others);
+    whole.run.complete &= missing.is_empty();
+    whole.run.notes.extend(missing);
+    Ok(whole)
+}
+
+/// What the run says, or has said.
+fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
     let text = match std::fs::read(&file) {

@@ -7,7 +7,9 @@ use crate::watch::Watch;
 use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::config::Config;
+use ampere_collector::job;
 use ampere_collector::listen::Listen;
+use ampere_collector::output::RESULTS;
 use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Summary};
 use ampere_collector::text::one_line;
@@ -155,7 +157,7 @@ fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
 /// things of the user's in it, or with nothing: it stays then.
 fn remove_results(output: &Path, was_there: bool) {
     // A trace is the collector's: there was none when it claimed the directory.
-    for name in ["summary.json", "summary.txt", "collector.json", "traces.otf2", "traces.def"] {
+    for name in RESULTS.into_iter().chain(["collector.json", "traces.otf2", "traces.def"]) {
         let _ = std::fs::remove_file(output.join(name));
     }
     let _ = std::fs::remove_dir_all(output.join("traces"));
@@ -275,9 +277,7 @@ pub fn report(session: &Session, output: &Path, finished: bool, why_nothing: &st
         );
         return;
     }
-    let summary =
-        std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(summary): Option<Summary> = summary else { return };
+    let Ok(summary) = crate::report::summary_of(output) else { return };
     if summary.quality.events == 0 {
         say!("ampere: nothing was measured: {why_nothing}");
     }
@@ -293,6 +293,16 @@ pub fn show(summary: &Summary, output: &Path) {
         say!("\ntrace:   {}", trace.display());
     }
     say!("summary: {}", output.join("summary.json").display());
+    if summary.run.nodes.len() > 1 && !job::below(output, &summary.run.id).is_empty() {
+        say!(
+            "nodes:   each has a directory of its own in it, and ampere report {} shows all as one",
+            output.display()
+        );
+    }
+    let page = output.join("report.html");
+    if page.exists() {
+        say!("report:  {}", page.display());
+    }
 }
 
 /// The command's own; 128 + n for signal n, as shells say it.

@@ -52,7 +52,7 @@ const OTHERS: [&str; 13] = [
     "AMPERE_HOST_COLLECTIVES",
 ];
 
-fn all() -> impl Iterator<Item = &'static str> {
+pub fn all() -> impl Iterator<Item = &'static str> {
     OF_CONFIG.into_iter().chain(OF_COUNTERS).chain(OTHERS)
 }
 

@@ -38,6 +38,7 @@ pub mod gauges;
 mod growth;
 pub mod highlights;
 pub mod http;
+pub mod job;
 pub mod leftover;
 pub mod linking;
 pub mod listen;

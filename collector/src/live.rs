@@ -388,7 +388,7 @@ pub fn write_whole_bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// A file that is there whole or not at all.
-fn write_whole_with(
+pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), String> {

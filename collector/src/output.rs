@@ -12,7 +12,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
-const SUMMARY: &str = "summary.json";
+/// What is written of a run beside its trace.
+pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", "report.html"];
 /// What to do about a directory that cannot be used.
 pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
 /// What a claim begins with.
@@ -148,7 +149,7 @@ pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    holds_trace(directory) || is_there(&directory.join(SUMMARY))
+    holds_trace(directory) || RESULTS.iter().any(|name| is_there(&directory.join(name)))
 }
 
 /// Whether something there has one of a trace's names.
@@ -389,7 +390,7 @@ mod tests {
         claim(place.path(), "node", "{}").unwrap();
         let refused = claim(place.path(), "node", "{}").unwrap_err();
         assert!(refused.contains("in use by another run"), "{refused}");
-        for name in TRACE.into_iter().chain([SUMMARY]) {
+        for name in TRACE.into_iter().chain(RESULTS) {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
             let refused = claim(place.path(), "node", "{}").unwrap_err();

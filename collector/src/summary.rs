@@ -494,6 +494,13 @@ impl Summary {
     }
 }
 
+/// Of what several summaries call their energy. "none" says nothing of the others.
+pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
+    let all = [Quality::Measured, Quality::Integrated, Quality::Simulated, Quality::Estimated];
+    let of = |name: &str| all.iter().find(|quality| quality.as_str() == name).map(|quality| trust(*quality));
+    names.max_by_key(|name| of(name)).unwrap_or("none")
+}
+
 fn trust(quality: Quality) -> u8 {
     match quality {
         Quality::Measured => 0,

@@ -2,6 +2,8 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
+use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::skip_unless;
 
 const WAITS: &str = r#"
     #include <unistd.h>
@@ -46,6 +48,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
         ("html", "<!DOCTYPE html>"),
         ("folded", "node;Process;"),
         ("flamegraph", "<?xml"),
+        ("chrome", "{\"displayTimeUnit\":\"ms\""),
     ];
     for (format, begins) in formats {
         let shown = report(&place, &["out", "--format", format]);
@@ -56,6 +59,11 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
         assert_eq!((written.code, written.stdout.as_str()), (0, ""), "{written:#?}");
         assert_eq!(std::fs::read_to_string(place.path("report")).expect("a file"), shown.stdout);
     }
+    let page = std::fs::read_to_string(place.path("out/report.html")).expect("a page");
+    assert_eq!(report(&place, &["out", "-f", "html"]).stdout, page, "the same as in the directory");
+    let parquet = report(&place, &["out", "-f", "parquet", "-o", "report.parquet"]);
+    assert_eq!(parquet.code, 0, "{parquet:#?}");
+    assert!(std::fs::read(place.path("report.parquet")).expect("a file").ends_with(b"PAR1"));
     let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
     assert_eq!(report(&place, &["out"]).stdout, table, "the same as in the directory");
     assert!(table.contains("in short:") && table.contains("estimated"), "{table}");
@@ -64,6 +72,99 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);
     let kernels = report(&place, &["out", "-f", "csv", "--view", "kernels"]);
     assert!(!kernels.stdout.contains(",ranks,"), "{}", kernels.stdout);
+}
+
+/// What Perfetto needs to draw it: on each thread what is begun is ended, in the order of time.
+#[test]
+fn events_for_perfetto_nest_and_have_the_power_beside_them() {
+    let place = Place::new();
+    place.write("go", "");
+    let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
+    assert_eq!(run(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate")).code, 0);
+    let shown = report(&place, &["out", "-f", "chrome"]);
+    let json: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    let of = |kind: &'static str| events.iter().filter(move |event| event["ph"] == kind);
+    let (mut open, mut last) = (Vec::new(), 0.0);
+    for event in events.iter().filter(|event| event["ph"] == "B" || event["ph"] == "E") {
+        let time = event["ts"].as_f64().expect("a time");
+        assert!(time >= last, "{event}");
+        last = time;
+        if event["ph"] == "B" {
+            open.push(event["name"].as_str().expect("a name"));
+        } else {
+            assert!(open.pop().is_some(), "{event}");
+        }
+    }
+    assert!(open.is_empty() && of("B").any(|event| event["name"] == "main"), "{open:?}");
+    assert!(of("C").all(|event| event["name"].as_str().is_some_and(|name| name.contains("W, estimated"))));
+    assert!(of("C").count() > 0 && of("M").any(|event| event["args"]["name"] == "Process"), "{json}");
+    let ranks = report(&place, &["out", "-f", "chrome", "--view", "kernels"]);
+    assert!(!ranks.stdout.contains(r#""ph":"B""#), "{}", ranks.stdout);
+    std::fs::remove_file(place.path("out/traces.otf2")).expect("a trace");
+    let without = report(&place, &["out", "-f", "chrome", "-o", "absent.json"]);
+    assert_eq!((without.code, place.path("absent.json").exists()), (1, false));
+    without.said_once(&["there is no trace in out"]);
+}
+
+#[test]
+fn nodes_of_a_job_are_shown_as_one() {
+    skip_unless!(is_root() && on_path("unshare"), "another node's name needs root and unshare");
+    let place = Place::new();
+    let program = place.instrumented();
+    std::fs::create_dir(place.path("shm-of-b")).expect("a directory");
+    let script = format!(
+        "AMPERE_SHM={} unshare --uts sh -c 'hostname node-b && exec {program}' & {program}; wait",
+        place.path("shm-of-b").display(),
+        program = program.display(),
+    );
+    let done = run(place
+        .ampere_run("out", ["sh", "-c", &script])
+        .env("AMPERE_OUTPUT", place.path("out"))
+        .env("AMPERE_COUNTERS", "estimate"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("nodes:   each has a directory of its own"), "{done:#?}");
+    let summary = |of: &str| -> serde_json::Value {
+        serde_json::from_str(&report(&place, &[of, "-f", "json"]).stdout).expect("a summary")
+    };
+    let (whole, a, b) = (summary("out"), summary("out/summary.json"), summary("out/node-b"));
+    assert_eq!((a["run"]["id"] == b["run"]["id"], b["run"]["nodes"][0] == "node-b"), (true, true), "{b}");
+    assert_eq!(whole["run"]["nodes"].as_array().map(Vec::len), Some(2), "{whole}");
+    let number =
+        |of: &serde_json::Value, group: &str, name: &str| of[group][name].as_f64().expect("a number");
+    for (group, name) in [("run", "total_joules"), ("quality", "events"), ("run", "ranks")] {
+        let sum = number(&a, group, name) + number(&b, group, name);
+        assert!((number(&whole, group, name) - sum).abs() < 1e-9 * sum && sum > 0.0, "{name}: {whole}");
+    }
+    // One of which nothing can be read is missed.
+    std::fs::create_dir(place.path("out/node-c")).expect("a directory");
+    place.write("out/node-c/summary.json", "{}");
+    let whole = summary("out");
+    assert_eq!(whole["run"]["complete"], false, "{whole}");
+    assert!(whole["run"]["notes"].to_string().contains("its node is left out"), "{whole}");
+}
+
+#[test]
+fn manual_pages_and_completions_are_of_all_commands() {
+    let place = Place::new();
+    let made = run(place.ampere(["shipped", "."]).current_dir(place.path("")));
+    assert_eq!(made.code, 0, "{made:#?}");
+    let help = run(&mut place.ampere(["--help"])).stdout;
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: Vec<&str> = commands.map_while(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"recover") && commands.len() > 8, "{help}");
+    let completion = std::fs::read_to_string(place.path("completions/ampere.bash")).expect("a completion");
+    for command in commands {
+        let page = std::fs::read_to_string(place.path(&format!("man/man1/ampere-{command}.1")));
+        assert!(page.is_ok_and(|page| page.contains(".TH")) || command == "help", "no page of {command}");
+        assert!(
+            completion.contains(&format!("ampere,{command})")) || command == "help",
+            "{command} is not completed"
+        );
+    }
+    assert!(!completion.contains("witness") && !place.path("man/man1/ampere-witness.1").exists());
+    let whole = std::fs::read_to_string(place.path("man/man1/ampere.1")).expect("a page");
+    assert!(whole.contains("EXIT STATUS") && whole.contains("AMPERE_OUTPUT"), "{whole}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn the_main_job_from_run_to_trace() {
     let mut left: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     left.sort();
-    assert_eq!(left, ["summary.json", "summary.txt", "traces", "traces.def", "traces.otf2"]);
+    assert_eq!(left, ["report.html", "summary.json", "summary.txt", "traces", "traces.def", "traces.otf2"]);
     assert!(place.is_clean(), "shared memory is left behind");
 
     opens_in_other_tools(&place, 4);
@@ -436,7 +436,7 @@ fn the_trace_can_be_left_out() {
     let mut left: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     left.sort();
-    assert_eq!(left, ["summary.json", "summary.txt"]);
+    assert_eq!(left, ["report.html", "summary.json", "summary.txt"]);
     assert!(!text(&output.stderr).contains("traces.otf2"));
     let summary = place.summary();
     check_contract(&summary);

@@ -1,6 +1,6 @@
 //! How a run ends: processes that are over, the last events, the trace and the summary.
 
-use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_with};
+use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_bytes, write_whole_with};
 use crate::attributor::{Attributor, Unit};
 use crate::clock::best_reading;
 use crate::facts::Losses;
@@ -11,7 +11,7 @@ use crate::spool::{Retired, Spool};
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::{self, NoTrace};
-use crate::{clock_text, conflicts, output, overhead, spool};
+use crate::{clock_text, conflicts, output, overhead, report, spool};
 use ampere_model::Timestamp;
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
@@ -481,6 +481,9 @@ impl LiveRun {
         if let Err(why) = self.write_figures(&summary) {
             eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
         }
+        if let Err(why) = self.write_page(&summary) {
+            eprintln!("ampere-collector: {why}: ampere report -f html makes it of summary.json");
+        }
         // Records that did not make it into a trace stay.
         if !keep_records {
             spool::remove(&self.spool.directory);
@@ -513,7 +516,15 @@ impl LiveRun {
         if knows_more(&self.options.output, summary) {
             return Ok(());
         }
-        write_results(&self.options.output, summary)
+        write_tables(&self.options.output, summary)
+    }
+
+    /// Of the figures that lie there.
+    fn write_page(&self, summary: &Summary) -> Result<(), String> {
+        if knows_more(&self.options.output, summary) {
+            return Ok(());
+        }
+        write_page(&self.options.output, summary)
     }
 
     /// Who joined when it was only just too late.
@@ -604,12 +615,22 @@ pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
             > quality.events.saturating_add(quality.coalesced_calls)
 }
 
-/// `summary.json` and `summary.txt`, each whole or not at all.
+/// `summary.json`, `summary.txt` and `report.html`, each whole or not at all.
 pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
+    write_tables(directory, summary)?;
+    write_page(directory, summary)
+}
+
+fn write_tables(directory: &Path, summary: &Summary) -> Result<(), String> {
     let path = directory.join("summary.json");
     write_whole_with(&path, |file| {
         serde_json::to_writer_pretty(&mut *file, summary)?;
         file.write_all(b"\n")
     })?;
     write_whole(&directory.join("summary.txt"), &crate::text::render(summary, false))
+}
+
+fn write_page(directory: &Path, summary: &Summary) -> Result<(), String> {
+    let page = report::render(summary, report::Format::Html, false)?;
+    write_whole_bytes(&directory.join("report.html"), &page)
 }

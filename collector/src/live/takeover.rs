@@ -227,10 +227,12 @@ impl LiveRun {
         self.catch_up_to_the_end();
         if self.options.mode == Mode::RecoveryFromDisk && !self.options.facts.is_drained {
             self.is_incomplete = true;
-        }
-        let is_all_there = self.options.facts.is_drained || self.options.facts.has_ended;
-        if self.options.mode == Mode::RecoveryFromDisk && !is_all_there {
-            self.note("the shared memory of the run is gone: what was not yet on disk is lost".to_owned());
+            let why = if self.options.facts.has_ended {
+                "the disk had no room for all records, and the shared memory that had the others is gone: they are lost"
+            } else {
+                "the shared memory of the run is gone: what was not yet on disk is lost"
+            };
+            self.note(why.to_owned());
         }
         let before = self.options.facts.losses.clone();
         self.is_incomplete |= before.is_incomplete;

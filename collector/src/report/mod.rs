@@ -2,15 +2,19 @@
 //!
 //! ```text
 //! tree.rs     call paths -> a tree          flame.rs    the tree as a picture (SVG)
-//! html.rs     one page with all of it       csv.rs      a row for each call path
-//! folded.rs   stacks for other programs' pictures      compare.rs  runs beside each other
+//! html.rs     one page with all of it       folded.rs   stacks for other programs' pictures
+//! rows.rs     a row for each call path      csv.rs, parquet.rs   as a table
+//! chrome.rs   the trace, for Perfetto       compare.rs  runs beside each other
 //! ```
 
+pub mod chrome;
 pub mod compare;
 mod csv;
 mod flame;
 mod folded;
 mod html;
+mod parquet;
+mod rows;
 mod tree;
 
 use crate::summary::Summary;
@@ -29,6 +33,10 @@ pub enum Format {
     Folded,
     /// The picture alone (SVG)
     Flamegraph,
+    /// The same rows as a Parquet file, for pandas, DuckDB, Spark
+    Parquet,
+    /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
+    Chrome,
 }
 
 /// What of a summary is wanted; empty: all.
@@ -72,6 +80,8 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         Format::Html => html::render(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
         Format::Flamegraph => flame::document(&tree::whole(summary)).into_bytes(),
+        Format::Parquet => parquet::render(summary)?,
+        Format::Chrome => return Err("a summary has no events: see chrome::write".to_owned()),
     })
 }
 

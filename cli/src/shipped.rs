@@ -1,0 +1,86 @@
+//! Manual pages and completions, made of what the command line says of itself: `make install` puts them in place.
+
+use crate::variables;
+use anyhow::Context;
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct ShippedArguments {
+    /// `man/man1` and `completions` are made there
+    directory: PathBuf,
+}
+
+/// Shells whose completions are installed.
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+/// What holds for all commands, for the manual.
+const SECTIONS: [(&str, &str); 3] = [
+    (
+        "EXIT STATUS",
+        "0; the command's own for ampere run; 1 for a failure that is explained in one line on standard error; 2 for wrong \
+         usage.",
+    ),
+    (
+        "FILES",
+        "A run's output directory has traces.otf2 (with traces.def and traces/), summary.json, summary.txt and report.html; \
+         collector.json says where /metrics is served while the run goes on. Settings are read from the file that --config \
+         names.",
+    ),
+    (
+        "SEE ALSO",
+        "ampere-run(1), ampere-report(1), ampere-recover(1), ampere-doctor(1); dashboards and examples in share/ampere.",
+    ),
+];
+
+pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<ExitCode> {
+    let (pages, completions) =
+        (arguments.directory.join("man/man1"), arguments.directory.join("completions"));
+    for directory in [&pages, &completions] {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    let mut command = shown(command);
+    for shell in SHELLS {
+        clap_complete::generate_to(shell, &mut command, "ampere", &completions)
+            .with_context(|| format!("cannot write to {}", completions.display()))?;
+    }
+    write_pages(command, &pages).with_context(|| format!("cannot write to {}", pages.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Without what is not for people.
+fn shown(command: &Command) -> Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    Command::new("ampere")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about)
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommands(visible)
+}
+
+fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
+    command.build();
+    for one in command.get_subcommands() {
+        Man::new(one.clone().version(env!("CARGO_PKG_VERSION"))).generate_to(directory)?;
+    }
+    let mut file = File::create(directory.join("ampere.1"))?;
+    Man::new(command).render(&mut file)?;
+    let mut more = Roff::new();
+    for (title, text) in SECTIONS {
+        more.control("SH", [title]).text([roman(text)]);
+    }
+    let names = variables::all().collect::<Vec<_>>().join(", ");
+    more.control("SH", ["ENVIRONMENT"]).text([roman(format!(
+        "Each setting has a variable, which wins over the file; ampere doctor tells what those that are set say, and which \
+         are misspelt: {names}."
+    ))]);
+    more.to_writer(&mut file)
+}
