@@ -70,6 +70,26 @@ fn a_collector_that_hangs_is_not_waited_for_long() {
 }
 
 #[test]
+fn a_collector_that_comes_too_late_goes_again() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let collector = built().join("ampere-collector");
+    // As the collector proper, it outlives who has started it.
+    let script = format!(
+        "#!/bin/sh\n(sleep 3; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
+        collector.display()
+    );
+    let late = place.script("late-collector", &script);
+    let mut command = place.bare("out", &program);
+    let done = run(command.env("AMPERE_COLLECTOR", &late).env("AMPERE_START_TIMEOUT", "1"));
+    done.as_without(&plain);
+    done.said_once(&["not ready after 1 s", "energy is not measured"]);
+    place.nobody_left();
+    assert!(!place.path("out").exists());
+}
+
+#[test]
 fn of_many_ranks_one_waits_for_a_collector_that_hangs() {
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
