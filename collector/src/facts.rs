@@ -6,6 +6,7 @@
 
 use crate::clock::{SessionClock, Timer};
 use crate::config::Config;
+use crate::job::Job;
 use ampere_model::Clocks;
 use ampere_ring::process::{boot_id, node_name, start_time};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct Facts {
     pub node: String,
     boot: [u64; 2],
     pub command: Vec<String>,
+    #[serde(default)]
+    pub job: Option<Job>,
     /// The settings: the file's text and name, and the variables of ampere's.
     settings: Option<(String, String)>,
     environment: BTreeMap<String, String>,
@@ -96,6 +99,7 @@ impl Facts {
             node: node_name(),
             boot: boot_id(),
             command: command.to_vec(),
+            job: Job::of(|name| std::env::var(name).ok()),
             settings,
             environment: environment.collect(),
             started: words_of(&crate::clock::best_reading()),

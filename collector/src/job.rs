@@ -1,10 +1,39 @@
-//! A job's nodes as one: each has a collector and a summary of its own, in a directory of its name below the first one's.
+//! What a run is a part of: the batch system's job. And a job's nodes as one: each has a collector and a summary of its own,
+//! in a directory of its name below the first one's.
 
 use crate::facts::Facts;
 use crate::leftover::spools_below;
 use crate::summary::{QualityFigures, Run, Summary, least_trusted};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// As the batch system names it, so that its accounting and our figures can be laid beside each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// "Slurm", "Flux", "PBS" or "LSF".
+    pub scheduler: String,
+    pub id: String,
+}
+
+/// A Flux instance may run in a Slurm job: the inner one has started us.
+const SCHEDULERS: [(&str, &str); 4] =
+    [("Flux", "FLUX_JOB_ID"), ("Slurm", "SLURM_JOB_ID"), ("PBS", "PBS_JOBID"), ("LSF", "LSB_JOBID")];
+
+impl Job {
+    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Job> {
+        SCHEDULERS.iter().find_map(|(scheduler, name)| {
+            let id = variable(name).filter(|id| !id.is_empty())?;
+            Some(Job { scheduler: (*scheduler).to_owned(), id })
+        })
+    }
+}
+
+impl std::fmt::Display for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.scheduler, self.id)
+    }
+}
 
 /// The directories of other nodes' results: those right below that have some, or are of this run and still to have them.
 pub fn below(directory: &Path, run_id: &str) -> Vec<PathBuf> {
@@ -166,6 +195,17 @@ mod tests {
         }
         std::fs::create_dir(place.path().join("input")).unwrap();
         assert_eq!(below(place.path(), "job"), [place.path().join("n2")]);
+    }
+
+    #[test]
+    fn a_job_has_the_name_that_its_scheduler_gave_it() {
+        let variables = |names: &'static [(&str, &str)]| {
+            move |name: &str| names.iter().find(|(known, _)| *known == name).map(|(_, id)| (*id).to_owned())
+        };
+        let shown = |names| Job::of(variables(names)).map(|job| job.to_string());
+        assert_eq!(shown(&[("SLURM_JOB_ID", "17")]).as_deref(), Some("Slurm 17"));
+        assert_eq!(shown(&[("SLURM_JOB_ID", "17"), ("FLUX_JOB_ID", "f2A")]).as_deref(), Some("Flux f2A"));
+        assert_eq!(shown(&[("SLURM_JOB_ID", "")]), None);
     }
 
     #[test]

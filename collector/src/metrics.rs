@@ -476,6 +476,20 @@ impl Scrape {
             unit: None,
             series: vec![(vec![self.node(), ("version", env!("CARGO_PKG_VERSION"))], 1.0)],
         }
+        .gauge(encoder)?;
+        let job = self.snapshot.job.clone().unwrap_or_default();
+        let labels = vec![
+            self.node(),
+            ("run", self.snapshot.run.as_str()),
+            ("scheduler", &job.scheduler),
+            ("job_id", &job.id),
+        ];
+        Family {
+            name: "ampere_run_info",
+            help: "The run that is measured, and the batch system's job that it is in",
+            unit: None,
+            series: vec![(labels, 1.0)],
+        }
         .gauge(encoder)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::gauges::Now;
+use crate::job::Job;
 use crate::summary::{Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
@@ -11,6 +12,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     pub node: String,
+    /// Of the summary, and what it is a part of.
+    #[serde(default)]
+    pub run: String,
+    #[serde(default)]
+    pub job: Option<Job>,
     /// Seconds since the first process joined.
     pub seconds: f64,
     pub devices: Vec<DeviceFigures>,

@@ -2,6 +2,7 @@
 
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::gauges::OverTheRun;
+use crate::job::Job;
 use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
 use ampere_model::Quality;
@@ -30,6 +31,8 @@ pub struct Summary {
 pub struct Run {
     pub id: String,
     pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Job>,
     /// RFC 3339, UTC.
     pub start: String,
     pub end: String,

@@ -58,6 +58,9 @@ impl Page {
         if !run.command.is_empty() {
             writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
         }
+        if let Some(job) = &run.job {
+            writeln!(out, "job:     {}", printable(&job.to_string()))?;
+        }
         if let Some(status) = run.command_status.filter(|status| *status != 0) {
             // What shells make of a signal; a status may be any other number.
             let signal =

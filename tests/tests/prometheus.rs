@@ -23,7 +23,7 @@ const MOST_SERIES: usize = 40;
 const QUERIES_AFTER: Duration = Duration::from_secs(8);
 
 /// Names and labels that are promised; `node` is promised on all.
-const PROMISED: [(&str, &[&str]); 21] = [
+const PROMISED: [(&str, &[&str]); 22] = [
     ("ampere_device_energy_joules_total", &["device"]),
     ("ampere_device_power_watts", &["device"]),
     ("ampere_region_energy_joules_total", &["rank", "device", "region"]),
@@ -40,6 +40,7 @@ const PROMISED: [(&str, &[&str]); 21] = [
     ("ampere_lag_seconds", &[]),
     ("ampere_conservation_error_joules", &["device"]),
     ("ampere_build_info", &["version"]),
+    ("ampere_run_info", &["run", "scheduler", "job_id"]),
     ("ampere_device_reported_power_watts", &["device", "kind"]),
     ("ampere_device_temperature_celsius", &["device", "sensor"]),
     ("ampere_device_busy_ratio", &["device"]),
@@ -107,6 +108,7 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .arg(RUN_SECONDS.to_string())
             .envs(Mpi::ENVIRONMENT)
             // A GPU that says more than its energy, beside the node.
+            .env("LSB_JOBID", "17")
             .env("AMPERE_COUNTERS", "rocm_smi,estimate")
             .env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"))
             .env("FAKE_ROCM_SMI", "watts=300")

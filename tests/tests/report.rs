@@ -121,6 +121,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     let done = run(place
         .ampere_run("out", ["sh", "-c", &script])
         .env("AMPERE_OUTPUT", place.path("out"))
+        .env("SLURM_JOB_ID", "17")
         .env("AMPERE_COUNTERS", "estimate"));
     assert_eq!(done.code, 0, "{done:#?}");
     assert!(done.stderr.contains("nodes:   each has a directory of its own"), "{done:#?}");
@@ -130,6 +131,8 @@ fn nodes_of_a_job_are_shown_as_one() {
     let (whole, a, b) = (summary("out"), summary("out/summary.json"), summary("out/node-b"));
     assert_eq!((a["run"]["id"] == b["run"]["id"], b["run"]["nodes"][0] == "node-b"), (true, true), "{b}");
     assert_eq!(whole["run"]["nodes"].as_array().map(Vec::len), Some(2), "{whole}");
+    assert_eq!(b["run"]["job"], serde_json::json!({ "scheduler": "Slurm", "id": "17" }));
+    assert!(report(&place, &["out"]).stdout.contains("job:     Slurm 17\n"));
     let number =
         |of: &serde_json::Value, group: &str, name: &str| of[group][name].as_f64().expect("a number");
     for (group, name) in [("run", "total_joules"), ("quality", "events"), ("run", "ranks")] {

@@ -337,6 +337,7 @@ impl LiveRun {
         }
         let run = Run {
             id: self.options.run_id.clone(),
+            job: self.options.facts.job.clone(),
             command: self.options.command.clone(),
             start: date(first),
             end: date(last),

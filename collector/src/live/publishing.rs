@@ -43,6 +43,7 @@ impl LiveRun {
             }
             None => (node_name(), self.begun.elapsed().as_secs_f64()),
         };
+        (snapshot.run, snapshot.job) = (self.options.run_id.clone(), self.options.facts.job.clone());
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes();

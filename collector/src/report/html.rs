@@ -53,6 +53,7 @@ fn head(summary: &Summary) -> Markup {
                 (printable(&run.nodes.join(", "))) ", "
                 @if !run.start.is_empty() { (printable(&run.start)) " to " (printable(&run.end)) ", " }
                 "run " (printable(&run.id))
+                @if let Some(job) = &run.job { ", job " (printable(&job.to_string())) }
             }
             ul.short { @for sentence in sentences(summary) { li { (sentence) } } }
             @if !run.notes.is_empty() {
