@@ -1,17 +1,18 @@
 //! `ampere report`: a run's summary in the form that one wants.
 
 use crate::progress::Progress;
-use crate::watch::url;
+use crate::watch::{Announced, announced};
 use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::client;
 use ampere_collector::config::Config;
-use ampere_collector::job;
 use ampere_collector::leftover::spools_below;
-use ampere_collector::live::{write_whole_bytes, write_whole_with};
+use ampere_collector::live::write_whole_with;
+use ampere_collector::nodes;
 use ampere_collector::report::{Choice, Format, chrome, render};
 use ampere_collector::summary::{SCHEMA, Summary};
 use ampere_collector::text::one_line;
+use ampere_ring::process::node_name;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -38,6 +39,9 @@ pub struct ReportArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_parser = ["ranks", "kernels"])]
     view: Option<String>,
+    /// The run's settings, for `chrome`: the trace has its counters as they were read
+    #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
+    config: Option<PathBuf>,
 }
 
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
@@ -49,12 +53,13 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let output = given(&arguments.output);
     if is_of_events {
         let trace = chrome::trace_beside(&arguments.directory)?;
-        return write_events(&trace, &summary, &choice, output);
+        let config = Config::load(given(&arguments.config))?;
+        return write_events(&trace, &summary, &choice, &config, output);
     }
     let colour = output.is_none() && std::io::stdout().is_terminal();
     let report = render(&summary, arguments.format, colour).map_err(anyhow::Error::msg)?;
     if let Some(path) = output {
-        write_whole_bytes(path, &report).map_err(anyhow::Error::msg)?;
+        write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
     print(&report)
@@ -65,19 +70,20 @@ fn write_events(
     trace: &Path,
     summary: &Summary,
     choice: &Choice,
+    config: &Config,
     output: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let bar = Progress::default();
-    let write = |out: &mut dyn Write| chrome::write(trace, summary, choice, out, &mut bar.step());
+    let write = |out: &mut dyn Write| chrome::write(trace, summary, choice, config, out, &mut bar.step());
     let written = match output {
         Some(path) => {
             let mut warnings = Ok(Vec::new());
-            let whole = write_whole_with(path, |file| {
+            let whole = write_to(path, |file| {
                 warnings = write(file);
                 if warnings.is_ok() { Ok(()) } else { Err(io::Error::other("no report")) }
             });
             let warnings = warnings.with_context(|| format!("cannot write {}", path.display()));
-            warnings.and_then(|warnings| whole.map(|()| warnings).map_err(anyhow::Error::msg))
+            warnings.and_then(|warnings| whole.map(|()| warnings))
         }
         None => write(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock())),
     };
@@ -95,6 +101,18 @@ fn write_events(
     }
 }
 
+/// A file is there whole or not at all. Where a link leads, it lies; a pipe or a device is written to.
+fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let there = std::fs::metadata(path).ok();
+    if there.is_some_and(|there| !there.is_file() && !there.is_dir()) {
+        let opened = std::fs::OpenOptions::new().write(true).open(path);
+        let mut file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+        return write(&mut file).with_context(|| format!("cannot write {}", path.display()));
+    }
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    write_whole_with(&target, |file| write(file)).map_err(anyhow::Error::msg)
+}
+
 pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match out.write_all(report).and_then(|()| out.flush()) {
@@ -108,13 +126,18 @@ pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
 pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
-    for below in job::below(directory, &first.run.id) {
-        match summary_of_node(&below) {
+    for node in nodes::below(directory, &first.run.id) {
+        let answer = summary_of_node(&node.directory).and_then(|summary| {
+            // Its collector may be gone, and another one answer there.
+            let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;
+            is_same.then_some(summary).context("what answers at its address is another run")
+        });
+        match answer {
             Ok(summary) => others.push(summary),
-            Err(why) => missing.push(format!("{}: its node is left out", one_line(&why))),
+            Err(why) => missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&why))),
         }
     }
-    let mut whole = job::joined(first, others);
+    let mut whole = nodes::joined(first, others);
     whole.run.complete &= missing.is_empty();
     whole.run.notes.extend(missing);
     Ok(whole)
@@ -144,7 +167,15 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
 
 /// As of now, while the run goes on.
 fn ask_collector(directory: &Path) -> anyhow::Result<Vec<u8>> {
-    let url = url(directory).context("its collector.json has no address")?;
+    let Some(Announced { url, node }) = announced(directory) else {
+        bail!("{} says nothing of where it is", directory.join("collector.json").display());
+    };
+    let is_its_own = |host: &str| ["127.", "[::1]", "localhost"].iter().any(|local| host.starts_with(local));
+    if node != node_name() && url.strip_prefix("http://").is_none_or(is_its_own) {
+        bail!(
+            "its collector answers on {node} alone ({url}): ask there, or have it serve with --listen where it can be reached"
+        );
+    }
     let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
     client::get(&url, "/summary.json", access.token(), ANSWER_LIMIT).map_err(anyhow::Error::msg)
 }

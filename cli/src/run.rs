@@ -7,12 +7,12 @@ use crate::watch::Watch;
 use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
 use ampere_collector::config::Config;
-use ampere_collector::job;
 use ampere_collector::listen::Listen;
-use ampere_collector::output::RESULTS;
+use ampere_collector::nodes;
+use ampere_collector::output::{PAGE, RESULTS, holds_foreign_page};
 use ampere_collector::stale;
-use ampere_collector::summary::{CommandEnd, Summary};
-use ampere_collector::text::one_line;
+use ampere_collector::summary::{CommandEnd, Run, Summary};
+use ampere_collector::text::{joules as joules_text, one_line};
 use ampere_ring::process::node_name;
 use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
@@ -157,7 +157,8 @@ fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
 /// things of the user's in it, or with nothing: it stays then.
 fn remove_results(output: &Path, was_there: bool) {
     // A trace is the collector's: there was none when it claimed the directory.
-    for name in RESULTS.into_iter().chain(["collector.json", "traces.otf2", "traces.def"]) {
+    let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output));
+    for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
         let _ = std::fs::remove_file(output.join(name));
     }
     let _ = std::fs::remove_dir_all(output.join("traces"));
@@ -277,7 +278,9 @@ pub fn report(session: &Session, output: &Path, finished: bool, why_nothing: &st
         );
         return;
     }
-    let Ok(summary) = crate::report::summary_of(output) else { return };
+    let summary =
+        std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let Some(summary): Option<Summary> = summary else { return };
     if summary.quality.events == 0 {
         say!("ampere: nothing was measured: {why_nothing}");
     }
@@ -293,16 +296,31 @@ pub fn show(summary: &Summary, output: &Path) {
         say!("\ntrace:   {}", trace.display());
     }
     say!("summary: {}", output.join("summary.json").display());
-    if summary.run.nodes.len() > 1 && !job::below(output, &summary.run.id).is_empty() {
-        say!(
-            "nodes:   each has a directory of its own in it, and ampere report {} shows all as one",
-            output.display()
-        );
-    }
     let page = output.join("report.html");
     if page.exists() {
         say!("report:  {}", page.display());
     }
+    tell_of_nodes(&summary.run, output);
+}
+
+/// The table above is this node's.
+fn tell_of_nodes(run: &Run, output: &Path) {
+    let others = nodes::below(output, &run.id);
+    let ended: Vec<&Run> = others.iter().filter_map(|node| node.run.as_ref()).collect();
+    if others.is_empty() {
+        return;
+    }
+    let joules = run.total_joules + ended.iter().map(|run| run.total_joules).sum::<f64>();
+    let missing = match others.len() - ended.len() {
+        0 => String::new(),
+        many => format!(", and {many} more that have not ended"),
+    };
+    say!(
+        "nodes:   {} J on {} nodes{missing}; ampere report {} shows them as one",
+        joules_text(joules),
+        1 + ended.len(),
+        output.display()
+    );
 }
 
 /// The command's own; 128 + n for signal n, as shells say it.

@@ -16,6 +16,7 @@ pub struct ShippedArguments {
     directory: PathBuf,
 }
 
+const SOURCE: &str = concat!("ampere ", env!("CARGO_PKG_VERSION"));
 /// Shells whose completions are installed.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
@@ -69,18 +70,21 @@ fn shown(command: &Command) -> Command {
 fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     command.build();
     for one in command.get_subcommands() {
-        Man::new(one.clone().version(env!("CARGO_PKG_VERSION"))).generate_to(directory)?;
+        Man::new(one.clone()).source(SOURCE).generate_to(directory)?;
     }
     let mut file = File::create(directory.join("ampere.1"))?;
-    Man::new(command).render(&mut file)?;
+    Man::new(command).source(SOURCE).render(&mut file)?;
     let mut more = Roff::new();
     for (title, text) in SECTIONS {
         more.control("SH", [title]).text([roman(text)]);
     }
-    let names = variables::all().collect::<Vec<_>>().join(", ");
-    more.control("SH", ["ENVIRONMENT"]).text([roman(format!(
-        "Each setting has a variable, which wins over the file; ampere doctor tells what those that are set say, and which \
-         are misspelt: {names}."
-    ))]);
+    // A name that is broken at a line's end is not found.
+    more.control("nh", []).control("SH", ["ENVIRONMENT"]).text([roman(
+        "Each setting has a variable, which wins over the file; ampere doctor tells what those that are set say, and which are \
+         misspelt.",
+    )]);
+    for name in variables::all() {
+        more.control("br", []).text([roman(name)]);
+    }
     more.to_writer(&mut file)
 }

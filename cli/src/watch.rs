@@ -58,9 +58,20 @@ impl Watch {
 
 /// Where the collector of a run is, as its output directory says.
 pub fn url(output: &Path) -> Option<String> {
+    announced(output).map(|announced| announced.url)
+}
+
+/// What a collector says of itself while it runs.
+pub struct Announced {
+    pub url: String,
+    pub node: String,
+}
+
+pub fn announced(output: &Path) -> Option<Announced> {
     let text = std::fs::read(output.join("collector.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    Some(printable(json.get("url")?.as_str()?))
+    let word = |name: &str| json.get(name)?.as_str().map(printable);
+    Some(Announced { url: word("url")?, node: word("node").unwrap_or_default() })
 }
 
 fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {

@@ -35,6 +35,9 @@ pub fn serve(
     let periods = (config.sample_period, None);
     let go_on = predecessor(session);
     let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on)?;
+    if session.collector_state() == CollectorState::Failed {
+        return Err("it was ready too late".to_owned());
+    }
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();

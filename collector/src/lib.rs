@@ -45,6 +45,7 @@ pub mod listen;
 pub mod live;
 pub mod metrics;
 pub mod nature;
+pub mod nodes;
 mod numbers;
 pub mod offline;
 pub mod order;

@@ -271,6 +271,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut facts = Facts::new(session.directory(), &run_id, &command, path.as_deref());
     facts.replay = arguments.replay.is_some();
+    if facts.replay {
+        facts.job = None; // it did not spend the energy
+    }
     let output = output::claim(&wanted, &node_name(), &facts.text())?;
     let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
     if recoverable > 0 && !arguments.until_input_closes {

@@ -1,6 +1,6 @@
 //! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
 
-use crate::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use crate::attributor::{Attributor, Device, FoundDevice, LocationInfo, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
 use crate::nature::Nature;
@@ -10,7 +10,7 @@ use crate::summary::{QualityFigures, Run, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::{CALLS_NAME, scorep_names};
 use crate::{conflicts, evidence};
-use ampere_attribution::LocationIndex;
+use ampere_attribution::{Increase, LocationIndex};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
 use anyhow::{Context, bail};
 use otf2::{
@@ -294,11 +294,7 @@ impl EventHandler for Feed<'_> {
             });
             let Some(number) = device else { continue };
             let device = &mut attributor.devices[number];
-            let (time, increase) = match value {
-                MetricValue::U64(value) => device.read_u64(time, *value),
-                MetricValue::I64(value) => device.read_i64(time, *value),
-                MetricValue::F64(value) => device.read_f64(time, *value),
-            };
+            let (time, increase) = read(device, time, value);
             let views = [device.ranks, device.kernels];
             for view in views {
                 match &mut self.delayed {
@@ -363,6 +359,15 @@ impl Feed<'_> {
             let until = if time == u64::MAX { time } else { time.saturating_sub(longest) };
             delayed.lane.advance(until, self.attributor);
         }
+    }
+}
+
+/// A sample of a device's, as the trace has it.
+pub(crate) fn read(device: &mut Device, time: u64, value: &MetricValue) -> (u64, Increase) {
+    match value {
+        MetricValue::U64(value) => device.read_u64(time, *value),
+        MetricValue::I64(value) => device.read_i64(time, *value),
+        MetricValue::F64(value) => device.read_f64(time, *value),
     }
 }
 

@@ -8,12 +8,15 @@ use crate::facts::{self, Facts};
 use crate::listen::Listen;
 use crate::{clock_text, spool};
 use ampere_ring::files::write_private;
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
 /// What is written of a run beside its trace.
-pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", "report.html"];
+pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", PAGE];
+/// A common name: one that lies there is no reason not to measure, and stays.
+pub const PAGE: &str = "report.html";
 /// What to do about a directory that cannot be used.
 pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
 /// What a claim begins with.
@@ -149,7 +152,21 @@ pub fn remove_half_results(directory: &Path, facts: &mut Facts) {
 
 /// Whether a run has left its results there: they are not written over.
 pub fn holds_results(directory: &Path) -> bool {
-    holds_trace(directory) || RESULTS.iter().any(|name| is_there(&directory.join(name)))
+    result_in(directory).is_some()
+}
+
+fn result_in(directory: &Path) -> Option<&'static str> {
+    let names = RESULTS.into_iter().filter(|name| *name != PAGE).chain(TRACE);
+    names.into_iter().find(|name| is_there(&directory.join(name)))
+}
+
+/// Whether a page lies there that is not one of ours.
+pub fn holds_foreign_page(directory: &Path) -> bool {
+    let path = directory.join(PAGE);
+    let mut beginning = Vec::new();
+    let read = std::fs::File::open(&path).and_then(|file| file.take(1024).read_to_end(&mut beginning));
+    let is_ours = || String::from_utf8_lossy(&beginning).contains("<title>ampere: ");
+    is_there(&path) && (read.is_err() || !is_ours())
 }
 
 /// Whether something there has one of a trace's names.
@@ -205,7 +222,8 @@ pub fn remake(directory: &Path) -> Result<(), String> {
 }
 
 fn held(directory: &Path) -> String {
-    format!("{} holds the results of another run; {ADVICE}", directory.display())
+    let name = result_in(directory).unwrap_or_default();
+    format!("{} holds the results of another run ({name}); {ADVICE}", directory.display())
 }
 
 fn claim_here(directory: PathBuf, is_new: bool, node: &str, facts: &str) -> Result<Output, String> {
@@ -270,7 +288,7 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
         .collect()
 }
 
-fn file_name(node: &str) -> String {
+pub(crate) fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();
     let name = name.trim_start_matches('.');
@@ -390,12 +408,30 @@ mod tests {
         claim(place.path(), "node", "{}").unwrap();
         let refused = claim(place.path(), "node", "{}").unwrap_err();
         assert!(refused.contains("in use by another run"), "{refused}");
-        for name in TRACE.into_iter().chain(RESULTS) {
+        for name in TRACE.into_iter().chain(["summary.json", "summary.txt"]) {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
             let refused = claim(place.path(), "node", "{}").unwrap_err();
             assert!(refused.contains("results of another run"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_page_of_somebody_elses_is_known() {
+        let place = tempfile::tempdir().unwrap();
+        let page = place.path().join(PAGE);
+        assert!(!holds_foreign_page(place.path()));
+        std::fs::write(&page, "<html><title>coverage</title>").unwrap();
+        assert!(holds_foreign_page(place.path()) && !holds_results(place.path()));
+        let empty = crate::summary::Summary::new(
+            &crate::attributor::Attributor::new(crate::config::Config::default(), 1),
+            None,
+            Default::default(),
+            Default::default(),
+        );
+        let ours = crate::report::render(&empty, crate::report::Format::Html, false).unwrap();
+        std::fs::write(&page, ours).unwrap();
+        assert!(!holds_foreign_page(place.path()));
     }
 
     #[test]

@@ -191,7 +191,8 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
 fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Facts), String> {
     let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
     let run_id = name.unwrap_or_default().trim_start_matches("s-").to_owned();
-    let facts = Facts::new(session.directory(), &run_id, &[], None);
+    let mut facts = Facts::new(session.directory(), &run_id, &[], None);
+    facts.job = None; // the one that recovers is another
     let wanted = wanted.map(Path::to_owned).or_else(|| session.output());
     let wanted = wanted.unwrap_or_else(|| output::default_directory(&run_id));
     let output = output::claim(&wanted, &facts.node, &facts.text()).map_err(|why| {

@@ -111,23 +111,35 @@ fn events_for_perfetto_nest_and_have_the_power_beside_them() {
 fn nodes_of_a_job_are_shown_as_one() {
     skip_unless!(is_root() && on_path("unshare"), "another node's name needs root and unshare");
     let place = Place::new();
-    let program = place.instrumented();
+    let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
     std::fs::create_dir(place.path("shm-of-b")).expect("a directory");
     let script = format!(
         "AMPERE_SHM={} unshare --uts sh -c 'hostname node-b && exec {program}' & {program}; wait",
         place.path("shm-of-b").display(),
         program = program.display(),
     );
-    let done = run(place
-        .ampere_run("out", ["sh", "-c", &script])
-        .env("AMPERE_OUTPUT", place.path("out"))
-        .env("SLURM_JOB_ID", "17")
-        .env("AMPERE_COUNTERS", "estimate"));
-    assert_eq!(done.code, 0, "{done:#?}");
-    assert!(done.stderr.contains("nodes:   each has a directory of its own"), "{done:#?}");
+    let running = start(
+        place
+            .ampere_run("out", ["sh", "-c", &script])
+            .env("AMPERE_OUTPUT", place.path("out"))
+            .env("AMPERE_COUNTERS", "estimate")
+            .env("SLURM_JOB_ID", "17"),
+    );
     let summary = |of: &str| -> serde_json::Value {
-        serde_json::from_str(&report(&place, &[of, "-f", "json"]).stdout).expect("a summary")
+        let shown = report(&place, &[of, "-f", "json"]);
+        serde_json::from_str(&shown.stdout).unwrap_or_else(|_| panic!("no summary: {shown:#?}"))
     };
+    let facts = place.path("out/node-b/spool-node-b/run.json");
+    until("the other node is measured", || announced(&place.path("out/node-b")).is_some());
+    until("this one is", || announced(&place.path("out")).is_some());
+    let facts = std::fs::read(facts).expect("what the run is finished with");
+    let notes = summary("out")["run"]["notes"].to_string();
+    assert!(notes.contains("answers on node-b alone"), "its address is its own: {notes}");
+    place.write("go", "");
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("J on 2 nodes; ampere report"), "{done:#?}");
+
     let (whole, a, b) = (summary("out"), summary("out/summary.json"), summary("out/node-b"));
     assert_eq!((a["run"]["id"] == b["run"]["id"], b["run"]["nodes"][0] == "node-b"), (true, true), "{b}");
     assert_eq!(whole["run"]["nodes"].as_array().map(Vec::len), Some(2), "{whole}");
@@ -139,12 +151,18 @@ fn nodes_of_a_job_are_shown_as_one() {
         let sum = number(&a, group, name) + number(&b, group, name);
         assert!((number(&whole, group, name) - sum).abs() < 1e-9 * sum && sum > 0.0, "{name}: {whole}");
     }
-    // One of which nothing can be read is missed.
-    std::fs::create_dir(place.path("out/node-c")).expect("a directory");
-    place.write("out/node-c/summary.json", "{}");
+    let folded = report(&place, &["out", "-f", "folded"]).stdout;
+    assert!(folded.lines().any(|line| line.starts_with("node-b/node;")), "{folded}");
+
+    // What is somebody's is no node; one that was killed is missed.
+    std::fs::create_dir(place.path("out/coverage")).expect("a directory");
+    place.write("out/coverage/summary.json", "{}");
+    assert_eq!(summary("out")["run"]["complete"], true);
+    std::fs::create_dir_all(place.path("out/node-c/spool-node-c")).expect("a directory");
+    std::fs::write(place.path("out/node-c/spool-node-c/run.json"), facts).expect("a file");
     let whole = summary("out");
     assert_eq!(whole["run"]["complete"], false, "{whole}");
-    assert!(whole["run"]["notes"].to_string().contains("its node is left out"), "{whole}");
+    assert!(whole["run"]["notes"].to_string().contains("node-c is left out"), "{whole}");
 }
 
 #[test]

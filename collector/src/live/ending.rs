@@ -460,6 +460,12 @@ impl LiveRun {
         if let Err(NoTrace { why, .. }) = written {
             self.note(why);
         }
+        if output::holds_foreign_page(&self.options.output) {
+            self.note(format!(
+                "{} is somebody else's, and stays: ampere report -f html makes the page",
+                output::PAGE
+            ));
+        }
         let mut summary = self.summary(complete && traced);
         let unsettled = self.unsettled(&summary);
         if traced && self.spool.wanted && !unsettled.is_empty() {
@@ -522,10 +528,15 @@ impl LiveRun {
 
     /// Of the figures that lie there.
     fn write_page(&self, summary: &Summary) -> Result<(), String> {
-        if knows_more(&self.options.output, summary) {
-            return Ok(());
+        let directory = &self.options.output;
+        if output::holds_foreign_page(directory) {
+            return Ok(()); // a note says so
         }
-        write_page(&self.options.output, summary)
+        if !knows_more(directory, summary) {
+            return write_page(directory, summary);
+        }
+        let known = std::fs::read(directory.join("summary.json")).map_err(|e| e.to_string())?;
+        write_page(directory, &serde_json::from_slice(&known).map_err(|e| e.to_string())?)
     }
 
     /// Who joined when it was only just too late.
@@ -633,5 +644,5 @@ fn write_tables(directory: &Path, summary: &Summary) -> Result<(), String> {
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), String> {
     let page = report::render(summary, report::Format::Html, false)?;
-    write_whole_bytes(&directory.join("report.html"), &page)
+    write_whole_bytes(&directory.join(output::PAGE), &page)
 }

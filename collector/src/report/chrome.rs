@@ -6,7 +6,8 @@ use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
 use crate::numbers::NumberTable;
 use crate::offline::{self, Classes};
-use crate::summary::Summary;
+use crate::summary::{Device, Summary};
+use crate::text::joules;
 use ampere_attribution::Increase;
 use anyhow::{Context, bail};
 use otf2::{
@@ -19,6 +20,8 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+/// What is shown may differ from the summary by this part of it, as with samples that are out of order.
+const LIKE: f64 = 1e-3;
 /// Of an application's regions there may be as many as it likes: names of more are not remembered.
 const MOST_NAMES: usize = 1 << 20;
 
@@ -29,6 +32,7 @@ pub fn write(
     trace: &Path,
     summary: &Summary,
     choice: &Choice,
+    config: &Config,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Vec<String>> {
@@ -38,7 +42,7 @@ pub fn write(
     let mut warnings: Vec<String> =
         trace.missing().iter().map(|l| offline::missing_line(&trace, *l)).collect();
     let mut step = |done| progress(done, expected);
-    let mut writer = Writer::new(&definitions, summary, out, &mut step);
+    let mut writer = Writer::new(&definitions, summary, config, out, &mut step);
     let run = json!({
         "run": summary.run.id, "command": summary.run.command.join(" "), "start": summary.run.start,
         "energy": summary.run.energy, "complete": summary.run.complete,
@@ -47,26 +51,34 @@ pub fn write(
         .context("the report")?;
     writer.name_locations(choice).context("the report")?;
     let report = trace.read_events(&mut writer)?;
+    let ended = writer.end_samples();
     let Writer { failure, devices, .. } = writer;
-    if let Some(error) = failure {
-        return Err(error).context("the report");
-    }
+    failure.map_or(ended, Err).context("the report")?;
     out.write_all(b"\n]}\n").and_then(|()| out.flush()).context("the report")?;
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is shown up to where its events end: {why}", location.0));
     }
-    let drawn = |device: &&crate::summary::Device| {
-        devices
-            .iter()
-            .any(|((node, metric), at)| at.is_some() && (node, metric) == (&device.node, &device.metric))
-    };
-    for device in summary.devices.iter().filter(|device| device.unit == "J" && !drawn(device)) {
-        warnings.push(format!(
-            "the trace has no samples of {} on {}: its power is not shown",
-            device.name, device.node
-        ));
+    for device in summary.devices.iter().filter(|device| device.unit == "J") {
+        let drawn = devices.get(&(device.node.clone(), device.metric.clone())).and_then(Option::as_ref);
+        warnings.extend(unlike(device, drawn.map(|power| power.joules)));
     }
     Ok(warnings)
+}
+
+/// One line if the power that is drawn is not what the summary's joules are of.
+fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
+    let (name, node) = (&device.name, &device.node);
+    let Some(drawn) = drawn else {
+        return Some(format!("the trace has no samples of {name} on {node}: its power is not shown"));
+    };
+    let is_like = (drawn - device.total_joules).abs() <= LIKE * device.total_joules.abs().max(1.0);
+    (!is_like).then(|| {
+        format!(
+            "the power of {name} on {node} that is shown adds up to {} J, the summary has {} J: give the run's settings with --config",
+            joules(drawn),
+            joules(device.total_joules)
+        )
+    })
 }
 
 /// The trace that belongs to a summary.
@@ -97,7 +109,9 @@ struct Power {
     process: usize,
     /// As JSON.
     name: String,
-    last: Option<(u64, f64)>,
+    last: Option<u64>,
+    /// That what is drawn adds up to.
+    joules: f64,
 }
 
 struct Writer<'a> {
@@ -124,11 +138,11 @@ impl<'a> Writer<'a> {
     fn new(
         definitions: &'a Definitions,
         summary: &'a Summary,
+        config: &Config,
         out: &'a mut dyn Write,
         progress: &'a mut dyn FnMut(u64),
     ) -> Writer<'a> {
         let found = offline::find_metrics(definitions);
-        let config = Config::default();
         Writer {
             out,
             progress,
@@ -141,8 +155,8 @@ impl<'a> Writer<'a> {
             processes: 0,
             nodes: BTreeMap::new(),
             names: HashMap::new(),
-            members: offline::classes(definitions, &found, &config),
-            attributor: Attributor::new(config, definitions.clock.timer_resolution),
+            members: offline::classes(definitions, &found, config),
+            attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             devices: HashMap::new(),
             calls: offline::calls_attribute(definitions),
         }
@@ -294,34 +308,36 @@ impl<'a> Writer<'a> {
         }
         let Some(Some(power)) = self.devices.get_mut(&key) else { return Ok(()) };
         let device = &mut self.attributor.devices[power.device];
-        let (time, increase) = match value {
-            MetricValue::U64(value) => device.read_u64(time, *value),
-            MetricValue::I64(value) => device.read_i64(time, *value),
-            MetricValue::F64(value) => device.read_f64(time, *value),
+        let (time, increase) = offline::read(device, time, value);
+        let joules = match increase {
+            Increase::Unusable => return Ok(()),
+            Increase::Joules(joules) | Increase::Lost(joules) => joules,
+            Increase::First | Increase::Reset => 0.0,
         };
-        let before = power.last;
-        let ticks = |from: u64| time.saturating_sub(from) as f64;
-        let resolution = self.definitions.clock.timer_resolution.max(1) as f64;
-        let watts = match (increase, before) {
-            (Increase::Unusable, _) => return Ok(()),
-            (Increase::Joules(joules) | Increase::Lost(joules), Some((from, _))) if time > from => {
-                joules * resolution / ticks(from)
-            }
-            _ => 0.0,
-        };
-        power.last = Some((time, watts));
+        power.joules += joules;
         let (process, name) = (power.process, power.name.clone());
-        let Some((from, _)) = before else { return Ok(()) };
-        let at = self.time(from);
+        let Some(from) = power.last.replace(time).filter(|from| *from < time) else { return Ok(()) };
+        let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
+        self.put_power(process, &name, from, joules / seconds)
+    }
+
+    /// It is not known what came after the last sample.
+    fn end_samples(&mut self) -> io::Result<()> {
+        let devices = self.devices.values().flatten();
+        let last: Vec<_> =
+            devices.filter_map(|power| Some((power.process, power.name.clone(), power.last?))).collect();
+        last.iter().try_for_each(|(process, name, time)| self.put_power(*process, name, *time, 0.0))
+    }
+
+    fn put_power(&mut self, process: usize, name: &str, time: u64, watts: f64) -> io::Result<()> {
+        let at = self.time(time);
         self.put(format_args!(
             r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{"W":{watts:.3}}}}}"#
         ))
     }
 
     fn power_of(&mut self, (node, metric): &(String, String), joules: Option<f64>) -> Option<Power> {
-        let shown = |device: &&crate::summary::Device| {
-            device.unit == "J" && (&device.node, &device.metric) == (node, metric)
-        };
+        let shown = |device: &&Device| device.unit == "J" && (&device.node, &device.metric) == (node, metric);
         let shown = self.summary.devices.iter().find(shown)?;
         let device = self.attributor.add_device(FoundDevice {
             node: node.clone(),
@@ -332,7 +348,13 @@ impl<'a> Writer<'a> {
         })?;
         let quality = if shown.energy == "measured" { String::new() } else { format!(", {}", shown.energy) };
         let name = json!(format!("{} [W{quality}]", shown.name)).to_string();
-        Some(Power { device, process: self.nodes.get(node).copied().unwrap_or(0), name, last: None })
+        Some(Power {
+            device,
+            process: self.nodes.get(node).copied().unwrap_or(0),
+            name,
+            last: None,
+            joules: 0.0,
+        })
     }
 }
 

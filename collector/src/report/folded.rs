@@ -1,5 +1,5 @@
 //! "Folded stacks": a line for each call path and its weight, as flamegraph.pl, inferno and speedscope read them. Frames:
-//! device, location group, call path; the weight is exclusive microjoules, a whole number. What was idle or lost has lines
+//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole number. What was idle or lost has lines
 //! of its own, so that the sum of a device's lines is the device's, to half a microjoule a line.
 
 use crate::summary::Summary;
@@ -9,10 +9,14 @@ const MICROJOULES: f64 = 1e6;
 
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
+    let has_several_nodes = summary.devices.iter().any(|device| device.node != summary.devices[0].node);
     // The views are two ways to share the same joules: one of them, for each device.
     for device in summary.devices.iter().filter(|device| device.unit == "J") {
         let Some(view) = device.views.first() else { continue };
-        let device = frame(&device.name);
+        let device = match has_several_nodes {
+            true => frame(&format!("{}/{}", device.node, device.name)),
+            false => frame(&device.name),
+        };
         let mut line = |stack: &str, joules: f64| {
             let weight = (joules * MICROJOULES).round();
             if weight >= 1.0 {

@@ -1,0 +1,234 @@
+//! A run's nodes as one: each has a collector and a summary of its own, in a directory of its name below the first one's.
+
+use crate::facts::Facts;
+use crate::output::{CLAIM, file_name};
+use crate::summary::{QualityFigures, Run, SCHEMA, Summary, least_trusted};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use std::collections::BTreeMap;
+use std::fs::{DirEntry, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// Another node's part of a run.
+pub struct Node {
+    pub directory: PathBuf,
+    /// What its summary begins with; `None` before there is one.
+    pub run: Option<Run>,
+}
+
+/// The other nodes' directories of this run: those that have the name of the node whose results are in them, or are to be.
+/// What else lies there is somebody's: other runs, copies, links.
+pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let node_of = |entry: DirEntry| {
+        let (directory, name) = (entry.path(), entry.file_name().into_string().ok()?);
+        let is_this_node = |run: &Run| run.nodes.iter().any(|node| file_name(node) == name);
+        let run = head(&directory.join("summary.json")).filter(|run| run.id == run_id && is_this_node(run));
+        let is_to_be = || {
+            let facts = Facts::load(&directory.join(format!("{CLAIM}{name}")));
+            facts.is_ok_and(|facts| facts.run_id == run_id)
+        };
+        (run.is_some() || is_to_be()).then_some(Node { directory, run })
+    };
+    let mut found: Vec<Node> = directories.filter_map(node_of).collect();
+    found.sort_unstable_by(|a, b| a.directory.cmp(&b.directory));
+    found
+}
+
+/// What a summary says of its run, without the tables: they may be hundreds of megabytes.
+fn head(path: &Path) -> Option<Run> {
+    struct Head<'a>(&'a mut Option<Run>);
+    impl<'de> Visitor<'de> for Head<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+            f.write_str("a summary")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+            let mut is_known = false;
+            while let Some(key) = map.next_key::<String>()? {
+                match key.as_str() {
+                    "schema" if map.next_value::<String>()? == SCHEMA => is_known = true,
+                    "run" if is_known => {
+                        *self.0 = Some(map.next_value()?);
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+            Err(M::Error::custom("no more is read"))
+        }
+    }
+    let mut run = None;
+    let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
+    let _ = reader.deserialize_map(Head(&mut run));
+    run
+}
+
+/// Sums of all, beside each node's own devices.
+pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
+    if others.is_empty() {
+        return first;
+    }
+    let mut all = vec![first];
+    all.extend(others);
+    let mut whole = Summary {
+        run: run_of(&all),
+        quality: quality_of(&all),
+        schema: all[0].schema.clone(),
+        overhead: all[0].overhead.clone(),
+        devices: Vec::new(),
+        topology: Vec::new(),
+    };
+    // Of each collector's own thread: there is no sum of it.
+    whole.overhead.sampler = None;
+    whole.overhead.collector_cpu_seconds = all.iter().map(|node| node.overhead.collector_cpu_seconds).sum();
+    whole.overhead.collector_peak_rss_bytes =
+        all.iter().map(|node| node.overhead.collector_peak_rss_bytes).max().unwrap_or(0);
+    for node in all {
+        whole.devices.extend(node.devices);
+        whole.topology.extend(node.topology);
+    }
+    whole
+}
+
+fn run_of(all: &[Summary]) -> Run {
+    let runs = || all.iter().map(|node| &node.run);
+    let dates = |of: fn(&Run) -> &String| runs().map(of).filter(|date| !date.is_empty());
+    let mut nodes: Vec<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let mut endings: Vec<_> = runs().flat_map(|run| run.endings.iter().cloned()).collect();
+    endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
+    Run {
+        start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
+        end: dates(|run| &run.end).max().cloned().unwrap_or_default(),
+        complete: runs().all(|run| run.complete),
+        nodes,
+        ranks: runs().map(|run| run.ranks).sum(),
+        energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
+        total_joules: runs().map(|run| run.total_joules).sum(),
+        seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
+        notes: notes_of(all),
+        command_status: runs().find_map(|run| run.command_status),
+        endings,
+        gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),
+        ..all[0].run.clone()
+    }
+}
+
+/// What several nodes say is said once, with how many they are.
+fn notes_of(all: &[Summary]) -> Vec<String> {
+    let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut in_order: Vec<&str> = Vec::new();
+    for node in all {
+        for note in &node.run.notes {
+            let nodes = by_note.entry(note).or_default();
+            if nodes.is_empty() {
+                in_order.push(note);
+            }
+            nodes.push(node.run.nodes.join(","));
+        }
+    }
+    let line = |note: &str| match by_note[note].as_slice() {
+        [only] => format!("{only}: {note}"),
+        many if many.len() == all.len() => note.to_owned(),
+        many => format!("{} and {} more nodes: {note}", many[0], many.len() - 1),
+    };
+    in_order.into_iter().map(line).collect()
+}
+
+fn quality_of(all: &[Summary]) -> QualityFigures {
+    let sum = |of: fn(&QualityFigures) -> u64| {
+        all.iter().map(|node| of(&node.quality)).fold(0, u64::saturating_add)
+    };
+    QualityFigures {
+        events: sum(|q| q.events),
+        coalesced_calls: sum(|q| q.coalesced_calls),
+        suppressed_calls: sum(|q| q.suppressed_calls),
+        unrecorded_calls: sum(|q| q.unrecorded_calls),
+        dropped_records: sum(|q| q.dropped_records),
+        late_events: sum(|q| q.late_events),
+        counter_resets: sum(|q| q.counter_resets),
+        // Of a device in a view the largest, as of a node's.
+        conservation_error_joules: all
+            .iter()
+            .map(|node| node.quality.conservation_error_joules)
+            .fold(0.0, f64::max),
+        unusable_samples: sum(|q| q.unusable_samples),
+        counter_wraps: sum(|q| q.counter_wraps),
+        sampling_gaps: sum(|q| q.sampling_gaps),
+        stale_counters: sum(|q| q.stale_counters),
+        repaired_events: sum(|q| q.repaired_events),
+        damaged_records: sum(|q| q.damaged_records),
+        left_out_definitions: sum(|q| q.left_out_definitions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributor::Attributor;
+    use crate::config::Config;
+
+    fn of(node: &str, joules: f64, energy: &str, id: &str) -> Summary {
+        let run = Run {
+            id: id.to_owned(),
+            nodes: vec![node.to_owned()],
+            ranks: 4,
+            complete: node != "n2",
+            start: format!("2026-01-01T00:00:0{}Z", joules as u32 % 10),
+            notes: vec!["the same".to_owned(), format!("of {node}")],
+            ..Run::default()
+        };
+        let attributor = Attributor::new(Config::default(), 1);
+        let mut one =
+            Summary::new(&attributor, None, run, QualityFigures { events: 7, ..Default::default() });
+        (one.run.energy, one.run.total_joules) = (energy.to_owned(), joules);
+        one
+    }
+
+    #[test]
+    fn what_is_of_one_run_is_summed() {
+        let whole = joined(of("n1", 3.0, "measured", "job"), vec![of("n2", 2.0, "estimated", "job")]);
+        let run = &whole.run;
+        assert_eq!((run.nodes.join(","), run.ranks, run.total_joules), ("n1,n2".to_owned(), 8, 5.0));
+        assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
+        assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
+        assert_eq!(run.start, "2026-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn nodes_of_this_run_are_found_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let claim = |name: &str, node: &str, id: &str| {
+            let facts = Facts::new(Path::new("/dev/shm/ampere-1/s-job"), id, &[], None);
+            crate::output::claim(&place.path().join(name), node, &facts.text()).unwrap();
+        };
+        let results = |name: &str, summary: &str| {
+            std::fs::create_dir(place.path().join(name)).unwrap();
+            std::fs::write(place.path().join(name).join("summary.json"), summary).unwrap();
+        };
+        let of = |node: &str, id: &str| serde_json::to_string(&of(node, 2.0, "measured", id)).unwrap();
+        claim("killed", "killed", "job");
+        claim("other", "other", "another");
+        results("n2", &of("n2", "job"));
+        results("n3", &of("n3", "another"));
+        results("n2.copy", &of("n2", "job"));
+        results("coverage", r#"{"total": {"lines": 5}}"#);
+        results("cut", r#"{"schema": "ampere-summary/1", "run": {"id": "job", "#);
+        std::os::unix::fs::symlink(place.path().join("n2"), place.path().join("n4")).unwrap();
+        let found = below(place.path(), "job");
+        let names: Vec<_> = found.iter().filter_map(|node| node.directory.file_name()).collect();
+        assert_eq!(names, ["killed", "n2"]);
+        assert_eq!(found[1].run.as_ref().map(|run| run.total_joules), Some(2.0));
+    }
+
+    #[test]
+    fn one_node_stays_as_it_is() {
+        let one = joined(of("n1", 3.0, "measured", "job"), Vec::new());
+        assert_eq!(one.run.notes, ["the same", "of n1"]);
+    }
+}
