@@ -118,9 +118,10 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let of_mpi: f64 = sums.mpi().map(|row| row.1).sum();
     if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= LEAST_SHARE * sums.joules) {
         said.push(format!(
-            "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {name} ({} J)",
+            "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
             joules(of_mpi),
             share(of_mpi, sums.joules),
+            short(name, LONGEST_NAME),
             joules(*part)
         ));
     }
