@@ -4,6 +4,7 @@
 #[macro_use]
 mod words;
 
+mod announced;
 mod attribute;
 mod calibrate;
 mod compare;

@@ -1,10 +1,9 @@
 //! `ampere report`: a run's summary in the form that one wants.
 
+use crate::announced::Announced;
 use crate::progress::Progress;
-use crate::watch::{Announced, announced};
 use crate::words::{given, path_parser};
 use ampere_collector::access::Access;
-use ampere_collector::client;
 use ampere_collector::config::Config;
 use ampere_collector::leftover::spools_below;
 use ampere_collector::live::write_whole_with;
@@ -12,7 +11,6 @@ use ampere_collector::nodes;
 use ampere_collector::report::{Choice, Format, chrome, render};
 use ampere_collector::summary::{SCHEMA, Summary};
 use ampere_collector::text::one_line;
-use ampere_ring::process::node_name;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -149,7 +147,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
     let text = match std::fs::read(&file) {
         Ok(text) => text,
-        Err(_) if directory.join("collector.json").exists() => ask_collector(directory)?,
+        Err(_) if directory.join("collector.json").exists() => return ask_collector(directory),
         Err(_) if !spools_below(directory, 1, usize::MAX).0.is_empty() => {
             bail!("{shown} is of a run that was killed: ampere recover {shown} finishes it")
         }
@@ -166,16 +164,10 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
 }
 
 /// As of now, while the run goes on.
-fn ask_collector(directory: &Path) -> anyhow::Result<Vec<u8>> {
-    let Some(Announced { url, node }) = announced(directory) else {
+fn ask_collector(directory: &Path) -> anyhow::Result<Summary> {
+    let Some(announced) = Announced::of(directory) else {
         bail!("{} says nothing of where it is", directory.join("collector.json").display());
     };
-    let is_its_own = |host: &str| ["127.", "[::1]", "localhost"].iter().any(|local| host.starts_with(local));
-    if node != node_name() && url.strip_prefix("http://").is_none_or(is_its_own) {
-        bail!(
-            "its collector answers on {node} alone ({url}): ask there, or have it serve with --listen where it can be reached"
-        );
-    }
     let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
-    client::get(&url, "/summary.json", access.token(), ANSWER_LIMIT).map_err(anyhow::Error::msg)
+    announced.get("/summary.json", access.token(), ANSWER_LIMIT, |summary: &Summary| &summary.run.id)
 }

@@ -144,7 +144,13 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
 /// as under Score-P alone, the collector notes it and goes on with what there is.
 pub fn check_counters() -> anyhow::Result<()> {
     let names = std::env::var(ampere_counters::ENV_COUNTERS).unwrap_or_default();
-    ampere_counters::check_names(&names).map_err(anyhow::Error::msg)
+    ampere_counters::check_names(&names).map_err(anyhow::Error::msg)?;
+    let mut wrong = Vec::new();
+    ampere_counters::Settings::default().apply_environment(&mut wrong);
+    match wrong.first() {
+        Some(line) => anyhow::bail!("{}", line.trim_end_matches("; it is left out")),
+        None => Ok(()),
+    }
 }
 
 /// Those of which the collector may make one its output directory, if they are there already.

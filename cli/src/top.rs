@@ -1,23 +1,30 @@
 //! `ampere top`: the live table of a run that somebody else has started.
 
-use crate::watch::{fetch, line, table, url};
-use ampere_collector::access::Access;
+use crate::announced::Announced;
+use crate::watch::{ANSWER_LIMIT, line, table};
+use ampere_collector::access::{Access, Token};
 use ampere_collector::config::Config;
-use ampere_collector::leftover;
+use ampere_collector::signals::asked_to_end;
+use ampere_collector::snapshot::Snapshot;
 use ampere_collector::text::printable;
+use ampere_collector::{client, leftover};
 use anyhow::{Context, bail};
 use clap::Args;
-use rustix::termios::tcgetwinsize;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 /// Who has not answered so often is gone; one that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
+/// A signal is heard within this.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Beside the functions: two lines above, one below, and the prompt's.
 const OTHER_ROWS: u16 = 4;
 
@@ -27,59 +34,139 @@ pub struct TopArguments {
     target: Option<String>,
 }
 
+/// Who is asked.
+enum Asked {
+    Directory(PathBuf),
+    Address(String),
+}
+
+impl Asked {
+    fn snapshot(&self, token: Option<&Token>) -> anyhow::Result<Snapshot> {
+        match self {
+            Asked::Directory(directory) => {
+                let announced = Announced::of(directory).with_context(|| {
+                    format!(
+                        "no run goes on in {}: there is no collector.json that tells where it is",
+                        directory.display()
+                    )
+                })?;
+                announced.get("/snapshot.json", token, ANSWER_LIMIT, |snapshot: &Snapshot| &snapshot.run)
+            }
+            Asked::Address(url) => {
+                let answer =
+                    client::get(url, "/snapshot.json", token, ANSWER_LIMIT).map_err(anyhow::Error::msg)?;
+                serde_json::from_slice(&answer)
+                    .with_context(|| format!("{url} is no collector of this ampere"))
+            }
+        }
+    }
+
+    /// What is said when nobody answers any more.
+    fn end(&self) -> String {
+        let summary = match self {
+            Asked::Address(url) => return format!("nobody answers at {} any more", printable(url)),
+            Asked::Directory(directory) => directory.join("summary.json"),
+        };
+        match summary.exists() {
+            true => format!("the run is over: {}", summary.display()),
+            false => "its collector does not answer any more".to_owned(),
+        }
+    }
+}
+
 pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
     let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
     let target = arguments.target.filter(|target| !target.is_empty());
     let is_address = |target: &String| target.starts_with("http://") || target.starts_with("unix:");
-    let (directory, mut address) = match target {
-        Some(target) if is_address(&target) => (None, target),
-        Some(directory) => of_directory(Path::new(&directory))?,
-        None => of_directory(&only_run()?)?,
+    let asked = match target {
+        Some(target) if is_address(&target) => Asked::Address(target),
+        Some(directory) => Asked::Directory(directory.into()),
+        None => Asked::Directory(only_run()?),
     };
-    let mut silent = 0;
+    let mut shown = asked.snapshot(access.token())?;
+    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let is_terminal = std::io::stdout().is_terminal();
+    let keys = if is_terminal { Keys::open() } else { None };
+    let mut silent = 0;
     loop {
-        let Some(snapshot) = fetch(&address, access.token()) else {
-            silent += 1;
-            if silent == UNANSWERED {
-                break;
-            }
-            std::thread::sleep(RETRY);
-            // Another collector may be in its place.
-            address = directory.as_deref().and_then(url).unwrap_or(address);
-            continue;
-        };
-        silent = 0;
-        let shown = if is_terminal {
-            let size = tcgetwinsize(std::io::stdout()).ok();
-            let lines = size.map_or(24, |size| size.ws_row.max(OTHER_ROWS + 1));
-            let rows = table(&snapshot, usize::from(lines - OTHER_ROWS));
-            let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
-            let clipped: Vec<String> = rows.iter().map(|row| crate::screen::clip(row, width)).collect();
-            format!("\x1b[H\x1b[2J{}\n", clipped.join("\n"))
-        } else {
-            line(&snapshot) + "\n"
-        };
+        let text = if is_terminal { page(&shown) } else { line(&shown) + "\n" };
         let mut out = std::io::stdout().lock();
-        if out.write_all(shown.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
             return Ok(ExitCode::SUCCESS); // nobody looks any more
         }
         drop(out);
-        std::thread::sleep(if is_terminal { TABLE_PERIOD } else { LINE_PERIOD });
+        let mut pause = if is_terminal { TABLE_PERIOD } else { LINE_PERIOD };
+        shown = loop {
+            if Keys::wait(keys.as_ref(), pause, &stop) {
+                return Ok(ExitCode::SUCCESS);
+            }
+            match asked.snapshot(access.token()) {
+                Ok(snapshot) => break snapshot,
+                Err(_) if silent == UNANSWERED => {
+                    drop(keys);
+                    say!("ampere: {}", asked.end());
+                    return Ok(ExitCode::SUCCESS);
+                }
+                // Another collector may be in its place.
+                Err(_) => (silent, pause) = (silent + 1, RETRY),
+            }
+        };
+        silent = 0;
     }
-    match directory.map(|directory| directory.join("summary.json")).filter(|summary| summary.exists()) {
-        Some(summary) => say!("ampere: the run is over: {}", summary.display()),
-        None => say!("ampere: nobody answers at {} any more", printable(&address)),
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn of_directory(directory: &Path) -> anyhow::Result<(Option<PathBuf>, String)> {
-    let shown = directory.display();
-    let address = url(directory).with_context(|| {
-        format!("no run goes on in {shown}: there is no collector.json that tells where it is")
-    })?;
-    Ok((Some(directory.to_owned()), address))
+fn page(snapshot: &Snapshot) -> String {
+    let size = tcgetwinsize(std::io::stdout()).ok();
+    let lines = size.map_or(24, |size| size.ws_row.max(OTHER_ROWS + 1));
+    let rows = table(snapshot, usize::from(lines - OTHER_ROWS));
+    let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
+    let clipped: Vec<String> = rows.iter().map(|row| crate::screen::clip(row, width)).collect();
+    format!("\x1b[H\x1b[2J{}\n", clipped.join("\n"))
+}
+
+/// A terminal that gives a key as soon as it is pressed, and shows none. It is as before when this goes.
+struct Keys(Termios);
+
+impl Keys {
+    fn open() -> Option<Keys> {
+        // In the background the keys are somebody else's.
+        let foreground = tcgetpgrp(std::io::stdin()).ok()?;
+        if foreground != rustix::process::getpgrp() {
+            return None;
+        }
+        let before = tcgetattr(std::io::stdin()).ok()?;
+        let mut now = before.clone();
+        now.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &now).ok()?;
+        Some(Keys(before))
+    }
+
+    /// Whether one wants to go: `q`, or a signal.
+    fn wait(keys: Option<&Keys>, pause: Duration, stop: &AtomicBool) -> bool {
+        let until = Instant::now() + pause;
+        while !stop.load(Ordering::Relaxed) && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now()).min(LONGEST_WAIT);
+            if keys.is_none() {
+                std::thread::sleep(left);
+                continue;
+            }
+            let stdin = std::io::stdin();
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let mut key = [0];
+            let is_pressed =
+                poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)).is_ok_and(|n| n > 0);
+            if is_pressed && rustix::io::read(&stdin, &mut key).is_ok_and(|n| n == 1) && key == *b"q" {
+                return true;
+            }
+        }
+        stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
 }
 
 /// The output directory of this user's run on this node, if there is just one.
@@ -87,7 +174,7 @@ fn only_run() -> anyhow::Result<PathBuf> {
     let running = leftover::sessions().into_iter().filter(|session| session.in_use.is_some());
     let mut directories: Vec<PathBuf> =
         running.filter_map(|session| session.output).map(|output| output.directory).collect();
-    directories.retain(|directory| url(directory).is_some());
+    directories.retain(|directory| Announced::of(directory).is_some());
     match directories.as_slice() {
         [one] => Ok(one.clone()),
         [] => {

@@ -1,5 +1,6 @@
 //! What `ampere run` shows while the command runs: a table at the bottom of the terminal, or a line now and then.
 
+use crate::announced::Announced;
 use crate::screen::Screen;
 use ampere_collector::access::Token;
 use ampere_collector::client;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Functions in the table: a third of the terminal, within these.
 const LEAST_ROWS: u16 = 6;
 const MOST_ROWS: u16 = 16;
@@ -31,7 +32,7 @@ impl Watch {
     pub fn start(output: &Path, token: Option<Token>) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (stop.clone(), output.to_owned());
-        let url = url(output);
+        let url = Announced::of(output).map(|announced| announced.url);
         if let Some(url) = &url {
             let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
             say!("ampere: live metrics at {metrics}, results in {}", output.display());
@@ -56,24 +57,6 @@ impl Watch {
     }
 }
 
-/// Where the collector of a run is, as its output directory says.
-pub fn url(output: &Path) -> Option<String> {
-    announced(output).map(|announced| announced.url)
-}
-
-/// What a collector says of itself while it runs.
-pub struct Announced {
-    pub url: String,
-    pub node: String,
-}
-
-pub fn announced(output: &Path) -> Option<Announced> {
-    let text = std::fs::read(output.join("collector.json")).ok()?;
-    let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let word = |name: &str| json.get(name)?.as_str().map(printable);
-    Some(Announced { url: word("url")?, node: word("node").unwrap_or_default() })
-}
-
 fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
@@ -89,7 +72,7 @@ fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBoo
         next += period;
         let Some(snapshot) = fetch(&url, token) else {
             // Another collector may be in its place.
-            url = crate::watch::url(output).unwrap_or(url);
+            url = Announced::of(output).map_or(url, |announced| announced.url);
             continue;
         };
         if snapshot.devices.is_empty() {
@@ -102,7 +85,7 @@ fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBoo
     }
 }
 
-pub fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
+fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
     serde_json::from_slice(&client::get(url, "/snapshot.json", token, ANSWER_LIMIT).ok()?).ok()
 }
 

@@ -20,6 +20,9 @@ pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Res
     let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
     let head = head.ok_or_else(|| format!("{url} does not speak HTTP"))?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
+    if first.split(' ').nth(1) == Some("401") {
+        return Err(format!("{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in"));
+    }
     if first.split(' ').nth(1) != Some("200") {
         return Err(format!("{url}{path}: {}", crate::text::printable(&first)));
     }

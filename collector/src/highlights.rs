@@ -25,14 +25,17 @@ pub struct Sums<'a> {
 impl<'a> Sums<'a> {
     pub fn of(summary: &'a Summary) -> Sums<'a> {
         let devices: Vec<&Device> = topmost(summary).collect();
+        // Both views share the same joules: the ranks' tells of the whole, if it has not been left out.
+        let has_ranks = devices.iter().any(|device| device.views.iter().any(|view| view.view == "ranks"));
+        let shown = if has_ranks { "ranks" } else { "kernels" };
         // Also of devices from which nobody spends.
         let ranks =
-            || devices.iter().flat_map(|device| device.views.iter().filter(|view| view.view == "ranks"));
-        let kernels = || devices.iter().flat_map(|device| view(device, "kernels"));
+            || devices.iter().flat_map(|device| device.views.iter().filter(|view| view.view == shown));
+        let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|device| view(device, "kernels"));
         Sums {
-            joules: devices.iter().map(|device| device.total_joules).sum(),
-            idle: ranks().map(|view| view.idle_joules).sum(),
-            lost: ranks().map(|view| view.lost_joules).sum(),
+            joules: devices.iter().map(|device| device.total_joules).sum::<f64>() + 0.0,
+            idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
+            lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
             regions: by_name(ranks()),
             gpu_joules: kernels()
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)

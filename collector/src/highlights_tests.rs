@@ -50,3 +50,16 @@ fn an_estimate_is_called_one() {
     assert_eq!(said, ["100.000 J in 10.0 s, 10.0 W on average, estimated; 100.0 % of it idle"]);
     assert!(sentences(&summary("none", Vec::new())).is_empty());
 }
+
+#[test]
+fn of_the_kernels_view_alone_its_own_idle_joules_are_told() {
+    let mut gpu = device("GPU-0", 100.0, &[], &[("kernel", 40.0)]);
+    gpu.views[0].view = "kernels".to_owned();
+    assert_eq!(
+        sentences(&summary("measured", vec![gpu])),
+        ["100.000 J in 10.0 s, 10.0 W on average; 60.0 % of it idle", "most of it in kernel (40.0 %)"]
+    );
+    let mut unused = device("GPU-0", 100.0, &[], &[]);
+    unused.views.clear();
+    assert!(sentences(&summary("measured", vec![unused]))[0].ends_with("; 0.0 % of it idle"));
+}

@@ -369,7 +369,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
-    match server.as_ref().map_or(Ok(()), |server| output.announce(&server.url, &node_name())) {
+    match server.as_ref().map_or(Ok(()), |server| output.announce(&server.url, &node_name(), &facts.run_id)) {
         Err(why) if goes_on => notes.push(why),
         announced => announced?,
     }
@@ -400,7 +400,9 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     let complete = loop {
         let round = run.round();
         while let Ok(request) = asked.try_recv() {
-            let _ = request.send(Box::new(run.summary(false)));
+            let mut summary = run.summary(false);
+            summary.run.running = true;
+            let _ = request.send(Box::new(summary));
         }
         let over = run.all_over();
         match ending.load(Ordering::Relaxed) {

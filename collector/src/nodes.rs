@@ -1,6 +1,7 @@
 //! A run's nodes as one: each has a collector and a summary of its own, in a directory of its name below the first one's.
 
 use crate::facts::Facts;
+use crate::leftover::spools_below;
 use crate::output::{CLAIM, file_name};
 use crate::summary::{QualityFigures, Run, SCHEMA, Summary, least_trusted};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
@@ -34,6 +35,29 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     let mut found: Vec<Node> = directories.filter_map(node_of).collect();
     found.sort_unstable_by(|a, b| a.directory.cmp(&b.directory));
     found
+}
+
+/// The directory whose report shows all nodes, if this one is not the only one.
+pub fn first_of(directory: &Path, facts: &Facts) -> Option<PathBuf> {
+    if !below(directory, &facts.run_id).is_empty() {
+        return Some(directory.to_owned());
+    }
+    let above = directory
+        .parent()
+        .filter(|_| directory.file_name().is_some_and(|n| n == &*file_name(&facts.node)))?;
+    let summary = head(&above.join("summary.json")).is_some_and(|run| run.id == facts.run_id);
+    let to_be = || {
+        let spools = spools_below(above, 0, 1).0;
+        spools.iter().any(|spool| Facts::load(spool).is_ok_and(|first| first.run_id == facts.run_id))
+    };
+    (summary || to_be()).then(|| above.to_owned())
+}
+
+const ALONE: &str = "this is of node ";
+
+/// Of a summary that is one of several.
+pub fn note(node: &str, first: &Path) -> String {
+    format!("{ALONE}{node} alone: ampere report {} shows all nodes of the run as one", first.display())
 }
 
 /// What a summary says of its run, without the tables: they may be hundreds of megabytes.
@@ -106,6 +130,7 @@ fn run_of(all: &[Summary]) -> Run {
         start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
         end: dates(|run| &run.end).max().cloned().unwrap_or_default(),
         complete: runs().all(|run| run.complete),
+        running: runs().any(|run| run.running),
         nodes,
         ranks: runs().map(|run| run.ranks).sum(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
@@ -124,7 +149,7 @@ fn notes_of(all: &[Summary]) -> Vec<String> {
     let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut in_order: Vec<&str> = Vec::new();
     for node in all {
-        for note in &node.run.notes {
+        for note in node.run.notes.iter().filter(|note| !note.starts_with(ALONE)) {
             let nodes = by_note.entry(note).or_default();
             if nodes.is_empty() {
                 in_order.push(note);

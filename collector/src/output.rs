@@ -303,8 +303,8 @@ impl Output {
     }
 
     /// `collector.json`: where we can be found while the job runs.
-    pub fn announce(&self, url: &str, node: &str) -> Result<(), String> {
-        let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node });
+    pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), String> {
+        let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node, "run": run });
         // Whole or not at all, and nobody else's business.
         let (path, making) = (self.directory.join("collector.json"), self.directory.join("collector.part"));
         write_private(&making, &format!("{text}\n"))

@@ -38,6 +38,9 @@ pub struct Run {
     pub end: String,
     /// False when something of the run is missing: `notes` say what.
     pub complete: bool,
+    /// It goes on: this is as of now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
     /// "score-p", "embedded" or "trace".
     pub host: String,
     pub nodes: Vec<String>,
@@ -80,6 +83,17 @@ pub struct Gap {
     pub seconds: f64,
     /// What was spent meanwhile; `null` where sampling did not go on.
     pub joules: Option<f64>,
+}
+
+impl Run {
+    /// What is to be seen beside its name; empty if all is there.
+    pub fn state(&self) -> &'static str {
+        match (self.complete, self.running) {
+            (true, _) => "",
+            (false, true) => "RUNNING",
+            (false, false) => "INCOMPLETE",
+        }
+    }
 }
 
 impl Gap {
@@ -130,8 +144,8 @@ impl Ending {
         let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
         Some(match others.len() {
             0 => line,
-            1 => format!("{line}; another one after it{until} (run.endings)"),
-            many => format!("{line}; {many} others after it{until} (run.endings)"),
+            1 => format!("{line}; another process ended so after it{until} (run.endings)"),
+            many => format!("{line}; {many} other processes ended so after it{until} (run.endings)"),
         })
     }
 }

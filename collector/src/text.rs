@@ -52,7 +52,7 @@ impl Page {
                 "ampere: {ranks} on {}, {:.1} s{}",
                 if run.nodes.is_empty() { "no node".to_owned() } else { printable(&run.nodes.join(", ")) },
                 run.seconds,
-                if run.complete { "" } else { ", INCOMPLETE" }
+                if run.complete { String::new() } else { format!(", {}", run.state()) }
             ))
         )?;
         if !run.command.is_empty() {
@@ -342,7 +342,12 @@ fn total(summary: &Summary) -> String {
     let energies = summary.devices.iter().filter(|device| device.unit == "J");
     let (parts, whole): (Vec<&Device>, Vec<&Device>) =
         energies.partition(|part| summary.devices.iter().any(|whole| within(part, whole)));
-    let names = |devices: &[&Device]| devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+    let nodes =
+        summary.devices.iter().map(|device| &device.node).collect::<std::collections::BTreeSet<_>>().len();
+    let names = |devices: &[&Device]| match nodes {
+        1 => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
+        _ => format!("{} devices on {nodes} nodes", devices.len()),
+    };
     let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
     if !parts.is_empty() {
         line.push_str(&format!("; these have in them {}", names(&parts)));

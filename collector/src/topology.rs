@@ -298,7 +298,7 @@ impl Node<'_> {
                     Ok(format!("configured: ranks = {ranks:?}"))
                 }
                 Some(Ranks::Listed(_)) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
-                _ if !device.counter.gpu => Ok("counts more than a GPU: all ranks of the node".to_owned()),
+                _ if !device.counter.gpu => Ok("not one GPU's: all ranks of the node".to_owned()),
                 Some(Ranks::All) => Ok("its [[device]] names no ranks: all of the node".to_owned()),
                 Some(Ranks::Found) | None => self.reason_of_rank(device, evidence, streams, local),
             };

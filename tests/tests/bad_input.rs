@@ -367,6 +367,9 @@ fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
+    let done = run(place.ampere_run("unknown", [&program]).env("AMPERE_ESTIMATE_IDLE_WATTS", "-4"));
+    assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
+    done.said_once(&["AMPERE_ESTIMATE_IDLE_WATTS", "\"-4\" is no number of 0 or more"]);
     let done = run(place.ampere_run("unknown", [&program]).env("AMPERE_COUNTERS", "rapl,foo"));
     assert_eq!(done.code, 1);
     done.said_once(&[

@@ -32,6 +32,19 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     };
     until("the collector tells of events", || has_events(&as_of_now()));
     assert!(!place.path("out/summary.json").exists());
+    assert!(report(&place, &["out"]).stdout.contains(", RUNNING"));
+    // A run that was killed has left an address at which another one answers now.
+    let mut announcement: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path("out/collector.json")).expect("it is announced"))
+            .expect("JSON");
+    announcement["run"] = "another".into();
+    std::fs::create_dir(place.path("dead")).expect("a directory");
+    place.write("dead/collector.json", &announcement.to_string());
+    for command in ["report", "top"] {
+        let done = run(place.ampere([command, "dead"]).current_dir(place.path("")));
+        assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
+        done.said_once(&["is another run", "ampere recover dead"]);
+    }
     // The same run, found by itself, until it is over.
     let watching = start(&mut place.ampere(["top"]));
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -210,6 +223,9 @@ fn what_is_no_run_is_told_in_one_line() {
     let nobody = run(&mut place.ampere(["top"]));
     assert_eq!(nobody.code, 1);
     nobody.said_once(&["no run of yours goes on"]);
+    let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
+    assert_eq!(unanswered.code, 1);
+    unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
     assert_eq!(over.code, 1);
     over.said_once(&["no run goes on in out"]);

@@ -77,7 +77,7 @@ fn wrong(name: &str, value: &str) -> Option<Wrong> {
         Settings::default().apply_variables(|asked| lookup(asked).map(Into::into), &mut notes);
         let why = notes.pop()?;
         let why = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why);
-        return Some(Wrong::LeftOut(why.to_owned()));
+        return Some(Wrong::Refused(why.trim_end_matches("; it is left out").to_owned()));
     }
     let number =
         || value.trim().parse::<u64>().is_err().then(|| format!("{value:?} is no number; it is left out"));
@@ -114,7 +114,8 @@ mod tests {
             ("AMPERE_COLLECTOR_CPUS", "all", Problem, "no list of CPUs"),
             ("AMPERE_COUNTERS", "rapl,rocm", Problem, "\"rocm\" is not known"),
             ("AMPERE_COUNTERS", "rapl", Ok, ""),
-            ("AMPERE_ESTIMATE_IDLE_WATTS", "many", Note, "is not a number"),
+            ("AMPERE_ESTIMATE_IDLE_WATTS", "many", Problem, "is no number"),
+            ("AMPERE_ESTIMATE_IDLE_WATTS", "-4", Problem, "is no number of 0 or more"),
             ("AMPERE_EVENTS", "most", Note, "auto is taken"),
             ("AMPERE_RING_BYTES", "8M", Note, "is no number"),
             ("AMPERE_COLLECTOR", "/nonexistent", Note, "no such file"),

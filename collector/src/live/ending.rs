@@ -11,8 +11,8 @@ use crate::spool::{Retired, Spool};
 use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::{self, NoTrace};
-use crate::{clock_text, conflicts, output, overhead, report, spool};
-use ampere_model::Timestamp;
+use crate::{clock_text, conflicts, nodes, output, overhead, report, spool};
+use ampere_model::{LocationKind, Timestamp};
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -42,7 +42,8 @@ impl LiveRun {
                     Some(signal) => format!("killed by {signal}"),
                     None => "ended without finishing its measurement".to_owned(),
                 };
-                let rank = process.rank_number();
+                let is_alone = process.rank.is_some_and(|(_, size)| size == 1) && process.replayed.is_none();
+                let rank = process.rank_number().filter(|_| !is_alone);
                 Ending { rank, pid, what, time: date(process.died_at), signal: signal.map(|s| s.0) }
             })
             .collect();
@@ -342,6 +343,7 @@ impl LiveRun {
             start: date(first),
             end: date(last),
             complete: self.is_complete(complete),
+            running: false,
             host: self.processes.first().map_or_else(String::new, |process| process.info.host.clone()),
             nodes,
             ranks,
@@ -406,6 +408,17 @@ impl LiveRun {
             );
         }
         self.look_for_unread();
+        self.look_at_threads();
+        if self.processes.is_empty() && self.options.mode == Mode::Collector {
+            self.note(
+                "nothing of it was recorded: its processes made no MPI calls and have no instrumented functions \
+                 (-finstrument-functions, or Score-P), or were over too soon"
+                    .to_owned(),
+            );
+        }
+        if let Some(all) = nodes::first_of(&self.options.output, &self.options.facts) {
+            self.note(nodes::note(&self.options.facts.node, &all));
+        }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         self.write_figures(&self.summary(false))?;
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
@@ -547,6 +560,27 @@ impl LiveRun {
             self.is_incomplete = true;
             self.note(format!(
                 "{unknown} processes began when the results were being written: they were not measured"
+            ));
+        }
+    }
+
+    /// Whose functions are in the trace and get no joules.
+    fn look_at_threads(&mut self) {
+        let Some(attributor) = &self.attributor else { return };
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        let of_attributor = locations.filter_map(|location| {
+            Some((location.events, &attributor.locations[location.index?.0 as usize]))
+        });
+        let unseen = of_attributor
+            .filter(|(events, info)| {
+                *events > 0 && info.kind == LocationKind::CpuThread && !attributor.is_rank(info)
+            })
+            .count();
+        if unseen > 0 {
+            let threads = if unseen == 1 { "1 thread".to_owned() } else { format!("{unseen} threads") };
+            self.note(format!(
+                "joules of a rank go to what its main thread is in: functions of {threads} beside it are in the trace and not below \
+                 (AMPERE_LOCATIONS=all shares among all threads)"
             ));
         }
     }

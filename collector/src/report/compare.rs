@@ -50,7 +50,7 @@ pub fn render(runs: &[Named]) -> String {
 fn head(runs: &[Named], out: &mut String) -> std::fmt::Result {
     for (number, run) in runs.iter().enumerate() {
         let of = &run.summary.run;
-        let quality = if of.complete { "" } else { ", INCOMPLETE" };
+        let quality = if of.complete { String::new() } else { format!(", {}", of.state()) };
         writeln!(
             out,
             "{:>3}  {}: {} rank{} on {}, {}{quality}{}",
@@ -70,6 +70,16 @@ fn head(runs: &[Named], out: &mut String) -> std::fmt::Result {
     let qualities = |run: &Named| run.summary.run.energy.clone();
     if runs.iter().any(|run| qualities(run) != qualities(&runs[0])) {
         writeln!(out, "     their joules are not of one kind: differences are of the counters, too")?;
+    }
+    let shared = |run: &Named| {
+        let view = run.summary.devices.iter().flat_map(|device| &device.views).next();
+        view.map(|view| (view.policy.clone(), view.sharing.clone()))
+    };
+    if runs.iter().any(|run| shared(run) != shared(&runs[0])) {
+        writeln!(
+            out,
+            "     their joules were not shared alike (policy, sharing): differences are of that, too"
+        )?;
     }
     writeln!(out)?;
     for number in 1..=runs.len() {

@@ -59,11 +59,15 @@ fn colour(node: &Node) -> String {
 }
 
 fn label(node: &Node, width: f64) -> String {
+    label_of(&node.name, width)
+}
+
+fn label_of(name: &str, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 3 {
         return String::new();
     }
-    let name = printable(&node.name);
+    let name = printable(name);
     if name.chars().count() <= room {
         return name;
     }
@@ -79,12 +83,12 @@ fn title(node: &Node, whole: f64) -> String {
     title
 }
 
-/// `inside`: what a file of its own needs.
-fn svg(root: &Node, boxes: &[Box], inside: Markup) -> Markup {
+/// `inside`: what a file of its own needs; `above`: room for what is above the boxes.
+fn svg(root: &Node, boxes: &[Box], above: f64, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
     html! {
-        svg.flame viewBox=(format!("0 0 {WIDTH} {}", ROW * rows as f64)) xmlns="http://www.w3.org/2000/svg" role="img"
+        svg.flame viewBox=(format!("0 {} {WIDTH} {}", -above, above + ROW * rows as f64)) xmlns="http://www.w3.org/2000/svg" role="img"
             aria-label=(title(root, root.joules)) {
             (inside)
             @for Box { node, left, width, row } in boxes {
@@ -110,21 +114,22 @@ fn left_out_words(count: usize) -> String {
 pub fn picture(root: &Node) -> Markup {
     let (boxes, left_out) = layout(root);
     html! {
-        (svg(root, &boxes, html! {}))
+        (svg(root, &boxes, 0.0, html! {}))
         @if left_out > 0 {
             p.small { (left_out_words(left_out)) }
         }
     }
 }
 
-/// A file of its own.
-pub fn document(root: &Node) -> String {
+/// A file of its own. `head`: what it is of.
+pub fn document(root: &Node, head: &str) -> String {
     let (boxes, left_out) = layout(root);
     let words = if left_out > 0 { format!("; {}", left_out_words(left_out)) } else { String::new() };
     let inside = html! {
-        desc { (title(root, root.joules)) (words) }
+        text x="3" y="-8" { (label_of(head, WIDTH)) }
+        desc { (head) "; " (title(root, root.joules)) (words) }
         style { (PreEscaped(STYLE)) }
         script { (PreEscaped(format!("<![CDATA[{SCRIPT}]]>"))) }
     };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(root, &boxes, inside).into_string())
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(root, &boxes, 24.0, inside).into_string())
 }

@@ -46,7 +46,7 @@ fn head(summary: &Summary) -> Markup {
     let run = &summary.run;
     html! {
         header {
-            h1 { "ampere" @if !run.complete { " " span.badge { "INCOMPLETE" } } @if run.energy != "measured" { " " span.badge { (printable(&run.energy)) } } }
+            h1 { "ampere" @if !run.complete { " " span.badge.running[run.running] { (run.state()) } } @if run.energy != "measured" { " " span.badge { (printable(&run.energy)) } } }
             @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
             p.small {
                 (run.ranks) @if run.ranks == 1 { " rank on " } @else { " ranks on " }
@@ -85,6 +85,7 @@ fn everything(summary: &Summary) -> Markup {
             (left_out(sums.regions.len()))
             @if !sums.kernels.is_empty() {
                 h3 { "GPU kernels" }
+                (flame::picture(&tree::of_kernels(summary)))
                 table {
                     thead { tr { th.number { "J" } th.number { "share" } th {} th { "kernel" } } }
                     tbody {
@@ -130,6 +131,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
 fn one_view(device: &Device, view: &View) -> Markup {
     let (total, unit) = (device.total_joules, printable(&device.unit));
     let what = if view.view == "kernels" { "kernel" } else { "function" };
+    let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());
     let mut groups: BTreeMap<(usize, &str), f64> = BTreeMap::new();
     for row in &view.callpaths {
         *groups.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) += row.exclusive_joules;
@@ -148,7 +150,7 @@ fn one_view(device: &Device, view: &View) -> Markup {
                 thead {
                     tr {
                         th.number { (unit) } th.number { "share" } th {} th.number { "inclusive " (unit) } th.number { "s" }
-                        th.number { "calls" } th.number { "W" } th { (what) }
+                        th.number { "calls" } @if has_watts { th.number { "W" } } th { (what) }
                     }
                 }
                 tbody {
@@ -158,16 +160,21 @@ fn one_view(device: &Device, view: &View) -> Markup {
                             td.number { (joules(row.inclusive_joules)) }
                             td.number { (format!("{:.3}", row.exclusive_seconds)) }
                             td.number { (row.calls) }
-                            td.number {
-                                @match row.watts.resolved_watts {
-                                    Some(watts) => (format!("{watts:.1}")),
-                                    None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
+                            @if has_watts {
+                                td.number {
+                                    @match row.watts.resolved_watts {
+                                        Some(watts) => (format!("{watts:.1}")),
+                                        None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
+                                    }
                                 }
                             }
                             td { (name_of(&row.region)) }
                         }
                     }
                 }
+            }
+            @if !has_watts && !view.regions.is_empty() {
+                p.small { "no watts: no function had 10 samples to itself" }
             }
             (left_out(view.regions.len()))
             @if groups.len() > 1 {

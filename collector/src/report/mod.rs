@@ -17,7 +17,9 @@ mod parquet;
 mod rows;
 mod tree;
 
+use crate::highlights::Sums;
 use crate::summary::Summary;
+use crate::text::{joules, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -79,10 +81,19 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         Format::Csv => csv::render(summary),
         Format::Html => html::render(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
-        Format::Flamegraph => flame::document(&tree::whole(summary)).into_bytes(),
+        Format::Flamegraph => flame::document(&tree::whole(summary), &head(summary)).into_bytes(),
         Format::Parquet => parquet::render(summary)?,
         Format::Chrome => return Err("a summary has no events: see chrome::write".to_owned()),
     })
+}
+
+/// What a picture is of, in a line: the command, how much, and how good the figures are.
+fn head(summary: &Summary) -> String {
+    let run = &summary.run;
+    let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
+    let joules = joules(Sums::of(summary).joules);
+    let state = if run.complete { String::new() } else { format!(", {}", run.state()) };
+    printable(&format!("ampere: {joules} J, {}{state}: {of}", run.energy))
 }
 
 #[cfg(test)]

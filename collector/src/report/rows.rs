@@ -47,6 +47,8 @@ pub const COLUMNS: [&str; 15] = [
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
     let views = summary.devices.iter().flat_map(|device| device.views.iter().map(move |view| (device, view)));
+    // Where there are no kernels, their view says nothing.
+    let views = views.filter(|(_, view)| view.view != "kernels" || !view.callpaths.is_empty());
     views.flat_map(|(device, view)| paths(device, view).chain(rest(device, view)))
 }
 

@@ -1,6 +1,6 @@
 //! Call paths as a tree, each node with its joules and those of what is below it.
 
-use crate::highlights::topmost;
+use crate::highlights::{topmost, view};
 use crate::summary::{Summary, View};
 use std::collections::BTreeMap;
 
@@ -101,4 +101,10 @@ pub fn whole(summary: &Summary) -> Node {
     };
     let is_empty = views("ranks").all(|view| view.callpaths.is_empty());
     of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
+}
+
+/// What ran on the GPUs of all devices that are in no other.
+pub fn of_kernels(summary: &Summary) -> Node {
+    let views = topmost(summary).flat_map(|device| view(device, "kernels"));
+    of_views("GPUs with kernels", views)
 }

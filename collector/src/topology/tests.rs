@@ -142,7 +142,7 @@ fn nothing_said_is_shared_by_all() {
     Made::counters(&["estimate:::energy", "rapl:::package:device=0; kind=cpu"])
         .rank("", &[])
         .rank("ROCR_VISIBLE_DEVICES=1", &[])
-        .gives(&["node, GPU-0 <- MPI Rank 0-1: counts more than a GPU: all ranks of the node"]);
+        .gives(&["node, GPU-0 <- MPI Rank 0-1: not one GPU's: all ranks of the node"]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn variables_say_whose_a_gpu_is() {
     .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
     .gives(&[
         "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
-        "pm:::energy <- MPI Rank 0: counts more than a GPU: all ranks of the node",
+        "pm:::energy <- MPI Rank 0: not one GPU's: all ranks of the node",
     ]);
 }
 
@@ -225,7 +225,7 @@ fn streams_are_counted_within_what_is_visible() {
         "no GPU <- MPI Rank 0/HIP[5:0]: no counter of GPU 5: device 5 in its name",
     ]);
     Made::counters(&["estimate:::energy"]).rank("", &["HIP[0:0]"]).gives(&[
-        "node <- MPI Rank 0: counts more than a GPU: all ranks of the node",
+        "node <- MPI Rank 0: not one GPU's: all ranks of the node",
         "no GPU <- MPI Rank 0/HIP[0:0]: the node has no GPU counter",
     ]);
 }

@@ -94,8 +94,8 @@ impl Settings {
         let mut number = |name: &str, to: &mut f64| {
             let Some(text) = get(name) else { return };
             match text.to_string_lossy().trim().parse() {
-                Ok(value) => *to = value,
-                Err(_) => notes.push(format!("{name}: {text:?} is not a number; it is left out")),
+                Ok(value) if f64::is_finite(value) && value >= 0.0 => *to = value,
+                _ => notes.push(format!("{name}: {text:?} is no number of 0 or more; it is left out")),
             }
         };
         number(ENV_IDLE_WATTS, &mut self.estimate_idle_watts);

@@ -1,0 +1,69 @@
+//! Where the collector of a run is, as its output directory says while the run goes on.
+
+use ampere_collector::access::Token;
+use ampere_collector::client;
+use ampere_collector::text::printable;
+use ampere_ring::process::node_name;
+use anyhow::{Context, anyhow, bail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub struct Announced {
+    directory: PathBuf,
+    pub url: String,
+    node: String,
+    run: String,
+}
+
+impl Announced {
+    pub fn of(directory: &Path) -> Option<Announced> {
+        let text = std::fs::read(directory.join("collector.json")).ok()?;
+        let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        let word = |name: &str| Some(printable(json.get(name)?.as_str()?));
+        Some(Announced {
+            directory: directory.to_owned(),
+            url: word("url")?,
+            node: word("node").unwrap_or_default(),
+            run: word("run").unwrap_or_default(),
+        })
+    }
+
+    /// What its collector answers. Whatever else answers at that address, another run's on this node as a rule, is not it.
+    pub fn get<T>(
+        &self,
+        path: &str,
+        token: Option<&Token>,
+        limit: Duration,
+        run_of: impl Fn(&T) -> &str,
+    ) -> anyhow::Result<T>
+    where
+        T: serde::de::DeserializeOwned,
+    {
+        let (url, node) = (&self.url, &self.node);
+        let is_here = *node == node_name();
+        let is_its_own = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
+        if !is_here && url.strip_prefix("http://").is_none_or(is_its_own) {
+            bail!(
+                "its collector answers on {node} alone ({url}): ask there, or have it serve with --listen where it can be reached"
+            );
+        }
+        let advice = || {
+            let directory = self.directory.display();
+            match is_here {
+                true => format!("if the run was killed, ampere recover {directory} finishes it"),
+                false => format!("if the run was killed, ampere recover {directory} on {node} finishes it"),
+            }
+        };
+        let answer = match client::get(url, path, token, limit) {
+            Err(why) if why.contains("cannot ask") => return Err(anyhow!("{why}: {}", advice())),
+            answer => answer.map_err(anyhow::Error::msg)?,
+        };
+        let answer: T = serde_json::from_slice(&answer)
+            .with_context(|| format!("what answers at {url} is no collector of this ampere"))?;
+        let run = printable(run_of(&answer)); // not known yet just after its start
+        if !self.run.is_empty() && !run.is_empty() && run != self.run {
+            bail!("what answers at {url} is another run: {}", advice());
+        }
+        Ok(answer)
+    }
+}
