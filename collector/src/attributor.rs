@@ -2,6 +2,7 @@
 //! offline reader fill in the same attributor.
 
 use crate::config::{Config, DeviceSetting, Locations};
+use crate::curve::{Curve, PowerCurve};
 use crate::linking::Linking;
 use crate::nature::Nature;
 use crate::regions::Regions;
@@ -92,6 +93,7 @@ pub struct Device {
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first.
     counts: Option<bool>,
+    curve: Curve,
     /// Samples show what was so long ago.
     pub delay_ticks: u64,
 }
@@ -99,7 +101,8 @@ pub struct Device {
 impl Device {
     /// One that nothing is configured of. Views: ranks, kernels.
     pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
-        Device { info, ranks, kernels, counter, setting: None, counts: None, delay_ticks: 0 }
+        let curve = Curve::new(1); // of what is no power, nobody asks
+        Device { info, ranks, kernels, counter, setting: None, counts: None, curve, delay_ticks: 0 }
     }
 
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
@@ -118,19 +121,30 @@ impl Device {
     pub fn read_u64(&mut self, time: Timestamp, value: u64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
         self.counts = Some(self.counts == Some(true) || value != 0);
-        (time, self.counter.read_u64(time, value))
+        let increase = self.counter.read_u64(time, value);
+        self.curve.see(time, increase);
+        (time, increase)
     }
 
     pub fn read_i64(&mut self, time: Timestamp, value: i64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
         self.counts = Some(self.counts == Some(true) || value != 0);
-        (time, self.counter.read_i64(time, value))
+        let increase = self.counter.read_i64(time, value);
+        self.curve.see(time, increase);
+        (time, increase)
     }
 
     pub fn read_f64(&mut self, time: Timestamp, value: f64) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
         self.counts = Some(self.counts == Some(true) || value != 0.0);
-        (time, self.counter.read_f64(time, value))
+        let increase = self.counter.read_f64(time, value);
+        self.curve.see(time, increase);
+        (time, increase)
+    }
+
+    /// Its power over the run.
+    pub fn curve(&self) -> Option<PowerCurve> {
+        self.curve.shown().filter(|_| self.info.unit == Unit::Joules)
     }
 
     pub fn setting(&self) -> Option<&DeviceSetting> {
@@ -238,6 +252,7 @@ impl Attributor {
             counter: Counter::new(kind, limits),
             setting,
             counts: None,
+            curve: Curve::new(self.ticks_per_second),
             delay_ticks: (delay * self.ticks_per_second as f64) as u64,
         });
         self.link_device(of_topology);

@@ -31,6 +31,7 @@ pub mod config;
 pub mod conflicts;
 pub mod counters_only;
 pub mod cpus;
+mod curve;
 pub mod evidence;
 pub mod facts;
 mod gaps;

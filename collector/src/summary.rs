@@ -1,6 +1,7 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::attributor::{Attributor, Unit, ViewKind};
+use crate::curve::PowerCurve;
 use crate::gauges::OverTheRun;
 use crate::job::Job;
 use crate::sampler::{DeviceFigures, SamplerFigures};
@@ -243,6 +244,9 @@ pub struct Device {
     /// What the device said beside its energy, as it reported it; nothing of a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
+    /// Over the run, in steps; nothing of a device that has no two samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerCurve>,
     pub views: Vec<View>,
 }
 
@@ -488,6 +492,7 @@ impl Summary {
                 stale: counter.stale,
                 readings: None,
                 gauges: Vec::new(),
+                power: device.curve(),
                 views,
             });
         }

@@ -132,7 +132,10 @@ fn a_total_has_no_joule_twice() {
     let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
     assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
     let text = crate::text::render(&summary, false);
-    assert!(text.contains("1212.0 J in node, gpu, node, gpu; these have in them cpu, cpu"), "{text}");
+    assert!(
+        text.contains("1212.0 J in 4 devices on 2 nodes; these have in them 2 devices on 2 nodes"),
+        "{text}"
+    );
 }
 
 #[test]

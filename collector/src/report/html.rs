@@ -1,6 +1,7 @@
 //! One page with all of it, which needs nothing beside itself: no server, no network. Names are an application's: all of
 //! them go through the template, which escapes them.
 
+use super::curve;
 use super::flame;
 use super::tree;
 use crate::gauges::OverTheRun;
@@ -14,6 +15,8 @@ use std::collections::BTreeMap;
 const STYLE: &str = include_str!("page.css");
 /// Rows of each table: the rest is in `summary.json`, and in what `ampere report` makes of it.
 const MOST_ROWS: usize = 50;
+/// Devices whose power is shown above all else.
+const MOST_CURVES: usize = 8;
 
 pub fn render(summary: &Summary) -> String {
     let run = &summary.run;
@@ -31,7 +34,7 @@ pub fn render(summary: &Summary) -> String {
             }
             body {
                 (head(summary))
-                @if several { (everything(summary)) }
+                @if several { (everything(summary)) (powers(summary)) }
                 @for (at, device) in summary.devices.iter().enumerate() { (one_device(device, !several && at == 0)) }
                 (spenders(summary))
                 (quality(summary))
@@ -101,6 +104,26 @@ fn everything(summary: &Summary) -> Markup {
     }
 }
 
+/// Those that are in no other, below each other, by one scale: they are about the same time.
+fn powers(summary: &Summary) -> Markup {
+    let mut curves: Vec<_> =
+        topmost(summary).filter_map(|device| Some((device, device.power.as_ref()?))).collect();
+    curves.sort_by_key(|(device, _)| (&device.node, device.name.len(), &device.name)); // "GPU-10" after "GPU-9"
+    let scale = curves.iter().take(MOST_CURVES).map(|(_, power)| curve::most(power)).fold(0.0, f64::max);
+    html! {
+        @if curves.len() > 1 {
+            section {
+                h3 { "Power" }
+                @for (device, power) in curves.iter().take(MOST_CURVES) {
+                    p.small { (printable(&device.name)) " on " (printable(&device.node)) }
+                    (curve::picture(power, scale, &device.energy))
+                }
+                @if curves.len() > MOST_CURVES { p.small { "and " (curves.len() - MOST_CURVES) " more below" } }
+            }
+        }
+    }
+}
+
 fn one_device(device: &Device, open: bool) -> Markup {
     let unit = &device.unit;
     let watts = if device.sampled_seconds > 0.0 && unit == "J" {
@@ -121,6 +144,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
             @if !device.gauges.is_empty() {
                 p.small { "as it reports: " (printable(&device.gauges.iter().map(OverTheRun::text).collect::<Vec<_>>().join(", "))) }
             }
+            @if let Some(curve) = &device.power { (curve::picture(curve, curve::most(curve), &device.energy)) }
             @for name in ["ranks", "kernels"] {
                 @if let Some(view) = view(device, name) { (one_view(device, view)) }
             }

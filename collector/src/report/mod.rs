@@ -3,6 +3,7 @@
 //! ```text
 //! tree.rs     call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs     one page with all of it       folded.rs   stacks for other programs' pictures
+//! curve.rs    power over time (SVG)
 //! rows.rs     a row for each call path      csv.rs, parquet.rs   as a table
 //! chrome.rs   the trace, for Perfetto       compare.rs  runs beside each other
 //! ```
@@ -10,6 +11,7 @@
 pub mod chrome;
 pub mod compare;
 mod csv;
+mod curve;
 mod flame;
 mod folded;
 mod html;

@@ -1,0 +1,128 @@
+//! A device's power over the whole run, in few numbers: when there are too many steps, two become one. Joules between two
+//! samples are spread evenly, so that the steps add up to what was counted.
+
+use ampere_attribution::Increase;
+use ampere_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+const MOST_STEPS: usize = 512;
+/// Of a run that is just beginning.
+const STEPS_PER_SECOND: u64 = 100;
+
+/// As it is in a summary: mean watts of one step after the other, from the first sample to the last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PowerCurve {
+    pub step_seconds: f64,
+    pub watts: Vec<f64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Curve {
+    ticks_per_second: u64,
+    /// Ticks.
+    step: u64,
+    begin: Timestamp,
+    last: Option<Timestamp>,
+    joules: Vec<f64>,
+}
+
+impl Curve {
+    pub fn new(ticks_per_second: u64) -> Curve {
+        let step = (ticks_per_second / STEPS_PER_SECOND).max(1);
+        Curve { ticks_per_second: ticks_per_second.max(1), step, begin: 0, last: None, joules: Vec::new() }
+    }
+
+    /// A sample, and what it says of the time since the one before.
+    pub fn see(&mut self, time: Timestamp, increase: Increase) {
+        let joules = match increase {
+            Increase::Unusable => return,
+            Increase::First | Increase::Reset => 0.0,
+            Increase::Joules(joules) | Increase::Lost(joules) => joules,
+        };
+        match self.last {
+            None => self.begin = time,
+            Some(last) => self.add(last - self.begin, time.max(last) - self.begin, joules),
+        }
+        self.last = self.last.max(Some(time));
+    }
+
+    /// Times since the begin.
+    fn add(&mut self, from: u64, to: u64, joules: f64) {
+        while to > self.step.saturating_mul(MOST_STEPS as u64) {
+            self.step = self.step.saturating_mul(2);
+            self.joules = self.joules.chunks(2).map(|pair| pair.iter().sum()).collect();
+        }
+        let (first, end) = (from / self.step, to.div_ceil(self.step).max(from / self.step + 1));
+        self.joules.resize(self.joules.len().max((end as usize).min(MOST_STEPS)), 0.0);
+        let whole = to - from;
+        for at in first..end {
+            let (left, right) = (at.saturating_mul(self.step), (at + 1).saturating_mul(self.step));
+            let part = match whole {
+                0 => 1.0,
+                whole => right.min(to).saturating_sub(left.max(from)) as f64 / whole as f64,
+            };
+            let at = (at as usize).min(self.joules.len() - 1);
+            self.joules[at] += joules * part;
+        }
+    }
+
+    /// `None` where there are no two samples.
+    pub fn shown(&self) -> Option<PowerCurve> {
+        let covered = self.last? - self.begin;
+        let per_tick = self.ticks_per_second as f64;
+        let watts = self.joules.iter().enumerate().map(|(at, joules)| {
+            let left = covered.saturating_sub((at as u64).saturating_mul(self.step)).min(self.step);
+            let watts = if left == 0 { 0.0 } else { joules * per_tick / left as f64 };
+            (watts * 1000.0).round() / 1000.0
+        });
+        let curve = PowerCurve { step_seconds: self.step as f64 / per_tick, watts: watts.collect() };
+        (covered > 0).then_some(curve)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn power_is_where_it_was_spent() {
+        let mut curve = Curve::new(1000);
+        curve.see(5000, Increase::First);
+        curve.see(5010, Increase::Joules(1.0)); // 100 W
+        curve.see(5020, Increase::Unusable);
+        curve.see(5030, Increase::Joules(4.0)); // 200 W
+        curve.see(5035, Increase::Joules(0.5)); // 100 W, half a step
+        assert_eq!(
+            curve.shown(),
+            Some(PowerCurve { step_seconds: 0.01, watts: vec![100.0, 200.0, 200.0, 100.0] })
+        );
+        assert_eq!(Curve::new(1000).shown(), None);
+    }
+
+    #[test]
+    fn any_time_is_survived() {
+        let mut curve = Curve::new(0);
+        for time in [0, 1, u64::MAX / 2, u64::MAX, u64::MAX, 7] {
+            curve.see(time, Increase::Joules(1.0));
+        }
+        let shown = curve.shown().unwrap();
+        assert!(shown.watts.len() <= MOST_STEPS && shown.watts.iter().all(|watts| watts.is_finite()));
+    }
+
+    proptest! {
+        #[test]
+        fn steps_add_up(steps in prop::collection::vec((0u64..100_000, 0.0f64..1000.0), 1..200)) {
+            let mut curve = Curve::new(1000);
+            let (mut time, mut sum) = (17, 0.0);
+            curve.see(time, Increase::First);
+            for (ticks, joules) in steps {
+                time += ticks;
+                sum += joules;
+                curve.see(time, Increase::Joules(joules));
+            }
+            prop_assert!((curve.joules.iter().sum::<f64>() - sum).abs() <= 1e-9 * sum.max(1.0));
+            prop_assert!(curve.joules.len() <= MOST_STEPS);
+        }
+    }
+}
