@@ -1,6 +1,6 @@
 //! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
 
-use crate::attributor::{Attributor, Device, FoundDevice, LocationInfo, ViewKind};
+use crate::attributor::{Attributor, Device, FoundDevice, LocationInfo, Unit, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
 use crate::nature::Nature;
@@ -10,7 +10,7 @@ use crate::summary::{QualityFigures, Run, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::{CALLS_NAME, scorep_names};
 use crate::{conflicts, evidence};
-use ampere_attribution::{Increase, LocationIndex};
+use ampere_attribution::{CounterFigures, Increase, LocationIndex};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
 use anyhow::{Context, bail};
 use otf2::{
@@ -190,7 +190,14 @@ fn attribute_once(
         bail!("{}{first}", no_energy(path, &trace, energy_known, config));
     }
     let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
-    let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
+    let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
+    let length = seconds(clock.trace_length);
+    // As of a run that is measured: the time that the joules are about.
+    let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+    let counters: Vec<CounterFigures> = counters.map(Device::counter_figures).collect();
+    let (first, last) =
+        (counters.iter().filter_map(|c| c.first).min(), counters.iter().filter_map(|c| c.last).max());
+    let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
     let mut odd = conflicts::notes(&attributor, &names);
     let incomplete = evidence::is_incomplete(trace.definitions());
     if incomplete {
@@ -203,7 +210,7 @@ fn attribute_once(
         command: Vec::new(),
         start: clock.realtime_timestamp.map_or_else(String::new, clock_text::rfc3339),
         end: clock.realtime_timestamp.map_or_else(String::new, |start| {
-            clock_text::rfc3339(start.saturating_add((seconds * 1e9) as u64))
+            clock_text::rfc3339(start.saturating_add((length * 1e9) as u64))
         }),
         complete: warnings.is_empty() && !incomplete,
         host: "trace".to_owned(),
@@ -211,7 +218,7 @@ fn attribute_once(
         ranks,
         energy: String::new(),
         total_joules: 0.0,
-        seconds,
+        seconds: sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length),
         timer: "trace".to_owned(),
         ticks_per_second: clock.timer_resolution,
         notes: warnings.iter().chain(&odd).cloned().collect(),

@@ -58,7 +58,7 @@ fn the_resolution_can_be_set() {
     assert_eq!(seen.nanojoules, (u128::from(seen.raw) * 1_000_000_000 / 65536) as u64);
     assert!(told.devices[0].contains("|0.0000152587890625|"));
     let nonsense = set("-3");
-    assert!(nonsense.notes[0].contains("-3 uJ makes no sense"), "{:?}", nonsense.notes);
+    assert!(nonsense.notes[0].contains("\"-3\" is no number of 0 or more"), "{:?}", nonsense.notes);
     assert_eq!(nonsense.seen(0, 0).nanojoules, nonsense.seen(0, 0).raw * 15_300);
 }
 
