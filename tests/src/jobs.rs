@@ -232,20 +232,8 @@ impl Place {
         }
     }
 
-    /// Processes of this place, found by their environment.
     pub fn processes(&self) -> Vec<(u32, String)> {
-        let mark = self.dir.path().as_os_str().as_encoded_bytes().to_vec();
-        let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-        entries
-            .filter_map(|entry| {
-                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-                let environment = std::fs::read(entry.path().join("environ")).ok()?;
-                let is_ours =
-                    pid != std::process::id() && environment.windows(mark.len()).any(|window| window == mark);
-                let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-                is_ours.then(|| (pid, command.replace('\0', " ")))
-            })
-            .collect()
+        processes_of(self.dir.path())
     }
 
     /// The collectors of this place.
@@ -418,3 +406,19 @@ int main(int argc, char **argv) {
     return argc > 1 ? 0 : 5;
 }
 "#;
+
+/// Processes in whose environment a directory is, with their command lines.
+pub fn processes_of(directory: &Path) -> Vec<(u32, String)> {
+    let mark = directory.as_os_str().as_encoded_bytes().to_vec();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries
+        .filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            let is_ours =
+                pid != std::process::id() && environment.windows(mark.len()).any(|window| window == mark);
+            let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            is_ours.then(|| (pid, command.replace('\0', " ")))
+        })
+        .collect()
+}

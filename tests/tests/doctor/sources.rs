@@ -1,6 +1,7 @@
 //! Counter sources: stand-ins of the vendors' libraries, and made-up trees of the kernel's files.
 
 use super::*;
+use ampere_tests::jobs::processes_of;
 use ampere_tests::runs::{is_root, on_path};
 use ampere_tests::skip_unless;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -153,8 +154,8 @@ fn a_library_that_hangs_is_not_waited_for() {
     );
     found.says("counters", "nvml", "problem", &["hung for 11 s when it was read"]);
     assert_eq!(found.code, 1);
-    let left = Command::new("pgrep").args(["-f", "probe (rocm_smi|nvml)$"]).output();
-    assert!(left.is_ok_and(|left| left.stdout.is_empty()) || !on_path("pgrep"), "a probe is left");
+    let left = processes_of(place.directory.path());
+    assert!(left.is_empty(), "a probe is left: {left:?}");
 }
 
 #[test]

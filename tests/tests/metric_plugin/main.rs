@@ -234,7 +234,7 @@ fn what_cannot_be_recorded_is_said_in_one_line() {
     refused(
         &host,
         watts.env("AMPERE_ESTIMATE_IDLE_WATTS", "many"),
-        &["AMPERE_ESTIMATE_IDLE_WATTS", "not a number"],
+        &["AMPERE_ESTIMATE_IDLE_WATTS", "no number of 0 or more"],
     );
     let mut disabled = host.command("usual", "0", "ns", &["*"]);
     assert_eq!(text(&run(disabled.env("AMPERE_DISABLE", "1")).stderr), "");
