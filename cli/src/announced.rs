@@ -39,8 +39,14 @@ impl Announced {
     where
         T: serde::de::DeserializeOwned,
     {
-        let (url, node) = (&self.url, &self.node);
+        let node = &self.node;
         let is_here = *node == node_name();
+        // "Any address" is any of its node's, and of no other.
+        let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
+        let url = match wildcard.filter(|_| !is_here) {
+            Some(port) => &format!("http://{node}:{port}"),
+            None => &self.url,
+        };
         let is_its_own = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
         if !is_here && url.strip_prefix("http://").is_none_or(is_its_own) {
             bail!(

@@ -99,16 +99,34 @@ fn write_events(
     }
 }
 
-/// A file is there whole or not at all. Where a link leads, it lies; a pipe or a device is written to.
+/// A file is there whole or not at all. What is no file, and what a link leads to, is written to and not replaced.
 fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let there = std::fs::metadata(path).ok();
-    if there.is_some_and(|there| !there.is_file() && !there.is_dir()) {
-        let opened = std::fs::OpenOptions::new().write(true).open(path);
-        let mut file = opened.with_context(|| format!("cannot write {}", path.display()))?;
-        return write(&mut file).with_context(|| format!("cannot write {}", path.display()));
+    let there = std::fs::symlink_metadata(path).ok();
+    if there.is_none_or(|there| there.is_file() || there.is_dir()) {
+        return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::msg);
     }
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    write_whole_with(&target, |file| write(file)).map_err(anyhow::Error::msg)
+    let written = std::fs::OpenOptions::new().append(true).create(true).open(path).and_then(|file| {
+        if file.metadata()?.is_file() && !leads_to_descriptor(path) {
+            file.set_len(0)?;
+        }
+        let mut file = BufWriter::with_capacity(1 << 16, file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// As /dev/stdout does: what the descriptor's file has in it already is somebody's.
+fn leads_to_descriptor(path: &Path) -> bool {
+    let mut at = path.to_owned();
+    for _ in 0..40 {
+        if ["/proc", "/dev"].iter().any(|of_the_kernel| at.starts_with(of_the_kernel)) {
+            return true;
+        }
+        let Ok(next) = std::fs::read_link(&at) else { return false };
+        at = at.parent().unwrap_or(Path::new("")).join(next);
+    }
+    true
 }
 
 pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {

@@ -124,7 +124,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
-            remove_results(&output, there_before.contains(&output));
+            remove_results(&output, &name, there_before.contains(&output));
             session.remove();
             return Err(error).with_context(|| cannot_run(&arguments.command[0]));
         }
@@ -161,9 +161,9 @@ fn directories_there(wanted: Option<&Path>) -> Vec<PathBuf> {
 
 /// Takes back what the collector has written of a command that never ran. The directory may have been there before, with
 /// things of the user's in it, or with nothing: it stays then.
-fn remove_results(output: &Path, was_there: bool) {
+fn remove_results(output: &Path, run_id: &str, was_there: bool) {
     // A trace is the collector's: there was none when it claimed the directory.
-    let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output));
+    let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));
     for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
         let _ = std::fs::remove_file(output.join(name));
     }
@@ -287,7 +287,7 @@ pub fn report(session: &Session, output: &Path, finished: bool, why_nothing: &st
     let summary =
         std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return };
-    if summary.quality.events == 0 {
+    if summary.quality.events == 0 && nodes::below(output, &summary.run.id).is_empty() {
         say!("ampere: nothing was measured: {why_nothing}");
     }
     show(&summary, output);
@@ -303,7 +303,7 @@ pub fn show(summary: &Summary, output: &Path) {
     }
     say!("summary: {}", output.join("summary.json").display());
     let page = output.join("report.html");
-    if page.exists() {
+    if page.exists() && !holds_foreign_page(output, &summary.run.id) {
         say!("report:  {}", page.display());
     }
     tell_of_nodes(&summary.run, output);

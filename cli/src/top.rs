@@ -4,27 +4,22 @@ use crate::announced::Announced;
 use crate::watch::{ANSWER_LIMIT, line, table};
 use ampere_collector::access::{Access, Token};
 use ampere_collector::config::Config;
-use ampere_collector::signals::asked_to_end;
 use ampere_collector::snapshot::Snapshot;
 use ampere_collector::text::printable;
 use ampere_collector::{client, leftover};
 use anyhow::{Context, bail};
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
+use rustix::termios::tcgetwinsize;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TABLE_PERIOD: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 /// Who has not answered so often is gone; one that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
-/// A signal is heard within this.
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Beside the functions: two lines above, one below, and the prompt's.
 const OTHER_ROWS: u16 = 4;
 
@@ -84,9 +79,7 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
         None => Asked::Directory(only_run()?),
     };
     let mut shown = asked.snapshot(access.token())?;
-    let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let is_terminal = std::io::stdout().is_terminal();
-    let keys = if is_terminal { Keys::open() } else { None };
     let mut silent = 0;
     loop {
         let text = if is_terminal { page(&shown) } else { line(&shown) + "\n" };
@@ -97,13 +90,10 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
         drop(out);
         let mut pause = if is_terminal { TABLE_PERIOD } else { LINE_PERIOD };
         shown = loop {
-            if Keys::wait(keys.as_ref(), pause, &stop) {
-                return Ok(ExitCode::SUCCESS);
-            }
+            std::thread::sleep(pause);
             match asked.snapshot(access.token()) {
                 Ok(snapshot) => break snapshot,
                 Err(_) if silent == UNANSWERED => {
-                    drop(keys);
                     say!("ampere: {}", asked.end());
                     return Ok(ExitCode::SUCCESS);
                 }
@@ -122,51 +112,6 @@ fn page(snapshot: &Snapshot) -> String {
     let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
     let clipped: Vec<String> = rows.iter().map(|row| crate::screen::clip(row, width)).collect();
     format!("\x1b[H\x1b[2J{}\n", clipped.join("\n"))
-}
-
-/// A terminal that gives a key as soon as it is pressed, and shows none. It is as before when this goes.
-struct Keys(Termios);
-
-impl Keys {
-    fn open() -> Option<Keys> {
-        // In the background the keys are somebody else's.
-        let foreground = tcgetpgrp(std::io::stdin()).ok()?;
-        if foreground != rustix::process::getpgrp() {
-            return None;
-        }
-        let before = tcgetattr(std::io::stdin()).ok()?;
-        let mut now = before.clone();
-        now.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &now).ok()?;
-        Some(Keys(before))
-    }
-
-    /// Whether one wants to go: `q`, or a signal.
-    fn wait(keys: Option<&Keys>, pause: Duration, stop: &AtomicBool) -> bool {
-        let until = Instant::now() + pause;
-        while !stop.load(Ordering::Relaxed) && Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now()).min(LONGEST_WAIT);
-            if keys.is_none() {
-                std::thread::sleep(left);
-                continue;
-            }
-            let stdin = std::io::stdin();
-            let left = Timespec::try_from(left).unwrap_or_default();
-            let mut key = [0];
-            let is_pressed =
-                poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)).is_ok_and(|n| n > 0);
-            if is_pressed && rustix::io::read(&stdin, &mut key).is_ok_and(|n| n == 1) && key == *b"q" {
-                return true;
-            }
-        }
-        stop.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
-    }
 }
 
 /// The output directory of this user's run on this node, if there is just one.

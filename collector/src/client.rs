@@ -3,7 +3,7 @@
 use crate::access::Token;
 use crate::listen::UNIX;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,9 @@ fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
         stream.set_write_timeout(Some(limit))?;
         return converse(stream, request, limit);
     }
-    let address = url.strip_prefix("http://").and_then(|rest| rest.trim_end_matches('/').parse().ok());
-    let address: SocketAddr =
-        address.ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address"))?;
+    let no_address = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address");
+    let host = url.strip_prefix("http://").ok_or_else(no_address)?.trim_end_matches('/');
+    let address: SocketAddr = host.to_socket_addrs()?.next().ok_or_else(no_address)?;
     let stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;

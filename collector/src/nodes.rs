@@ -85,6 +85,9 @@ fn head(path: &Path) -> Option<Run> {
             Err(M::Error::custom("no more is read"))
         }
     }
+    if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+        return None; // a pipe would be waited for
+    }
     let mut run = None;
     let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
     let _ = reader.deserialize_map(Head(&mut run));

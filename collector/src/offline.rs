@@ -194,9 +194,14 @@ fn attribute_once(
     let length = seconds(clock.trace_length);
     // As of a run that is measured: the time that the joules are about.
     let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
-    let counters: Vec<CounterFigures> = counters.map(Device::counter_figures).collect();
-    let (first, last) =
-        (counters.iter().filter_map(|c| c.first).min(), counters.iter().filter_map(|c| c.last).max());
+    let of_samples = |device: &Device| {
+        let CounterFigures { first, last, .. } = device.counter_figures();
+        let came = |time: u64| time.saturating_add(device.delay_ticks);
+        (first.map(came), last.map(came))
+    };
+    let counters: Vec<_> = counters.map(of_samples).collect();
+    let first = counters.iter().filter_map(|(first, _)| *first).min();
+    let last = counters.iter().filter_map(|(_, last)| *last).max();
     let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
     let mut odd = conflicts::notes(&attributor, &names);
     let incomplete = evidence::is_incomplete(trace.definitions());

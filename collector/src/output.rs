@@ -160,13 +160,20 @@ fn result_in(directory: &Path) -> Option<&'static str> {
     names.into_iter().find(|name| is_there(&directory.join(name)))
 }
 
-/// Whether a page lies there that is not one of ours.
-pub fn holds_foreign_page(directory: &Path) -> bool {
+/// Whether a page lies there that is not this run's.
+pub fn holds_foreign_page(directory: &Path, run_id: &str) -> bool {
     let path = directory.join(PAGE);
+    let Ok(there) = path.symlink_metadata() else { return false };
     let mut beginning = Vec::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(1024).read_to_end(&mut beginning));
-    let is_ours = || String::from_utf8_lossy(&beginning).contains("<title>ampere: ");
-    is_there(&path) && (read.is_err() || !is_ours())
+    // A pipe would be waited for.
+    let is_read = there.is_file()
+        && std::fs::File::open(&path).is_ok_and(|file| file.take(1024).read_to_end(&mut beginning).is_ok());
+    !(is_read && String::from_utf8_lossy(&beginning).contains(&page_mark(run_id)))
+}
+
+/// What a page says of the run that it is of. An id has no characters that would have to be escaped.
+fn page_mark(run_id: &str) -> String {
+    format!("<meta name=\"ampere-run\" content=\"{run_id}\">")
 }
 
 /// Whether something there has one of a trace's names.
@@ -420,18 +427,21 @@ mod tests {
     fn a_page_of_somebody_elses_is_known() {
         let place = tempfile::tempdir().unwrap();
         let page = place.path().join(PAGE);
-        assert!(!holds_foreign_page(place.path()));
+        assert!(!holds_foreign_page(place.path(), "run-1"));
         std::fs::write(&page, "<html><title>coverage</title>").unwrap();
-        assert!(holds_foreign_page(place.path()) && !holds_results(place.path()));
+        assert!(holds_foreign_page(place.path(), "run-1") && !holds_results(place.path()));
         let empty = crate::summary::Summary::new(
             &crate::attributor::Attributor::new(crate::config::Config::default(), 1),
             None,
-            Default::default(),
+            crate::summary::Run { id: "run-1".to_owned(), ..Default::default() },
             Default::default(),
         );
         let ours = crate::report::render(&empty, crate::report::Format::Html, false).unwrap();
         std::fs::write(&page, ours).unwrap();
-        assert!(!holds_foreign_page(place.path()));
+        assert!(!holds_foreign_page(place.path(), "run-1") && holds_foreign_page(place.path(), "run-2"));
+        std::fs::remove_file(&page).unwrap();
+        std::fs::create_dir(&page).unwrap();
+        assert!(holds_foreign_page(place.path(), "run-1"));
     }
 
     #[test]

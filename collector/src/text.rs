@@ -342,11 +342,14 @@ fn total(summary: &Summary) -> String {
     let energies = summary.devices.iter().filter(|device| device.unit == "J");
     let (parts, whole): (Vec<&Device>, Vec<&Device>) =
         energies.partition(|part| summary.devices.iter().any(|whole| within(part, whole)));
-    let nodes =
-        summary.devices.iter().map(|device| &device.node).collect::<std::collections::BTreeSet<_>>().len();
-    let names = |devices: &[&Device]| match nodes {
-        1 => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
-        _ => format!("{} devices on {nodes} nodes", devices.len()),
+    let nodes = |devices: &[&Device]| {
+        devices.iter().map(|d| &d.node).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let has_several = nodes(&summary.devices.iter().collect::<Vec<_>>()) > 1;
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let names = |devices: &[&Device]| match has_several {
+        false => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
+        true => format!("{} on {}", counted(devices.len(), "device"), counted(nodes(devices), "node")),
     };
     let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
     if !parts.is_empty() {

@@ -3,7 +3,8 @@
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{is_root, on_path};
-use ampere_tests::skip_unless;
+use ampere_tests::{artifact, skip_unless};
+use std::path::Path;
 
 const WAITS: &str = r#"
     #include <unistd.h>
@@ -83,6 +84,23 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));
     assert_eq!(compared.code, 0, "{compared:#?}");
     assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);
+    // A link stays one, and what a descriptor has written already stays.
+    let csv = report(&place, &["out", "-f", "csv"]).stdout;
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, place.path(name)).expect("a link");
+    link("real.csv", "link.csv");
+    for _ in 0..2 {
+        assert_eq!(report(&place, &["out", "-f", "csv", "-o", "link.csv"]).code, 0);
+        assert!(place.path("link.csv").is_symlink());
+        assert_eq!(std::fs::read_to_string(place.path("real.csv")).expect("a file"), csv);
+    }
+    link("/proc/self/fd/1", "descriptor");
+    let ampere = artifact("ampere");
+    let script = format!("echo earlier; {} report out -f csv -o descriptor", ampere.display());
+    let appended = run(place.command(Path::new("sh")).args(["-c", &script]).current_dir(place.path("")));
+    assert_eq!(appended.stdout, format!("earlier\n{csv}"), "{appended:#?}");
+    let script = format!("({script}) >> log; cat log");
+    let appended = run(place.command(Path::new("sh")).args(["-c", &script]).current_dir(place.path("")));
+    assert_eq!(appended.stdout, format!("earlier\n{csv}"), "{appended:#?}");
     let kernels = report(&place, &["out", "-f", "csv", "--view", "kernels"]);
     assert!(!kernels.stdout.contains(",ranks,"), "{}", kernels.stdout);
 }

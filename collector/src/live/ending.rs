@@ -13,6 +13,7 @@ use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, S
 use crate::trace::{self, NoTrace};
 use crate::{clock_text, conflicts, nodes, output, overhead, report, spool};
 use ampere_model::{LocationKind, Timestamp};
+use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -409,19 +410,15 @@ impl LiveRun {
         }
         self.look_for_unread();
         self.look_at_threads();
-        if self.processes.is_empty() && self.options.mode == Mode::Collector {
-            self.note(
-                "nothing of it was recorded: its processes made no MPI calls and have no instrumented functions \
-                 (-finstrument-functions, or Score-P), or were over too soon"
-                    .to_owned(),
-            );
-        }
-        if let Some(all) = nodes::first_of(&self.options.output, &self.options.facts) {
-            self.note(nodes::note(&self.options.facts.node, &all));
+        let other_nodes = nodes::first_of(&self.options.output, &self.options.facts);
+        let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
+        if let Some(all) = &other_nodes {
+            self.note(nodes::note(&self.options.facts.node, all));
+        } else if self.processes.is_empty() && !is_empty {
+            self.look_for_reason();
         }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         self.write_figures(&self.summary(false))?;
-        let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if is_empty {
             self.note("it was over before anything could be recorded: there is no trace".to_owned());
         }
@@ -473,7 +470,7 @@ impl LiveRun {
         if let Err(NoTrace { why, .. }) = written {
             self.note(why);
         }
-        if output::holds_foreign_page(&self.options.output) {
+        if output::holds_foreign_page(&self.options.output, &self.options.run_id) {
             self.note(format!(
                 "{} is somebody else's, and stays: ampere report -f html makes the page",
                 output::PAGE
@@ -542,7 +539,7 @@ impl LiveRun {
     /// Of the figures that lie there.
     fn write_page(&self, summary: &Summary) -> Result<(), String> {
         let directory = &self.options.output;
-        if output::holds_foreign_page(directory) {
+        if output::holds_foreign_page(directory, &summary.run.id) {
             return Ok(()); // a note says so
         }
         if !knows_more(directory, summary) {
@@ -564,9 +561,24 @@ impl LiveRun {
         }
     }
 
+    /// Why no process has come.
+    fn look_for_reason(&mut self) {
+        let off = std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value));
+        if self.options.mode == Mode::Collector && self.options.replay.is_none() && !off {
+            self.note(
+                "nothing of it was recorded: its processes made no MPI calls and have no instrumented functions \
+                 (-finstrument-functions, or Score-P)"
+                    .to_owned(),
+            );
+        }
+    }
+
     /// Whose functions are in the trace and get no joules.
     fn look_at_threads(&mut self) {
         let Some(attributor) = &self.attributor else { return };
+        if attributor.devices.iter().all(|device| device.info.unit != Unit::Joules) {
+            return;
+        }
         let locations = self.processes.iter().flat_map(|process| &process.locations);
         let of_attributor = locations.filter_map(|location| {
             Some((location.events, &attributor.locations[location.index?.0 as usize]))
@@ -577,9 +589,10 @@ impl LiveRun {
             })
             .count();
         if unseen > 0 {
+            let in_trace = if self.spool.wanted { "in the trace and " } else { "" };
             let threads = if unseen == 1 { "1 thread".to_owned() } else { format!("{unseen} threads") };
             self.note(format!(
-                "joules of a rank go to what its main thread is in: functions of {threads} beside it are in the trace and not below \
+                "joules of a rank go to what its main thread is in: functions of {threads} beside it are {in_trace}not below \
                  (AMPERE_LOCATIONS=all shares among all threads)"
             ));
         }

@@ -74,7 +74,7 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let is_like = (drawn - device.total_joules).abs() <= LIKE * device.total_joules.abs().max(1.0);
     (!is_like).then(|| {
         format!(
-            "the power of {name} on {node} that is shown adds up to {} J, the summary has {} J: give the run's settings with --config",
+            "the power of {name} on {node} that is shown adds up to {} J, the summary has {} J: were the run's settings others (--config), or is the trace cut?",
             joules(drawn),
             joules(device.total_joules)
         )

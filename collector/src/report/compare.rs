@@ -75,7 +75,8 @@ fn head(runs: &[Named], out: &mut String) -> std::fmt::Result {
         let view = run.summary.devices.iter().flat_map(|device| &device.views).next();
         view.map(|view| (view.policy.clone(), view.sharing.clone()))
     };
-    if runs.iter().any(|run| shared(run) != shared(&runs[0])) {
+    let first = runs.iter().find_map(shared);
+    if runs.iter().filter_map(shared).any(|policy| Some(policy) != first) {
         writeln!(
             out,
             "     their joules were not shared alike (policy, sharing): differences are of that, too"

@@ -29,6 +29,7 @@ pub fn render(summary: &Summary) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="ampere-run" content=(printable(&run.id));
                 title { (printable(&title)) }
                 style { (PreEscaped(STYLE)) (PreEscaped(flame::STYLE)) }
             }
