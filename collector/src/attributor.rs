@@ -119,25 +119,26 @@ impl Device {
 
     /// What a reading means: when, and how much more.
     pub fn read_u64(&mut self, time: Timestamp, value: u64) -> (Timestamp, Increase) {
-        let time = time.saturating_sub(self.delay_ticks);
-        self.counts = Some(self.counts == Some(true) || value != 0);
-        let increase = self.counter.read_u64(time, value);
-        self.curve.see(time, increase);
-        (time, increase)
+        self.read(time, value != 0, |counter, time| counter.read_u64(time, value))
     }
 
     pub fn read_i64(&mut self, time: Timestamp, value: i64) -> (Timestamp, Increase) {
-        let time = time.saturating_sub(self.delay_ticks);
-        self.counts = Some(self.counts == Some(true) || value != 0);
-        let increase = self.counter.read_i64(time, value);
-        self.curve.see(time, increase);
-        (time, increase)
+        self.read(time, value != 0, |counter, time| counter.read_i64(time, value))
     }
 
     pub fn read_f64(&mut self, time: Timestamp, value: f64) -> (Timestamp, Increase) {
+        self.read(time, value != 0.0, |counter, time| counter.read_f64(time, value))
+    }
+
+    fn read(
+        &mut self,
+        time: Timestamp,
+        counts: bool,
+        read: impl FnOnce(&mut Counter, Timestamp) -> Increase,
+    ) -> (Timestamp, Increase) {
         let time = time.saturating_sub(self.delay_ticks);
-        self.counts = Some(self.counts == Some(true) || value != 0.0);
-        let increase = self.counter.read_f64(time, value);
+        self.counts = Some(self.counts == Some(true) || counts);
+        let increase = read(&mut self.counter, time);
         self.curve.see(time, increase);
         (time, increase)
     }

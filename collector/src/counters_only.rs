@@ -35,7 +35,7 @@ pub fn serve(
     let periods = (config.sample_period, None);
     let go_on = predecessor(session);
     let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on)?;
-    if session.collector_state() == CollectorState::Failed {
+    if session.is_given_up() {
         return Err("it was ready too late".to_owned());
     }
     session.set_collector(std::process::id(), CollectorState::Running);

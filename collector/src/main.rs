@@ -137,18 +137,13 @@ fn from_environment(name: &str) -> Option<OsString> {
 /// Leaves the reason where whoever waits for us finds it.
 fn fail(directory: &Path, why: &str) {
     let session = Session::open(directory);
-    if session.as_ref().is_ok_and(is_given_up) {
+    if session.as_ref().is_ok_and(Session::is_given_up) {
         return; // who gave it up has said why
     }
     let _ = ampere_ring::files::write_private(&directory.join("failure"), why);
     if let Ok(session) = session {
         session.set_collector(std::process::id(), CollectorState::Failed);
     }
-}
-
-/// Whoever has started us waits no longer: we would collect for nobody.
-fn is_given_up(session: &Session) -> bool {
-    session.collector_state() == CollectorState::Failed
 }
 
 /// The lock of who collects, which lives as long as this process. `None` if another process has it and keeps it.
@@ -235,7 +230,7 @@ fn detach(arguments: &Arguments) -> ExitCode {
 }
 
 fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
-    if is_given_up(&session) {
+    if session.is_given_up() {
         return Err("it comes too late".to_owned());
     }
     session.set_finishing(false);
@@ -389,7 +384,7 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
     run.notes.extend(notes);
     run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);
-    if is_given_up(run.session()) {
+    if run.session().is_given_up() {
         return Err("it was ready too late".to_owned());
     }
     run.session().set_collector(std::process::id(), CollectorState::Running);

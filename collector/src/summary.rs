@@ -95,6 +95,11 @@ impl Run {
             (false, false) => "INCOMPLETE",
         }
     }
+
+    /// The same at the end of a line.
+    pub fn state_words(&self) -> String {
+        if self.complete { String::new() } else { format!(", {}", self.state()) }
+    }
 }
 
 impl Gap {

@@ -52,7 +52,7 @@ impl Page {
                 "ampere: {ranks} on {}, {:.1} s{}",
                 if run.nodes.is_empty() { "no node".to_owned() } else { printable(&run.nodes.join(", ")) },
                 run.seconds,
-                if run.complete { String::new() } else { format!(", {}", run.state()) }
+                run.state_words()
             ))
         )?;
         if !run.command.is_empty() {

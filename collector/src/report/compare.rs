@@ -50,7 +50,7 @@ pub fn render(runs: &[Named]) -> String {
 fn head(runs: &[Named], out: &mut String) -> std::fmt::Result {
     for (number, run) in runs.iter().enumerate() {
         let of = &run.summary.run;
-        let quality = if of.complete { String::new() } else { format!(", {}", of.state()) };
+        let quality = of.state_words();
         writeln!(
             out,
             "{:>3}  {}: {} rank{} on {}, {}{quality}{}",

@@ -94,8 +94,7 @@ fn head(summary: &Summary) -> String {
     let run = &summary.run;
     let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
     let joules = joules(Sums::of(summary).joules);
-    let state = if run.complete { String::new() } else { format!(", {}", run.state()) };
-    printable(&format!("ampere: {joules} J, {}{state}: {of}", run.energy))
+    printable(&format!("ampere: {joules} J, {}{}: {of}", run.energy, run.state_words()))
 }
 
 #[cfg(test)]

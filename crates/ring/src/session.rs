@@ -331,6 +331,11 @@ impl Session {
         }
     }
 
+    /// Whether whoever has started a collector waits for it no longer, or it has said why it cannot collect.
+    pub fn is_given_up(&self) -> bool {
+        self.collector_state() == CollectorState::Failed
+    }
+
     /// Whether a collector has been started and still runs. Seen from another pid namespace it has no pid, and its lock all
     /// the same.
     pub fn collector_is_alive(&self) -> bool {
