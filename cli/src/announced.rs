@@ -4,7 +4,7 @@ use ampere_collector::access::Token;
 use ampere_collector::client;
 use ampere_collector::text::printable;
 use ampere_ring::process::node_name;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl Announced {
             }
         };
         let answer = match client::get(url, path, token, limit) {
-            Err(why) if why.contains("cannot ask") => return Err(anyhow!("{why}: {}", advice())),
-            answer => answer.map_err(anyhow::Error::msg)?,
+            Err(why @ client::Error::Unreachable { .. }) => bail!("{why}: {}", advice()),
+            answer => answer?,
         };
         let answer: T = serde_json::from_slice(&answer)
             .with_context(|| format!("what answers at {url} is no collector of this ampere"))?;

@@ -11,6 +11,7 @@ mod compare;
 mod doctor;
 mod find;
 mod keeper;
+mod launched;
 mod progress;
 mod recover;
 mod replay;

@@ -2,6 +2,7 @@
 
 use crate::find::{self, Parts};
 use crate::keeper::{Keeper, Start};
+use crate::launched;
 use crate::signals::{self, Witness};
 use crate::watch::Watch;
 use crate::words::{given, path_parser};
@@ -85,7 +86,9 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(given(&arguments.config))?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters()?;
-    tell_of_ranks();
+    if let Some(rank) = launched::rank() {
+        return launched::become_rank(for_a_rank(&arguments, &parts), rank, given(&arguments.output));
+    }
     tell_of_leftovers();
     let name = run_name();
     let there_before = directories_there(given(&arguments.output));
@@ -103,8 +106,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         });
     // Before the command, as what comes to that comes to the witness then.
     let witness = Witness::start();
-    let mut command = Command::new(&arguments.command[0]);
-    command.args(&arguments.command[1..]);
+    let mut command = command_of(&arguments);
     let (session, collector) = match collector {
         Ok(started) => started,
         Err(why) => {
@@ -114,12 +116,10 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         }
     };
     let output = session.output().unwrap_or_default();
-    prepare(&mut command, &parts, &name, arguments.host);
+    prepare(&mut command, &parts, &arguments);
+    command.env("AMPERE_SESSION", &name);
     // For collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", &output);
-    if let Some(path) = arguments.config.as_ref().and_then(|path| std::fs::canonicalize(path).ok()) {
-        command.env("AMPERE_CONFIG", path);
-    }
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -147,10 +147,7 @@ pub fn check_counters() -> anyhow::Result<()> {
     ampere_counters::check_names(&names).map_err(anyhow::Error::msg)?;
     let mut wrong = Vec::new();
     ampere_counters::Settings::default().apply_environment(&mut wrong);
-    match wrong.first() {
-        Some(line) => anyhow::bail!("{}", line.trim_end_matches("; it is left out")),
-        None => Ok(()),
-    }
+    wrong.pop().map_or(Ok(()), |why| Err(anyhow::Error::msg(why)))
 }
 
 /// Those of which the collector may make one its output directory, if they are there already.
@@ -178,7 +175,7 @@ fn remove_results(output: &Path, run_id: &str, was_there: bool) {
     }
 }
 
-fn cannot_run(program: &OsString) -> String {
+pub fn cannot_run(program: &OsStr) -> String {
     format!("cannot run {}", program.to_string_lossy())
 }
 
@@ -219,9 +216,31 @@ pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> any
     Keeper::start(session, Start { program: parts.collector.clone(), arguments })
 }
 
-/// The environment that lets the command's processes find the session and the plugin.
-fn prepare(command: &mut Command, parts: &Parts, name: &str, host: Host) {
-    command.env("AMPERE_SESSION", name);
+fn command_of(arguments: &RunArguments) -> Command {
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]);
+    command
+}
+
+/// The command, for one of the ranks that a launcher has started: its plugin starts the collector.
+fn for_a_rank(arguments: &RunArguments, parts: &Parts) -> Command {
+    let mut command = command_of(arguments);
+    prepare(&mut command, parts, arguments);
+    if let Some(path) = given(&arguments.output).and_then(|path| std::path::absolute(path).ok()) {
+        command.env("AMPERE_OUTPUT", path);
+    }
+    if let Some(address) = arguments.listen.as_ref().and_then(|address| address.0.as_ref()) {
+        command.env("AMPERE_LISTEN", address.to_string());
+    }
+    command
+}
+
+/// The environment that lets the command's processes find the plugin and the settings.
+fn prepare(command: &mut Command, parts: &Parts, arguments: &RunArguments) {
+    let host = arguments.host;
+    if let Some(path) = given(&arguments.config).and_then(|path| std::fs::canonicalize(path).ok()) {
+        command.env("AMPERE_CONFIG", path);
+    }
     command.env("LD_LIBRARY_PATH", prepend(&parts.library_directory, "LD_LIBRARY_PATH", ':'));
     if host != Host::Embedded {
         let separator =
@@ -336,24 +355,6 @@ fn code_of(status: ExitStatus) -> ExitCode {
 
 fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
-}
-
-/// Started once for each rank, each would have the joules of its whole node.
-fn tell_of_ranks() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    // Of srun: a batch script has no such variables, or is its only task.
-    let sizes = [
-        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-        ("PMI_SIZE", "PMI_RANK"),
-        ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-    ];
-    let of = sizes.iter().find_map(|(size, rank)| Some((number(size)?, number(rank)?)));
-    if of.is_some_and(|(size, rank)| size > 1 && rank == 0) {
-        say!(
-            "ampere: it was started once for each rank, and each run has the energy of its whole node: start it once, before the \
-             launcher, as in ampere run -- mpirun ..."
-        );
-    }
 }
 
 /// One line about runs whose collectors were killed. What was left without anything in it goes.

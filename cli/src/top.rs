@@ -48,8 +48,7 @@ impl Asked {
                 announced.get("/snapshot.json", token, ANSWER_LIMIT, |snapshot: &Snapshot| &snapshot.run)
             }
             Asked::Address(url) => {
-                let answer =
-                    client::get(url, "/snapshot.json", token, ANSWER_LIMIT).map_err(anyhow::Error::msg)?;
+                let answer = client::get(url, "/snapshot.json", token, ANSWER_LIMIT)?;
                 serde_json::from_slice(&answer)
                     .with_context(|| format!("{url} is no collector of this ampere"))
             }

@@ -2,6 +2,7 @@
 
 use crate::access::Token;
 use crate::listen::UNIX;
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -10,21 +11,58 @@ use std::time::{Duration, Instant};
 /// An answer is no longer than this.
 const MOST_BYTES: usize = 1 << 28;
 
-/// The body of the answer, from a URL as `collector.json` has it. The error is one line.
-pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, String> {
+/// Why there is no answer; each in one line.
+#[derive(Debug)]
+pub enum Error {
+    /// Nobody is there, or does not answer in time.
+    Unreachable {
+        url: String,
+        why: std::io::Error,
+    },
+    NotHttp {
+        url: String,
+    },
+    WantsToken {
+        url: String,
+    },
+    Refused {
+        asked: String,
+        status: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Error::Unreachable { url, why } => write!(f, "cannot ask {url}: {why}"),
+            Error::NotHttp { url } => write!(f, "{url} does not speak HTTP"),
+            Error::WantsToken { url } => {
+                write!(f, "{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in")
+            }
+            Error::Refused { asked, status } => write!(f, "{asked}: {status}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The body of the answer, from a URL as `collector.json` has it.
+pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, Error> {
     let authorization =
         token.map_or_else(String::new, |token| format!("Authorization: {}\r\n", token.authorization()));
     let request =
         format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
-    let answer = ask(url, request.as_bytes(), limit).map_err(|e| format!("cannot ask {url}: {e}"))?;
+    let whom = || url.to_owned();
+    let answer =
+        ask(url, request.as_bytes(), limit).map_err(|why| Error::Unreachable { url: whom(), why })?;
     let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let head = head.ok_or_else(|| format!("{url} does not speak HTTP"))?;
+    let head = head.ok_or_else(|| Error::NotHttp { url: whom() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
     if first.split(' ').nth(1) == Some("401") {
-        return Err(format!("{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in"));
+        return Err(Error::WantsToken { url: whom() });
     }
     if first.split(' ').nth(1) != Some("200") {
-        return Err(format!("{url}{path}: {}", crate::text::printable(&first)));
+        return Err(Error::Refused { asked: format!("{url}{path}"), status: crate::text::printable(&first) });
     }
     Ok(answer[head + 4..].to_vec())
 }

@@ -6,7 +6,7 @@
 
 use crate::facts::{self, Facts};
 use crate::listen::Listen;
-use crate::{clock_text, spool};
+use crate::{clock_text, report, spool};
 use ampere_ring::files::write_private;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -168,12 +168,7 @@ pub fn holds_foreign_page(directory: &Path, run_id: &str) -> bool {
     // A pipe would be waited for.
     let is_read = there.is_file()
         && std::fs::File::open(&path).is_ok_and(|file| file.take(1024).read_to_end(&mut beginning).is_ok());
-    !(is_read && String::from_utf8_lossy(&beginning).contains(&page_mark(run_id)))
-}
-
-/// What a page says of the run that it is of. An id has no characters that would have to be escaped.
-fn page_mark(run_id: &str) -> String {
-    format!("<meta name=\"ampere-run\" content=\"{run_id}\">")
+    !(is_read && String::from_utf8_lossy(&beginning).contains(&report::page_mark(run_id).0))
 }
 
 /// Whether something there has one of a trace's names.

@@ -200,7 +200,9 @@ pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
     settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
     settings.estimate_watts_per_core =
         config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
-    settings.apply_environment(notes);
+    let mut wrong = Vec::new();
+    settings.apply_environment(&mut wrong);
+    notes.extend(wrong.into_iter().map(|why| format!("{why}; it is left out")));
     settings
 }
 

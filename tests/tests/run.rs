@@ -401,6 +401,26 @@ fn the_plugin_alone_does_the_same() {
     assert!(place.is_clean(), "shared memory is left behind");
 }
 
+/// As with srun, where nothing starts before the launcher does.
+#[test]
+fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let mut command = place.command("mpirun");
+    command.args(["--oversubscribe", "-n", "2"]).arg(artifact("ampere")).args(["run", "-o", "here", "--"]);
+    command.args([&stencil(), "1"]);
+    let output = succeed(&mut command);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("once for each rank").count(), 1, "{told}");
+    let summary = json(&place.directory.path().join("here/summary.json"));
+    check_contract(&summary);
+    assert_eq!(
+        (&summary["run"]["ranks"], &summary["run"]["complete"]),
+        (&Value::from(2), &Value::from(true))
+    );
+    assert!(place.is_clean(), "shared memory is left behind");
+}
+
 /// Score-P's three timers: recognised, and in seconds again at the end.
 #[test]
 fn every_timer_gives_the_same_seconds() {

@@ -73,11 +73,11 @@ fn wrong(name: &str, value: &str) -> Option<Wrong> {
         return ampere_counters::check_names(value).err().map(Wrong::Refused);
     }
     if OF_COUNTERS.contains(&name) {
-        let mut notes = Vec::new();
-        Settings::default().apply_variables(|asked| lookup(asked).map(Into::into), &mut notes);
-        let why = notes.pop()?;
+        let mut wrong = Vec::new();
+        Settings::default().apply_variables(|asked| lookup(asked).map(Into::into), &mut wrong);
+        let why = wrong.pop()?;
         let why = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why);
-        return Some(Wrong::Refused(why.trim_end_matches("; it is left out").to_owned()));
+        return Some(Wrong::Refused(why.to_owned()));
     }
     let number =
         || value.trim().parse::<u64>().is_err().then(|| format!("{value:?} is no number; it is left out"));

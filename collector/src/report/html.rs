@@ -18,6 +18,11 @@ const MOST_ROWS: usize = 50;
 /// Devices whose power is shown above all else.
 const MOST_CURVES: usize = 8;
 
+/// By this a page is known as that run's.
+pub fn page_mark(run_id: &str) -> Markup {
+    html! { meta name="ampere-run" content=(printable(run_id)); }
+}
+
 pub fn render(summary: &Summary) -> String {
     let run = &summary.run;
     let title =
@@ -29,7 +34,7 @@ pub fn render(summary: &Summary) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="ampere-run" content=(printable(&run.id));
+                (page_mark(&run.id))
                 title { (printable(&title)) }
                 style { (PreEscaped(STYLE)) (PreEscaped(flame::STYLE)) }
             }

@@ -22,6 +22,7 @@ mod tree;
 use crate::highlights::Sums;
 use crate::summary::Summary;
 use crate::text::{joules, printable};
+pub use html::page_mark;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {

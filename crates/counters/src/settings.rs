@@ -68,13 +68,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Overrides with the process's environment. Values that make no sense are left out, with a line in `notes`.
-    pub fn apply_environment(&mut self, notes: &mut Vec<String>) {
-        self.apply_variables(|name| std::env::var_os(name), notes);
+    /// Overrides with the process's environment. Values that make no sense are left out, with why in `wrong`, a line each.
+    pub fn apply_environment(&mut self, wrong: &mut Vec<String>) {
+        self.apply_variables(|name| std::env::var_os(name), wrong);
     }
 
     /// The same from any set of variables. An empty value counts as not set.
-    pub fn apply_variables(&mut self, lookup: impl Fn(&str) -> Option<OsString>, notes: &mut Vec<String>) {
+    pub fn apply_variables(&mut self, lookup: impl Fn(&str) -> Option<OsString>, wrong: &mut Vec<String>) {
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
         if let Some(names) = get(ENV_COUNTERS) {
             self.which = parse_names(&names.to_string_lossy());
@@ -95,7 +95,7 @@ impl Settings {
             let Some(text) = get(name) else { return };
             match text.to_string_lossy().trim().parse() {
                 Ok(value) if f64::is_finite(value) && value >= 0.0 => *to = value,
-                _ => notes.push(format!("{name}: {text:?} is no number of 0 or more; it is left out")),
+                _ => wrong.push(format!("{name}: {text:?} is no number of 0 or more")),
             }
         };
         number(ENV_IDLE_WATTS, &mut self.estimate_idle_watts);
