@@ -9,9 +9,8 @@
 //! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
-use crate::topology::local::VARIABLES as LOCAL_RANK_VARIABLES;
 use crate::topology::{Accelerator, Evidence, Place, metric_number};
-use ampere_model::Device;
+use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
 use otf2::{
     Definitions, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain, SystemTreeNode,
     SystemTreeNodeRef,
@@ -28,9 +27,6 @@ const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
 /// Domain, bus and device, in decimal.
 const PCI: [&str; 3] = ["PCI Domain ID", "PCI Bus ID", "PCI Device ID"];
-
-const VISIBLE_VARIABLES: [&str; 4] =
-    ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
 fn text(properties: &[Property], name: &str) -> Option<String> {
     properties.iter().find(|property| property.name == name).map(|property| match &property.value {
@@ -91,7 +87,7 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
 /// Variables of a process, `NAME=value`.
 pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<String> {
     let Some(group) = definitions.location_groups.get(process) else { return Vec::new() };
-    let known = VISIBLE_VARIABLES.iter().chain(&LOCAL_RANK_VARIABLES);
+    let known = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS);
     known.filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
 }
 
@@ -123,7 +119,7 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
 
 /// A process' variables as properties. Only those that links are found by.
 pub fn environment_properties(environment: &[String]) -> Vec<Property> {
-    let known = |name: &str| VISIBLE_VARIABLES.contains(&name) || LOCAL_RANK_VARIABLES.contains(&name);
+    let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
     split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value)).collect()
 }

@@ -1,6 +1,7 @@
 //! Giving up without a trace but one line.
 
 use crate::events;
+use ampere_model::LOCAL_RANKS;
 use ampere_quiet::quietly;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -68,13 +69,6 @@ pub fn say_as_the_only_one(line: &str) {
 }
 
 fn is_first_on_node() -> bool {
-    const LOCAL_RANKS: [&str; 5] = [
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "MPI_LOCALRANKID",
-        "SLURM_LOCALID",
-        "PALS_LOCAL_RANKID",
-        "FLUX_TASK_LOCAL_ID",
-    ];
     match LOCAL_RANKS.iter().find_map(|name| std::env::var(name).ok()) {
         Some(rank) => rank == "0",
         None => std::env::var("PMI_RANK").map_or(true, |rank| rank == "0"),

@@ -8,7 +8,10 @@ use crate::ring_size::RingSize;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
-use ampere_model::{Clocks, Definition, LocalLocation, LocationKind, Process, Region, RegionHandle};
+use ampere_model::{
+    Clocks, Definition, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region, RegionHandle,
+    VISIBLE_DEVICES,
+};
 use ampere_ring::clock;
 use ampere_ring::{
     CollectorState, Error, EventWriter, Events, LogReader, LogWriter, RingProducer, Session, Surroundings,
@@ -26,23 +29,6 @@ const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
 const REPLACED_WITHIN: Duration = Duration::from_millis(500);
 /// How often the last process does so.
 const MOST_REPLACED: u32 = 2;
-/// Environment that says which devices a process may use.
-const DEVICE_VARIABLES: [&str; 13] = [
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "CUDA_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL",
-    "SLURM_LOCALID",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
-    "PMI_LOCAL_RANK",
-    "FLUX_TASK_LOCAL_ID",
-    "JSM_NAMESPACE_LOCAL_RANK",
-];
-
 /// What is longer is no list of devices, and a definition that is too long would be left out.
 const LONGEST_VARIABLE_BYTES: usize = 4096;
 
@@ -199,8 +185,9 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
         host: host_name().to_owned(),
         clocks: joined,
-        environment: DEVICE_VARIABLES
+        environment: VISIBLE_DEVICES
             .iter()
+            .chain(&LOCAL_RANKS)
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
             .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),

@@ -379,6 +379,15 @@ fn an_unmodified_hpcc_runs_as_ever() {
     }
 }
 
+fn is_of_two_ranks(summary: &Value, place: &Place) {
+    check_contract(summary);
+    assert_eq!(
+        (&summary["run"]["ranks"], &summary["run"]["complete"]),
+        (&Value::from(2), &Value::from(true))
+    );
+    assert!(place.is_clean(), "shared memory is left behind");
+}
+
 /// Without `ampere run`: the plugin starts the collector itself.
 #[test]
 fn the_plugin_alone_does_the_same() {
@@ -393,12 +402,7 @@ fn the_plugin_alone_does_the_same() {
     let results = entries.filter(|p| p.join("summary.json").exists()).collect::<Vec<_>>();
     assert_eq!(results.len(), 1, "one output directory");
     let summary = json(&results[0].join("summary.json"));
-    check_contract(&summary);
-    assert_eq!(
-        (&summary["run"]["ranks"], &summary["run"]["complete"]),
-        (&Value::from(2), &Value::from(true))
-    );
-    assert!(place.is_clean(), "shared memory is left behind");
+    is_of_two_ranks(&summary, &place);
 }
 
 /// As with srun, where nothing starts before the launcher does.
@@ -413,12 +417,7 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     let told = text(&output.stderr);
     assert_eq!(told.matches("once for each rank").count(), 1, "{told}");
     let summary = json(&place.directory.path().join("here/summary.json"));
-    check_contract(&summary);
-    assert_eq!(
-        (&summary["run"]["ranks"], &summary["run"]["complete"]),
-        (&Value::from(2), &Value::from(true))
-    );
-    assert!(place.is_clean(), "shared memory is left behind");
+    is_of_two_ranks(&summary, &place);
 }
 
 /// Score-P's three timers: recognised, and in seconds again at the end.

@@ -1,20 +1,9 @@
 //! The place of a process among the ranks of its node, as launchers and MPI libraries tell it.
 
 use super::Evidence;
+use ampere_model::LOCAL_RANKS;
 use std::collections::BTreeSet;
 use std::fmt;
-
-/// The MPI library's own first: under `mpirun` in a Slurm job, Slurm's is that of the script.
-pub const VARIABLES: [&str; 8] = [
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
-    "PMI_LOCAL_RANK",
-    "FLUX_TASK_LOCAL_ID",
-    "JSM_NAMESPACE_LOCAL_RANK",
-    "SLURM_LOCALID",
-];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRank {
@@ -41,7 +30,7 @@ impl LocalRank {
 /// Local ranks of all processes of a node, in their order: by a variable that gives each a number of its own, from 0 on.
 pub fn local_ranks(processes: &[&Evidence]) -> Option<Vec<LocalRank>> {
     let of = processes.len() as u32;
-    VARIABLES.iter().find_map(|variable| {
+    LOCAL_RANKS.iter().find_map(|variable| {
         let rank = |evidence: &&Evidence| {
             let text = evidence.environment.iter().find_map(|e| e.strip_prefix(*variable)?.strip_prefix('='));
             text.and_then(|text| text.trim().parse::<u32>().ok())

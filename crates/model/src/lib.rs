@@ -10,6 +10,23 @@ mod metric;
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
 pub use metric::{device_name, joules_per_unit, matches};
 
+/// Variables that say which GPUs a process may use.
+pub const VISIBLE_DEVICES: [&str; 4] =
+    ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
+
+/// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
+/// `mpirun` in a Slurm job, Slurm's is that of the script.
+pub const LOCAL_RANKS: [&str; 8] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "SLURM_LOCALID",
+];
+
 /// Ticks of the node's event clock. What one tick is, the session's clock says.
 pub type Timestamp = u64;
 
