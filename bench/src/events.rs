@@ -79,7 +79,7 @@ pub fn figures() -> Result<Vec<Figure>, String> {
 /// finds no core but its own.
 fn sampled() -> Result<[Figure; 2], String> {
     const TURNS: usize = 4;
-    let library = crate::child::beside("librocm_smi64.so");
+    let library = crate::child::beside("libfake_rocm_smi64.so");
     if !library.exists() {
         return Err(format!("no {}: cargo build --release --workspace", library.display()));
     }

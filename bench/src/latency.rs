@@ -53,7 +53,7 @@ fn monotonic() -> f64 {
 
 /// Seconds from each change to the end of the first scrape that shows it.
 fn measure() -> Result<Vec<f64>, String> {
-    let library = crate::child::beside("librocm_smi64.so");
+    let library = crate::child::beside("libfake_rocm_smi64.so");
     if !library.exists() {
         return Err(format!("no {}: cargo build --release --workspace", library.display()));
     }

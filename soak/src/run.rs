@@ -80,7 +80,7 @@ impl Tools {
             .env("AMPERE_LISTEN", "127.0.0.1:0")
             // Constant power by the machine's clock: what has to come out is known, whoever reads it.
             .env("AMPERE_COUNTERS", "rocm_smi")
-            .env("AMPERE_ROCM_SMI_LIBRARY", self.built.join("librocm_smi64.so"))
+            .env("AMPERE_ROCM_SMI_LIBRARY", self.built.join("libfake_rocm_smi64.so"))
             .env("FAKE_ROCM_SMI", format!("watts={WATTS}"))
             // Or mpirun waits for a second between asking the ranks that are left to end and ending them.
             .env("OMPI_MCA_odls_base_sigkill_timeout", "0")

@@ -326,7 +326,7 @@ fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
 
 /// The stand-in for AMD's library.
 fn stand_in() -> PathBuf {
-    built().join("librocm_smi64.so")
+    built().join("libfake_rocm_smi64.so")
 }
 
 #[test]

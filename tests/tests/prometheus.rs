@@ -110,7 +110,7 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             // A GPU that says more than its energy, beside the node.
             .env("LSB_JOBID", "17")
             .env("AMPERE_COUNTERS", "rocm_smi,estimate")
-            .env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"))
+            .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"))
             .env("FAKE_ROCM_SMI", "watts=300")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -173,7 +173,7 @@ fn ask_for_metrics(command: &mut Command, place: &Place, patterns: &str) -> Path
 
 fn simulate(command: &mut Command, script: &str) {
     command.env("AMPERE_COUNTERS", "rocm_smi,estimate").env("FAKE_ROCM_SMI", script);
-    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("librocm_smi64.so"));
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
 }
 
 #[test]

@@ -137,16 +137,16 @@ fn describe(device: &ampere_counters::Device) -> Device {
 
 /// The vendor's library that is loaded for a source, by what is mapped into this process.
 fn library_of(source: &str) -> Option<PathBuf> {
-    let (names, variable): (&[&str], &str) = match source {
-        "rocm_smi" => (&["librocm_smi64"], ampere_counters::ENV_ROCM_SMI_LIBRARY),
-        "amdsmi" => (&["libamd_smi"], ampere_counters::ENV_AMDSMI_LIBRARY),
-        "nvml" => (&["libnvidia-ml", "libnvidia_ml"], ampere_counters::ENV_NVML_LIBRARY),
+    let (usual, variable) = match source {
+        "rocm_smi" => ("librocm_smi64", ampere_counters::ENV_ROCM_SMI_LIBRARY),
+        "amdsmi" => ("libamd_smi", ampere_counters::ENV_AMDSMI_LIBRARY),
+        "nvml" => ("libnvidia-ml", ampere_counters::ENV_NVML_LIBRARY),
         _ => return None,
     };
     // A file that the user names may be called anything.
     let named = std::env::var_os(variable).and_then(|path| std::fs::canonicalize(path).ok());
     let named = named.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-    mapped(|file| named.as_deref() == Some(file) || names.iter().any(|name| file.starts_with(name)))
+    mapped(|file| named.as_deref() == Some(file) || file.starts_with(usual))
 }
 
 /// The first file that is mapped into this process and whose name is one that is wanted.

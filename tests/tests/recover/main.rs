@@ -57,7 +57,7 @@ fn program(place: &Place, source: &str) -> PathBuf {
 fn with_gpus(command: &mut Command) -> &mut Command {
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("librocm_smi64.so"))
+        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("libfake_rocm_smi64.so"))
         .env("FAKE_ROCM_SMI", GPUS)
 }
 

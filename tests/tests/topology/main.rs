@@ -315,7 +315,7 @@ fn settings_that_cannot_be_meant_are_errors() {
 
 /// The stand-in's library, and what it shows.
 fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
-    let library = artifact("librocm_smi64.so");
+    let library = artifact("libfake_rocm_smi64.so");
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", library)

@@ -124,9 +124,9 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
 pub struct StandIn(pub &'static str, &'static str, &'static str, &'static str);
 
 pub const ROCM_SMI: StandIn =
-    StandIn("librocm_smi64.so", "FAKE_ROCM_SMI", "AMPERE_ROCM_SMI_LIBRARY", "rocm_smi");
-pub const AMD_SMI: StandIn = StandIn("libamd_smi.so", "FAKE_AMD_SMI", "AMPERE_AMDSMI_LIBRARY", "amdsmi");
-pub const NVML: StandIn = StandIn("libnvidia_ml.so", "FAKE_NVML", "AMPERE_NVML_LIBRARY", "nvml");
+    StandIn("libfake_rocm_smi64.so", "FAKE_ROCM_SMI", "AMPERE_ROCM_SMI_LIBRARY", "rocm_smi");
+pub const AMD_SMI: StandIn = StandIn("libfake_amd_smi.so", "FAKE_AMD_SMI", "AMPERE_AMDSMI_LIBRARY", "amdsmi");
+pub const NVML: StandIn = StandIn("libfake_nvidia_ml.so", "FAKE_NVML", "AMPERE_NVML_LIBRARY", "nvml");
 
 /// Runs a child on a stand-in with a script.
 pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
