@@ -254,10 +254,14 @@ impl Attributor {
             setting,
             counts: None,
             curve: Curve::new(self.ticks_per_second),
-            delay_ticks: (delay * self.ticks_per_second as f64) as u64,
+            delay_ticks: self.ticks_of(delay),
         });
         self.link_device(of_topology);
         Some(self.devices.len() - 1)
+    }
+
+    pub fn ticks_of(&self, seconds: f64) -> u64 {
+        (seconds * self.ticks_per_second as f64).round() as u64
     }
 
     /// Whether a location's frames are a rank's.

@@ -52,6 +52,8 @@ impl Curve {
             self.step = self.step.saturating_mul(2);
             self.joules = self.joules.chunks(2).map(|pair| pair.iter().sum()).collect();
         }
+        // What came in no time belongs to what ended then.
+        let from = if from == to { from.saturating_sub(1) } else { from };
         let (first, end) = (from / self.step, to.div_ceil(self.step).max(from / self.step + 1));
         self.joules.resize(self.joules.len().max((end as usize).min(MOST_STEPS)), 0.0);
         let whole = to - from;

@@ -29,9 +29,18 @@ struct Feed<'a> {
     regions: Vec<Option<RegionRef>>,
     members: Classes,
     devices: BTreeMap<(String, String), Option<usize>>,
+    recorders: Recorders,
     /// What the trace says of its counters.
     places: HashMap<(String, String), DevicePlace>,
-    found: Vec<Known>,
+    found: Vec<KnownDevice>,
+    /// The time of the last one so far.
+    latest_sample: u64,
+    /// See [`Known`].
+    ends: HashMap<u64, u64>,
+    /// The same, as it is found out.
+    late_ends: HashMap<u64, u64>,
+    /// Added to all times: by a delay, none becomes less than 0.
+    shift: u64,
     quality: QualityFigures,
     node_of_location: HashMap<LocationRef, String>,
     definitions: &'a otf2::Definitions,
@@ -45,14 +54,17 @@ struct Feed<'a> {
 #[derive(Clone, Copy)]
 struct Place {
     index: LocationIndex,
-    /// Time of its last enter or leave.
+    /// Time of its last enter or leave, how many there were, and open frames.
     last: u64,
+    events: u64,
+    depth: u64,
     queue: Option<QueueIndex>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Member {
     pub position: usize,
+    pub reference: otf2::MetricMemberRef,
     pub name: String,
     pub joules_per_unit: Option<f64>,
     pub quality: Quality,
@@ -84,7 +96,7 @@ pub struct Attributed {
 }
 
 /// A device that was found in a trace, and what the trace says of it.
-type Known = (FoundDevice, DevicePlace, Nature);
+type KnownDevice = (FoundDevice, DevicePlace, Nature);
 
 /// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
 pub fn attribute(
@@ -93,23 +105,31 @@ pub fn attribute(
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Attributed> {
-    let (attributed, known) = attribute_once(path, config, only, progress, Vec::new())?;
-    if !attributed.moved {
+    let (attributed, known) = attribute_once(path, config, only, progress, Known::default())?;
+    if !attributed.moved && known.ends.is_empty() {
         return Ok(attributed);
     }
-    // A counter that came later than others, or that never moved, changed who spends from those: once more, with all of
-    // them known before the first event.
+    // A counter that came later than others, or that never moved, changed who spends from those; or a frame that is never left
+    // ended before samples that came first: once more, with all that known before the first event.
     Ok(attribute_once(path, config, only, progress, known)?.0)
 }
 
-/// The devices that were found are returned, and may be known before.
+/// What the first look at a trace has found out.
+#[derive(Default)]
+struct Known {
+    devices: Vec<KnownDevice>,
+    /// Enters and leaves of the locations whose open frames are to end before later samples of theirs.
+    ends: HashMap<u64, u64>,
+}
+
+/// What was found out is returned, and may be known before.
 fn attribute_once(
     path: &Path,
     config: &Config,
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
-    known: Vec<Known>,
-) -> anyhow::Result<(Attributed, Vec<Known>)> {
+    known: Known,
+) -> anyhow::Result<(Attributed, Known)> {
     let mut trace = Trace::open(path)?;
     let definitions = trace.definitions();
     let locations = definitions.locations.iter().count();
@@ -126,6 +146,7 @@ fn attribute_once(
     let names: BTreeSet<String> = found.keys().cloned().collect();
     let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
     let places = evidence::places(definitions);
+    let Known { devices: known, ends } = known;
     let devices = known.iter().map(|(device, place, nature)| {
         let key = (device.node.clone(), device.metric.clone());
         let device = attributor.add_device_at(device.clone(), place.clone());
@@ -133,6 +154,8 @@ fn attribute_once(
         (key, device)
     });
     let devices = devices.collect();
+    let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
+    let longest_delay = attributor.ticks_of(delays.fold(0.0, f64::max));
     let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
         let mut lane = Lane::default();
         locations.values_mut().for_each(|place| place.queue = Some(lane.add_location(place.index)));
@@ -154,7 +177,8 @@ fn attribute_once(
         .iter()
         .map(|(reference, _)| (reference, node_of(definitions, reference)))
         .collect();
-    let members = classes(definitions, &found, config);
+    let members = classes(definitions, config);
+    let relative = relative_metrics(definitions, config);
     let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
     let definitions = definitions.clone();
     let mut step = |done| progress(done, expected);
@@ -164,6 +188,11 @@ fn attribute_once(
         regions,
         members,
         devices,
+        recorders: Recorders::default(),
+        latest_sample: 0,
+        ends,
+        late_ends: HashMap::new(),
+        shift: delayed.as_ref().map_or(0, |_| longest_delay),
         places,
         found: known,
         quality: QualityFigures::default(),
@@ -176,6 +205,8 @@ fn attribute_once(
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
     feed.put_in_order(u64::MAX);
     let (quality, mut known) = (feed.quality, feed.found);
+    let late_ends = feed.late_ends;
+    let recorders = feed.recorders.notes();
     attributor.end_time();
     attributor.learn_silence();
     for (found, place, _) in &mut known {
@@ -204,6 +235,7 @@ fn attribute_once(
     let last = counters.iter().filter_map(|(_, last)| *last).max();
     let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
     let mut odd = conflicts::notes(&attributor, &names);
+    odd.extend(relative.into_iter().chain(recorders));
     let incomplete = evidence::is_incomplete(trace.definitions());
     if incomplete {
         odd.push(
@@ -230,7 +262,8 @@ fn attribute_once(
         ..Run::default()
     };
     let moved = attributor.links_moved();
-    Ok((Attributed { summary: Summary::new(&attributor, only, run, quality), warnings, odd, moved }, known))
+    let summary = Summary::new(&attributor, only, run, quality);
+    Ok((Attributed { summary, warnings, odd, moved }, Known { devices: known, ends: late_ends }))
 }
 
 impl EventHandler for Feed<'_> {
@@ -254,15 +287,16 @@ impl EventHandler for Feed<'_> {
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
+        let time = time.saturating_add(self.shift);
         self.count(time);
         if let Some(place) = self.locations.get_mut(location.0) {
-            place.last = time;
+            (place.last, place.depth) = (time, place.depth.saturating_sub(1));
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.queue(queue).leave(time),
                 _ => self.attributor.leave(place.index, time),
             }
         }
-        ControlFlow::Continue(())
+        self.count_at(location)
     }
 
     /// What was never left ends with the location's last event: nothing is known of it after that.
@@ -270,7 +304,12 @@ impl EventHandler for Feed<'_> {
         if let Some(place) = self.locations.get_mut(location.0) {
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.queue(queue).close(place.last),
-                _ => self.attributor.close(place.index, place.last),
+                _ => {
+                    if place.depth > 0 && place.last < self.latest_sample {
+                        self.late_ends.insert(location.0, place.events);
+                    }
+                    self.attributor.close(place.index, place.last);
+                }
             }
         }
         ControlFlow::Continue(())
@@ -284,9 +323,13 @@ impl EventHandler for Feed<'_> {
         values: &[MetricValue],
     ) -> ControlFlow<()> {
         let Some(members) = self.members.get(&metric.class) else { return ControlFlow::Continue(()) };
-        for Member { position, name, joules_per_unit, quality } in members {
+        let time = time.saturating_add(self.shift);
+        for Member { position, name, joules_per_unit, quality, .. } in members {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
+            if !self.recorders.is_first((&node, name), location) {
+                continue;
+            }
             let attributor = &mut *self.attributor;
             let (places, known, definitions) = (&self.places, &mut self.found, self.definitions);
             let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|key| {
@@ -307,6 +350,7 @@ impl EventHandler for Feed<'_> {
             let Some(number) = device else { continue };
             let device = &mut attributor.devices[number];
             let (time, increase) = read(device, time, value);
+            self.latest_sample = self.latest_sample.max(time);
             let views = [device.ranks, device.kernels];
             for view in views {
                 match &mut self.delayed {
@@ -334,9 +378,10 @@ impl Feed<'_> {
         region: otf2::RegionRef,
         calls: Option<u32>,
     ) -> ControlFlow<()> {
+        let time = time.saturating_add(self.shift);
         self.count(time);
         if let Some(place) = self.locations.get_mut(location.0) {
-            place.last = time;
+            (place.last, place.depth) = (time, place.depth + 1);
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
@@ -344,6 +389,19 @@ impl Feed<'_> {
             match (&mut self.delayed, place.queue) {
                 (Some(delayed), Some(queue)) => delayed.lane.queue(queue).enter(time, region, calls),
                 _ => attributor.enter_folded(place.index, time, region, calls.into()),
+            }
+        }
+        self.count_at(location)
+    }
+
+    /// What was never left ends here, if this was the location's last event and samples follow.
+    #[inline]
+    fn count_at(&mut self, location: LocationRef) -> ControlFlow<()> {
+        if let Some(place) = self.locations.get_mut(location.0) {
+            place.events += 1;
+            if !self.ends.is_empty() && self.ends.get(&location.0) == Some(&place.events) {
+                self.attributor.close(place.index, place.last);
+                place.depth = 0;
             }
         }
         ControlFlow::Continue(())
@@ -454,7 +512,7 @@ fn add_locations(
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
-        all.insert(reference.0, Place { index, last: 0, queue: None });
+        all.insert(reference.0, Place { index, last: 0, events: 0, depth: 0, queue: None });
     }
     all
 }
@@ -477,26 +535,20 @@ fn energy_of(member: &otf2::MetricMember) -> Option<f64> {
 }
 
 /// For every metric class the members that could be devices.
-pub(crate) fn classes(
-    definitions: &otf2::Definitions,
-    found: &BTreeMap<String, Option<f64>>,
-    config: &Config,
-) -> Classes {
+pub(crate) fn classes(definitions: &otf2::Definitions, config: &Config) -> Classes {
     let mut classes = HashMap::new();
     for (reference, class) in definitions.metric_classes.iter() {
         let members: Vec<_> = class
             .members
             .iter()
             .enumerate()
-            .filter_map(|(position, member)| {
-                let member = definitions.metric_members.get(*member)?;
-                let name = &member.name;
-                let joules = found.get(name).copied().flatten();
-                let configured = config.devices.iter().any(|setting| setting.metric.is_match(name));
-                (configured || (config.devices.is_empty() && joules.is_some())).then(|| Member {
+            .filter_map(|(position, reference)| {
+                let member = definitions.metric_members.get(*reference)?;
+                (is_wanted(member, config) && !is_relative(member)).then(|| Member {
                     position,
-                    name: name.clone(),
-                    joules_per_unit: joules,
+                    reference: *reference,
+                    name: member.name.clone(),
+                    joules_per_unit: energy_of(member),
                     quality: quality_of(&member.description),
                 })
             })
@@ -506,6 +558,59 @@ pub(crate) fn classes(
         }
     }
     classes
+}
+
+fn is_wanted(member: &otf2::MetricMember, config: &Config) -> bool {
+    let configured = config.devices.iter().any(|setting| setting.metric.is_match(&member.name));
+    configured || (config.devices.is_empty() && energy_of(member).is_some())
+}
+
+/// Its values are differences, of what a counter counted in some time.
+fn is_relative(member: &otf2::MetricMember) -> bool {
+    use otf2::MetricMode::{RelativeLast, RelativeNext, RelativePoint};
+    matches!(member.mode, RelativeLast | RelativeNext | RelativePoint)
+}
+
+/// A line for each counter that is left out for it.
+fn relative_metrics(definitions: &otf2::Definitions, config: &Config) -> Vec<String> {
+    let members = definitions.metric_members.values();
+    let left_out = members.filter(|member| is_relative(member) && is_wanted(member, config));
+    left_out
+        .map(|member| {
+            format!(
+                "metric {} is recorded as differences, which are not understood: it is left out",
+                member.name
+            )
+        })
+        .collect()
+}
+
+/// Who records a counter. Each rank may do so, from its own zero and at its own times: together they are no counter.
+#[derive(Default)]
+pub(crate) struct Recorders {
+    first: HashMap<(String, String), LocationRef>,
+    others: BTreeMap<(String, String), BTreeSet<u64>>,
+}
+
+impl Recorders {
+    /// Whether this is the location whose samples of a node's metric are taken: the first one.
+    pub fn is_first(&mut self, (node, name): (&str, &str), location: LocationRef) -> bool {
+        let key = (node.to_owned(), name.to_owned());
+        let first = *self.first.entry(key.clone()).or_insert(location);
+        if first != location {
+            self.others.entry(key).or_default().insert(location.0);
+        }
+        first == location
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        let note = |((node, name), others): (&(String, String), &BTreeSet<u64>)| {
+            let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
+            let others = others.len();
+            format!("{name}{on} is recorded by {} locations: the samples of the first are taken", others + 1)
+        };
+        self.others.iter().map(note).collect()
+    }
 }
 
 /// Our own traces say in the description of a metric how far it can be trusted.

@@ -7,6 +7,7 @@
 use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
 use crate::nature::Nature;
+use crate::offline::Recorders;
 use crate::topology::{Accelerator, Place};
 use crate::{evidence, offline};
 use ampere_model::{LocalLocation, Quality};
@@ -91,6 +92,9 @@ pub struct ReplayedMetric {
     pub exponent: i64,
     pub value: ValueType,
     pub joules_per_unit: Option<f64>,
+    /// The location whose samples are played.
+    #[serde(default)]
+    pub recorder: u64,
     pub place: Place,
     #[serde(default)]
     pub nature: Nature,
@@ -168,7 +172,7 @@ impl Replay {
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| offline::missing_line(&trace, *l)).collect();
         let found = offline::find_metrics(definitions);
-        let classes = offline::classes(definitions, &found, config);
+        let classes = offline::classes(definitions, config);
         let energy_known = found.values().any(|unit| unit.is_some()) || !classes.is_empty();
         let processes = processes(definitions, trace.missing());
         let streams = processes.iter().flat_map(|p| &p.locations).filter(|l| l.gpu);
@@ -184,6 +188,7 @@ impl Replay {
             seen: HashMap::new(),
             metrics: Vec::new(),
             recorders: HashSet::new(),
+            series: Recorders::default(),
             folded: offline::calls_attribute(definitions),
             coalesced_calls: 0,
         };
@@ -357,6 +362,7 @@ struct Survey {
     seen: HashMap<(String, String), bool>,
     metrics: Vec<ReplayedMetric>,
     recorders: HashSet<LocationRef>,
+    series: Recorders,
     /// Of our own traces: how many calls an enter stands for.
     folded: Option<AttributeRef>,
     coalesced_calls: u64,
@@ -369,20 +375,17 @@ impl Survey {
         self.spans = Some((first.min(time), last.max(time)));
     }
 
-    fn is_device(
-        &mut self,
-        location: LocationRef,
-        name: &str,
-        joules: Option<f64>,
-        value: &MetricValue,
-    ) -> bool {
+    fn is_device(&mut self, location: LocationRef, of: &offline::Member, value: &MetricValue) -> bool {
         let node = offline::node_of(&self.definitions, location);
-        let key = (node, name.to_owned());
+        let key = (node, of.name.clone());
+        if !self.series.is_first((&key.0, &key.1), location) {
+            return false;
+        }
         if let Some(known) = self.seen.get(&key) {
             return *known;
         }
         let (node, name) = key.clone();
-        let member = self.definitions.metric_members.values().find(|member| member.name == name);
+        let member = self.definitions.metric_members.get(of.reference);
         let metric = ReplayedMetric {
             node,
             name,
@@ -391,7 +394,8 @@ impl Survey {
             binary: member.is_some_and(|m| m.base == otf2::MetricBase::Binary),
             exponent: member.map_or(0, |m| m.exponent),
             value: ValueType::of(value),
-            joules_per_unit: joules,
+            joules_per_unit: of.joules_per_unit,
+            recorder: location.0,
             place: self.places.get(&key).cloned().unwrap_or_default(),
             nature: Nature::in_trace(&self.definitions, location, &key.1),
         };
@@ -450,11 +454,9 @@ impl EventHandler for Survey {
         values: &[MetricValue],
     ) -> ControlFlow<()> {
         let classes = std::mem::take(&mut self.classes);
-        for offline::Member { position, name, joules_per_unit: joules, .. } in
-            classes.get(&metric.class).into_iter().flatten()
-        {
-            let Some(value) = values.get(*position) else { continue };
-            if self.is_device(location, name, *joules, value) {
+        for member in classes.get(&metric.class).into_iter().flatten() {
+            let Some(value) = values.get(member.position) else { continue };
+            if self.is_device(location, member, value) {
                 self.cover(time);
                 self.recorders.insert(location);
             }
@@ -479,7 +481,8 @@ pub fn numbered_members(
         });
     named
         .filter_map(|(position, name)| {
-            let number = replay.metrics.iter().position(|m| m.node == node && m.name == *name)?;
+            let is_it = |m: &ReplayedMetric| m.recorder == location.0 && m.node == node && m.name == *name;
+            let number = replay.metrics.iter().position(is_it)?;
             Some((position, number as u32))
         })
         .collect()

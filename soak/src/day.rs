@@ -288,6 +288,7 @@ fn replay(seconds: u64) -> Replay {
             exponent: -9,
             value: ValueType::U64,
             joules_per_unit: Some(1e-9),
+            recorder: 0,
             place: Default::default(),
             nature: Default::default(),
         }],

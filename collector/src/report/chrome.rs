@@ -5,7 +5,7 @@ use super::Choice;
 use crate::attributor::{Attributor, FoundDevice};
 use crate::config::Config;
 use crate::numbers::NumberTable;
-use crate::offline::{self, Classes};
+use crate::offline::{self, Classes, Recorders};
 use crate::summary::{Device, Summary};
 use crate::text::joules;
 use ampere_attribution::Increase;
@@ -130,6 +130,7 @@ struct Writer<'a> {
     names: HashMap<RegionRef, String>,
     members: Classes,
     attributor: Attributor,
+    recorders: Recorders,
     devices: HashMap<(String, String), Option<Power>>,
     calls: Option<AttributeRef>,
 }
@@ -142,7 +143,6 @@ impl<'a> Writer<'a> {
         out: &'a mut dyn Write,
         progress: &'a mut dyn FnMut(u64),
     ) -> Writer<'a> {
-        let found = offline::find_metrics(definitions);
         Writer {
             out,
             progress,
@@ -155,9 +155,10 @@ impl<'a> Writer<'a> {
             processes: 0,
             nodes: BTreeMap::new(),
             names: HashMap::new(),
-            members: offline::classes(definitions, &found, config),
+            members: offline::classes(definitions, config),
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             devices: HashMap::new(),
+            recorders: Recorders::default(),
             calls: offline::calls_attribute(definitions),
         }
     }
@@ -412,7 +413,9 @@ impl EventHandler for Writer<'_> {
         for member in members.get(&metric.class).into_iter().flatten() {
             let Some(value) = values.get(member.position).filter(|_| written.is_ok()) else { continue };
             let key = (offline::node_of(self.definitions, location), member.name.clone());
-            written = self.sample(key, member.joules_per_unit, time, value);
+            if self.recorders.is_first((&key.0, &key.1), location) {
+                written = self.sample(key, member.joules_per_unit, time, value);
+            }
         }
         self.members = members;
         self.go_on(written)

@@ -75,7 +75,7 @@ fn label_of(name: &str, width: f64) -> String {
 }
 
 fn title(node: &Node, whole: f64) -> String {
-    let share = 100.0 * node.joules / whole;
+    let share = if whole > 0.0 { 100.0 * node.joules / whole } else { 0.0 };
     let mut title = format!("{}: {} J, {share:.1} %", printable(&node.name), joules(node.joules));
     if node.kind != Kind::Whole && node.kind != Kind::Rest {
         title += &format!("; {} J in itself, {} calls", joules(node.exclusive), node.calls);

@@ -99,7 +99,7 @@ pub fn whole(summary: &Summary) -> Node {
     let views = |name: &'static str| {
         topmost(summary).flat_map(|device| &device.views).filter(move |view| view.view == name)
     };
-    let is_empty = views("ranks").all(|view| view.callpaths.is_empty());
+    let is_empty = views("ranks").all(|view| view.callpaths.is_empty()) && views("kernels").next().is_some();
     of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
 }
 

@@ -72,6 +72,9 @@ pub struct CounterFigures {
     pub stale: bool,
 }
 
+/// A rise at more than so many times the power of before is not believed where the counter had just fallen.
+const UNUSUAL_RISE: f64 = 10.0;
+
 /// The last reading of one counter. Integers are kept as such: 2^53 is not enough for raw ticks.
 #[derive(Clone, Debug)]
 pub struct Counter {
@@ -80,6 +83,10 @@ pub struct Counter {
     last: Option<Reading>,
     /// `last` is the first one, or the first after a reset: there is no step yet that confirms it.
     unconfirmed: bool,
+    /// What was known before `last`, where that is less: the reading before, and the joules per tick until then.
+    before_drop: Option<(Reading, f64)>,
+    /// Joules per tick of the last step.
+    rate: Option<f64>,
     /// The reading that could not be after `last`. If the next one goes on from there, it was a reset after all.
     suspect: Option<Reading>,
     changed: Timestamp,
@@ -115,6 +122,8 @@ impl Counter {
             limits,
             last: None,
             unconfirmed: true,
+            before_drop: None,
+            rate: None,
             suspect: None,
             changed: 0,
             intervals: Intervals::default(),
@@ -156,8 +165,14 @@ impl Counter {
         if now.time < last.time {
             return Increase::Unusable;
         }
+        let before_drop = self.before_drop.take();
         match self.step(last, now) {
-            Step::Up(joules) => self.go_on(last, now, joules),
+            Step::Up(joules) => {
+                match before_drop.and_then(|before| self.undo_drop(before, last, now, joules)) {
+                    Some(lost) => lost,
+                    None => self.go_on(last, now, joules),
+                }
+            }
             Step::Wrapped(joules) => {
                 self.figures.wraps += 1;
                 self.go_on(last, now, joules)
@@ -165,7 +180,9 @@ impl Counter {
             // An error code, not a reset: the counter goes on after it.
             Step::Down if now.value.as_f64() < 0.0 => Increase::Unusable,
             Step::Down => {
+                let rate = self.rate;
                 self.begin(now);
+                self.before_drop = rate.map(|rate| (last, rate));
                 Increase::Reset
             }
             // It read 0 before it was ready.
@@ -186,6 +203,25 @@ impl Counter {
         }
     }
 
+    /// A counter that reads less once and then what it would have read is not reset: that one reading was wrong. It is known by
+    /// a rise to where the counter was, at many times the power of before: a counter that begins at 0 takes longer. What was
+    /// spent since is known, and not who was charged with which part of it.
+    fn undo_drop(
+        &mut self,
+        (before, rate): (Reading, f64),
+        low: Reading,
+        now: Reading,
+        risen: f64,
+    ) -> Option<Increase> {
+        let ticks = now.time.saturating_sub(low.time).max(1);
+        let Step::Up(joules) = self.step(before, now) else { return None };
+        if risen <= UNUSUAL_RISE * rate * ticks as f64 {
+            return None;
+        }
+        self.go_on(before, now, joules);
+        Some(Increase::Lost(joules))
+    }
+
     fn is_no_power(&self, value: Value) -> bool {
         match self.kind {
             CounterKind::Instantaneous { watts_per_unit } => {
@@ -200,6 +236,7 @@ impl Counter {
     fn begin(&mut self, now: Reading) {
         self.last = Some(now);
         self.unconfirmed = true;
+        self.rate = None;
         self.suspect = None;
         self.changed = now.time;
         self.figures.first.get_or_insert(now.time);
@@ -212,6 +249,7 @@ impl Counter {
         let gap = self.is_gap(ticks);
         self.intervals.add(ticks);
         self.last = Some(now);
+        self.rate = Some(joules / ticks.max(1) as f64);
         self.unconfirmed = false;
         self.suspect = None;
         if now.value != last.value {

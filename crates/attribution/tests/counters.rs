@@ -75,6 +75,33 @@ fn a_decrease_is_a_reset_and_never_a_wrap() {
 }
 
 #[test]
+fn one_reading_that_is_too_low_adds_nothing() {
+    check(
+        JOULES,
+        Limits::none(10.0),
+        "0  1000000 first
+         10 1000010 +10
+         20 0       reset
+         30 1000030 lost 20
+         40 1000040 +10",
+    );
+}
+
+/// It rises as before: it was there before, too, for it had not counted for long.
+#[test]
+fn a_counter_that_is_soon_where_it_was_can_have_been_reset() {
+    check(
+        JOULES,
+        LIMITS,
+        "0  0   first
+         10 100 +100
+         20 0   reset
+         30 150 +150
+         40 250 +100",
+    );
+}
+
+#[test]
 fn a_negative_reading_is_an_error_code() {
     check(
         JOULES,

@@ -174,6 +174,7 @@ fn replay() -> Replay {
         exponent: -6,
         value,
         joules_per_unit: Some(1e-6),
+        recorder: 0,
         place: Place::default(),
         nature: Nature::default(),
     };
