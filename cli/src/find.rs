@@ -39,6 +39,13 @@ pub fn parts() -> anyhow::Result<Parts> {
     })
 }
 
+impl Parts {
+    /// `LD_PRELOAD` is a list that both blanks and colons part.
+    pub fn is_preloadable(&self) -> bool {
+        !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:".contains(byte))
+    }
+}
+
 /// The program that a command names, as the shell would find it.
 pub fn program(command: &OsStr) -> anyhow::Result<PathBuf> {
     let shown = command.to_string_lossy();

@@ -42,6 +42,15 @@ impl Start {
     }
 }
 
+/// What became of a run's results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Results {
+    Written,
+    Missing,
+    /// Nobody waits any longer.
+    StillWritten,
+}
+
 struct Kept {
     session: Session,
     start: Start,
@@ -133,8 +142,8 @@ impl Keeper {
         Ok(Keeper { _waits: waits, kept, stop, thread })
     }
 
-    /// The command is over: the collector writes the results. Whether it did.
-    pub fn finish(mut self) -> bool {
+    /// The command is over: the collector writes the results.
+    pub fn finish(mut self) -> Results {
         self.close();
         let begun = Instant::now();
         let mut told = false;
@@ -144,7 +153,7 @@ impl Keeper {
             if let Some(status) = kept.ended {
                 // Its word counts as well: the page that says it may have been truncated.
                 if status.success() {
-                    return true;
+                    return Results::Written;
                 }
                 // Killed when all was done but saying so.
                 let is_done =
@@ -152,11 +161,12 @@ impl Keeper {
                 if is_done {
                     kept.session.remove();
                 }
-                return is_done || kept.session.collector_state() == CollectorState::Finished;
+                let is_said = kept.session.collector_state() == CollectorState::Finished;
+                return if is_done || is_said { Results::Written } else { Results::Missing };
             }
             drop(kept);
             if begun.elapsed() > FINISH_LIMIT {
-                return false;
+                return Results::StillWritten;
             }
             if !told && begun.elapsed() > Duration::from_secs(2) {
                 told = true;

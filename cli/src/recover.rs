@@ -116,8 +116,10 @@ fn list() -> anyhow::Result<ExitCode> {
     let (spools, is_all) = leftover::spools_below(&here, LEVELS, MOST_DIRECTORIES);
     for spool in spools {
         if !known(&all, &spool)
-            && let Ok(left) = Leftover::of_spool(&spool)
+            && let Ok(left) = finish::of_spool(&spool)
         {
+            // One that was moved is listed with its session.
+            all.retain(|other| left.session.is_none() || other.session != left.session);
             all.push(left);
         }
     }

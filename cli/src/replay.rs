@@ -1,6 +1,7 @@
 //! `ampere replay`: an existing trace, played through the plugin into a live collector.
 
 use crate::find;
+use crate::keeper::Results;
 use crate::run::{self, Address, Wanted, address};
 use crate::watch::Watch;
 use crate::words::{given, path_parser};
@@ -146,15 +147,15 @@ fn play(
         hold(arguments.hold, stop, session);
     }
     watch.stop();
-    let finished = collector.finish(); // there is no more
-    run::report(session, &output, finished, "the trace has no enter and leave events");
+    let results = collector.finish(); // there is no more
+    run::report(session, &output, results, "the trace has no enter and leave events");
     complaints.iter().for_each(|line| say!("ampere: {line}"));
     let interrupted = stop.load(Ordering::Relaxed);
     if interrupted {
         say!("ampere: interrupted: the results are of what had been played by then");
     }
     played?;
-    let well = finished && complaints.is_empty() && !interrupted;
+    let well = results == Results::Written && complaints.is_empty() && !interrupted;
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

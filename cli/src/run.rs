@@ -1,7 +1,7 @@
 //! `ampere run`: a collector, the command, and what came of it.
 
 use crate::find::{self, Parts};
-use crate::keeper::{Keeper, Start};
+use crate::keeper::{Keeper, Results, Start};
 use crate::launched;
 use crate::signals::{self, Witness};
 use crate::watch::Watch;
@@ -19,6 +19,7 @@ use ampere_ring::session::is_switched_off;
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::net::UnixStream;
@@ -99,6 +100,13 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         command: &arguments.command,
         replay: None,
     };
+    if arguments.host != Host::Scorep && !parts.is_preloadable() {
+        say!(
+            "ampere: no program can be told to preload {}, for a blank or a colon in its path: only what is built with Score-P \
+             is measured; install ampere elsewhere",
+            parts.host.display()
+        );
+    }
     let collector =
         Session::open_or_create(&format!("s-{name}")).map_err(anyhow::Error::from).and_then(|session| {
             let collector = start_collector(&parts, &session, &wanted)?;
@@ -111,8 +119,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         Ok(started) => started,
         Err(why) => {
             say!("ampere: {}; the command runs without being measured", one_line(&why));
-            let child = command.spawn().with_context(|| cannot_run(&arguments.command[0]))?;
-            return Ok(code_of(wait_for(child, witness)?));
+            return unmeasured(&arguments, witness);
         }
     };
     let output = session.output().unwrap_or_default();
@@ -120,13 +127,17 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     command.env("AMPERE_SESSION", &name);
     // For collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", &output);
-    let child = match command.spawn() {
+    let child = match spawn(command) {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
             remove_results(&output, &name, there_before.contains(&output));
             session.remove();
-            return Err(error).with_context(|| cannot_run(&arguments.command[0]));
+            if !is_a_limit(&error) {
+                return Err(error).with_context(|| cannot_run(&arguments.command[0]));
+            }
+            say!("ampere: {error}: the command runs without being measured");
+            return unmeasured(&arguments, None);
         }
     };
     let watch = Watch::start(&output, access.token().cloned());
@@ -134,9 +145,10 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let status = wait_for(child, witness)?;
     watch.stop();
     CommandEnd { pid, status: shell_status(status), signal: status.signal() }.save(session.directory());
-    let finished = collector.finish();
+    signals::stop_waiting_when_asked(&output, shell_status(status));
+    let results = collector.finish();
     let why_nothing = if is_switched_off() { "AMPERE_DISABLE is set" } else { arguments.host.why_nothing() };
-    report(&session, &output, finished, why_nothing);
+    report(&session, &output, results, why_nothing);
     Ok(code_of(status))
 }
 
@@ -216,6 +228,39 @@ pub fn start_collector(parts: &Parts, session: &Session, wanted: &Wanted) -> any
     Keeper::start(session, Start { program: parts.collector.clone(), arguments })
 }
 
+/// The command as it is.
+fn unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
+    let child = spawn(command_of(arguments)).with_context(|| cannot_run(&arguments.command[0]))?;
+    Ok(code_of(wait_for(child, witness)?))
+}
+
+/// No process more, or no memory: what we have of both may be what the command lacks.
+fn is_a_limit(error: &std::io::Error) -> bool {
+    let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|code| limits.contains(&code))
+}
+
+/// What the kernel does not know as a program is a script for the shell, as it is where a shell starts it.
+fn spawn(mut command: Command) -> std::io::Result<Child> {
+    ampere_quiet::as_we_were_started(&mut command);
+    match command.spawn() {
+        Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+            let Ok(script) = find::program(command.get_program()) else { return Err(error) };
+            let mut shell = Command::new("/bin/sh");
+            shell.arg(script).args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            ampere_quiet::as_we_were_started(&mut shell);
+            shell.spawn()
+        }
+        spawned => spawned,
+    }
+}
+
 fn command_of(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
@@ -253,9 +298,11 @@ fn prepare(command: &mut Command, parts: &Parts, arguments: &RunArguments) {
             );
         }
     }
-    if host != Host::Scorep {
+    if host != Host::Scorep && parts.is_preloadable() {
         // It stands back by itself where it finds a Score-P in the process.
         command.env("LD_PRELOAD", prepend(&parts.host, "LD_PRELOAD", ':'));
+        // A program with the AddressSanitizer's library does not start behind another one unless it is told that it may.
+        command.env("ASAN_OPTIONS", prepend(Path::new("verify_asan_link_order=0"), "ASAN_OPTIONS", ':'));
     }
 }
 
@@ -293,8 +340,14 @@ fn wait_for(mut child: Child, mut witness: Option<Witness>) -> anyhow::Result<Ex
 }
 
 /// What came of it, on standard error: standard output is the command's own. `why_nothing`: if there was no event.
-pub fn report(session: &Session, output: &Path, finished: bool, why_nothing: &str) {
-    if !finished {
+pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) {
+    if results == Results::StillWritten {
+        return say!(
+            "ampere: the collector still writes the results, and goes on: {} has its summary.txt in the end",
+            output.display()
+        );
+    }
+    if results == Results::Missing {
         let why = files::read_text(&session.directory().join("failure"));
         say!(
             "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",

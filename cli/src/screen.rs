@@ -1,6 +1,6 @@
 //! A few lines at the bottom of the terminal that stay while the command's own output scrolls above them.
 
-use rustix::termios::tcgetwinsize;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use std::io::Write;
 
 /// The terminal's scrolling region is what lies above. Dropping it gives the terminal back as it was.
@@ -8,6 +8,11 @@ pub struct Screen {
     rows: u16,
     /// Size of the terminal when its region was set: (lines, columns). `None` while it is too small to share.
     size: Option<(u16, u16)>,
+}
+
+/// The terminal is somebody else's meanwhile, as a rule the shell's.
+fn is_in_background() -> bool {
+    tcgetpgrp(std::io::stderr()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
 impl Screen {
@@ -26,7 +31,8 @@ impl Screen {
     /// Sets the region anew if the terminal has another size than it had.
     fn fit(&mut self) {
         let size = tcgetwinsize(std::io::stderr()).ok().map(|size| (size.ws_row, size.ws_col));
-        let usable = size.filter(|(lines, columns)| *lines >= self.rows + 8 && *columns >= 40);
+        let is_usable = |(lines, columns): &(u16, u16)| *lines >= self.rows + 8 && *columns >= 40;
+        let usable = size.filter(|size| is_usable(size) && !is_in_background());
         if usable == self.size {
             return;
         }

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 /// What programs are told things by.
 const SIGNALS: [Signal; 7] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::XCPU];
+const ORDERS_TO_END: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 /// A terminal sends them to everybody: without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// How much later than we the witness may get one.
@@ -142,6 +144,33 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             }
         }
     }
+}
+
+/// The command is over, and its results are being written, which may take long where a file system hangs. Who asks twice
+/// is not kept waiting: the collector goes on by itself.
+pub fn stop_waiting_when_asked(output: &Path, status: i32) {
+    let output = output.to_owned();
+    let listen = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            let (news, mut all) = unbounded_channel();
+            listen(&news, News::Got);
+            let is_order = |news| matches!(news, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number]));
+            let shown = output.display();
+            let mut asked = false;
+            while let Some(one) = all.recv().await {
+                if !is_order(one) {
+                    continue;
+                }
+                if std::mem::replace(&mut asked, true) {
+                    say!("ampere: the collector goes on writing to {shown}");
+                    std::process::exit(status);
+                }
+                say!("ampere: the command is over, and its results are being written to {shown}: ask again not to wait for them");
+            }
+        });
+    };
+    let _ = std::thread::Builder::new().name("ampere-asked".to_owned()).spawn(listen);
 }
 
 fn is_apart(process: Pid) -> bool {

@@ -30,6 +30,8 @@ pub struct Leftover {
     pub ranks: u32,
     /// Enters, leaves and what else has a record.
     pub events: u64,
+    /// Its results are there: it was killed in removing what is not needed any more.
+    pub is_done: bool,
     /// Why it is not to be touched, in a few words.
     pub in_use: Option<String>,
     /// It is another node's, or from before a reboot, and nobody can be asked: only [`watch`] tells whether it is in use.
@@ -43,6 +45,8 @@ impl Leftover {
         let claimed =
             session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
         let (output, facts) = claimed.unzip();
+        let is_done = output.is_none()
+            && session.output().is_some_and(|output| output::holds_results_of(&output, &run_id(directory)));
         let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
         let locks = session.locks();
         let in_use = if locks.collector {
@@ -60,6 +64,7 @@ impl Leftover {
             events: records_in_rings(directory).max(on_disk),
             changed: changed(&directory.join("session")),
             session: Some(directory.to_owned()),
+            is_done,
             output,
             facts,
             processes,
@@ -67,6 +72,12 @@ impl Leftover {
             in_use,
             may_be_written: false,
         })
+    }
+
+    /// A session's whose output directory is where nobody has told it.
+    pub fn with_output(self, output: Output, facts: Facts) -> Leftover {
+        let events = self.events.max(records_in_spool(&output.spool));
+        Leftover { events, output: Some(output), facts: Some(facts), is_done: false, ..self }
     }
 
     /// Of a spool whose session is gone from shared memory. The error is one line.
@@ -90,6 +101,7 @@ impl Leftover {
             processes,
             ranks,
             events: records_in_spool(spool),
+            is_done: false,
             in_use,
             may_be_written,
         })
@@ -104,7 +116,7 @@ impl Leftover {
 
     /// Whether there is anything that a summary could be made of.
     pub fn is_of_use(&self) -> bool {
-        self.events > 0
+        self.events > 0 && !self.is_done
     }
 }
 
@@ -176,6 +188,12 @@ pub fn sessions() -> Vec<Leftover> {
     let mut names: Vec<PathBuf> = files(&base).filter(|path| is_session_name(path)).collect();
     names.sort();
     names.iter().filter_map(|path| Leftover::of_session(path)).collect()
+}
+
+/// The run of a session.
+pub fn run_id(session: &Path) -> String {
+    let name = session.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_default().trim_start_matches("s-").to_owned()
 }
 
 /// Only what is named as we name ours: AMPERE_SHM may point to a directory with other things in it. A metric plugin's own

@@ -110,7 +110,7 @@ pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Outpu
 }
 
 /// A session has as many paths as there are links on the way to it.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub fn is_same(one: &Path, other: &Path) -> bool {
     one == other
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
@@ -158,6 +158,20 @@ pub fn holds_results(directory: &Path) -> bool {
 fn result_in(directory: &Path) -> Option<&'static str> {
     let names = RESULTS.into_iter().filter(|name| *name != PAGE).chain(TRACE);
     names.into_iter().find(|name| is_there(&directory.join(name)))
+}
+
+/// Whether they are this run's.
+pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        run: Id,
+    }
+    #[derive(serde::Deserialize)]
+    struct Id {
+        id: String,
+    }
+    let text = std::fs::read(directory.join("summary.json")).unwrap_or_default();
+    serde_json::from_slice::<Named>(&text).is_ok_and(|named| named.run.id == run_id)
 }
 
 /// Whether a page lies there that is not this run's.

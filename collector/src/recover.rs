@@ -1,15 +1,16 @@
 //! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
 
 use crate::facts::{Facts, Heartbeat};
-use crate::leftover::{Leftover, spools_in};
+use crate::leftover::{Leftover, run_id, spools_in};
 use crate::live::{LiveRun, Mode, Options, knows_more};
 use crate::metrics::Latest;
-use crate::output::{self, Output};
+use crate::output::{self, Output, is_same};
 use crate::replay::{self, Replay};
 use crate::spool;
 use crate::summary::Summary;
 use crate::text::printable;
 use ampere_ring::Session;
+use ampere_ring::process::node_name;
 use std::path::{Path, PathBuf};
 
 /// What came of it.
@@ -56,14 +57,17 @@ pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, String>>, String> {
     Ok(spools.iter().map(|spool| of_spool(spool).map_err(|why| printable(&why))).collect())
 }
 
-/// With its session, where that is still in shared memory.
-fn of_spool(spool: &Path) -> Result<Leftover, String> {
+/// With its session, where that is still in shared memory. Not so a copy of a spool that is still in its place: that one has
+/// the session.
+pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
     let facts = Facts::load(spool)?;
     let session = Leftover::of_session(&facts.session);
-    let same = |left: &Leftover| left.facts.as_ref().is_some_and(|found| found.run_id == facts.run_id);
-    match session.filter(|_| facts.node == ampere_ring::process::node_name()).filter(same) {
-        Some(left) => Ok(left),
-        None => Leftover::of_spool(spool),
+    let is_here = facts.node == node_name() && facts.is_of_this_boot();
+    match session.filter(|_| is_here) {
+        Some(left) if left.output.as_ref().is_some_and(|output| is_same(&output.spool, spool)) => Ok(left),
+        // It was moved.
+        Some(left) if left.output.is_none() => Ok(left.with_output(Output::of_spool(spool), facts)),
+        _ => Leftover::of_spool(spool),
     }
 }
 
@@ -116,6 +120,11 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
         }
         remove(left.output.as_ref(), &session, mode);
         return Ok(Recovered::Removed(place, "it is not wanted"));
+    }
+    if left.is_done {
+        session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
+        session.remove();
+        return Ok(Recovered::Removed(place, "its results are there"));
     }
     if !left.is_of_use() {
         remove(left.output.as_ref(), &session, mode);
@@ -189,8 +198,7 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
 
 /// For a session whose collector was killed before it had an output directory.
 fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Facts), String> {
-    let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
-    let run_id = name.unwrap_or_default().trim_start_matches("s-").to_owned();
+    let run_id = run_id(session.directory());
     let mut facts = Facts::new(session.directory(), &run_id, &[], None);
     facts.job = None; // the one that recovers is another
     let wanted = wanted.map(Path::to_owned).or_else(|| session.output());

@@ -5,7 +5,8 @@
 //! and so does what was killed before there was an event; the rest is kept and told of, because it can be recovered.
 
 use crate::leftover::{Leftover, is_session_name};
-use crate::spool;
+use crate::{output, spool};
+use ampere_ring::process::node_name;
 use ampere_ring::{CollectorState, Session, session};
 use std::path::Path;
 use std::time::Duration;
@@ -51,7 +52,10 @@ fn look_at(directory: &Path) -> bool {
     let Ok(session) = Session::open(directory) else { return false };
     // Who joined is dead, and so is who collected: with a process that is known there was a beginning.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
-    if is_dead || !session.is_of_this_boot() {
+    if left.is_done {
+        session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
+        session.remove();
+    } else if is_dead || !session.is_of_this_boot() {
         if let Some(output) = &left.output {
             spool::remove(&output.spool);
             output.give_up();
@@ -76,7 +80,6 @@ fn remove_if_old(directory: &Path) {
 mod tests {
     use super::*;
     use crate::facts::Facts;
-    use crate::output;
     use ampere_model::{Definition, Process};
     use ampere_ring::{Kind, LogWriter, Record, RingProducer};
     use std::fs;

@@ -17,10 +17,15 @@ use crate::trace::SampledMetric;
 use ampere_model::{Clocks, Device, LocationKind};
 use ampere_ring::{Kind, RingConsumer};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 impl LiveRun {
     pub(super) fn find_processes(&mut self) {
-        for path in leftover::logs_in(self.session.directory()) {
+        let mut logs = leftover::logs_in(self.session.directory());
+        if self.known_logs.is_empty() {
+            self.add_lost_logs(&mut logs);
+        }
+        for path in logs {
             if self.known_logs.contains(&path) {
                 continue;
             }
@@ -42,6 +47,17 @@ impl LiveRun {
                     self.is_incomplete = true;
                     self.note(format!("{why}; what that process did is not measured"));
                 }
+            }
+        }
+    }
+
+    /// Those that somebody has removed, where an earlier collector has kept copies: their records are there, too.
+    fn add_lost_logs(&mut self, logs: &mut Vec<PathBuf>) {
+        for copy in leftover::logs_in(&self.spool.directory) {
+            if logs.iter().all(|log| log.file_name() != copy.file_name()) {
+                self.is_incomplete = true;
+                self.note(format!("a copy is read of {}, which somebody has removed", copy.display()));
+                logs.push(copy);
             }
         }
     }
