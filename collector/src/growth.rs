@@ -1,6 +1,8 @@
 //! What an application can make the collector hold, at most. None of these numbers is met by a program that is well: they
 //! are there so that one that is not, or means harm, costs its own figures and not the node's memory.
 
+/// Open frames of one location. Where nothing is attributed to it, there are no call paths that would tell.
+const MOST_FRAMES: usize = 1 << 19;
 /// Call paths of one location, and of all.
 const MOST_CALLPATHS: usize = 1 << 19;
 const MOST_CALLPATHS_OF_ALL: usize = 1 << 21;
@@ -12,6 +14,11 @@ pub const MOST_WAITING: usize = 1 << 25;
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
 /// Notes of a run.
 pub const MOST_NOTES: usize = 1000;
+
+/// Why a location with so many open frames is not to be read any further, if so.
+pub fn too_deep(frames: usize) -> Option<String> {
+    (frames > MOST_FRAMES).then(|| format!("has more than {MOST_FRAMES} open frames"))
+}
 
 /// Call paths so far.
 #[derive(Debug, Default)]

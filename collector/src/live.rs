@@ -140,6 +140,8 @@ pub struct LiveRun {
     /// Something of the run is lost for good.
     is_incomplete: bool,
     callpaths: CallPaths,
+    /// The part of the usual time that a silent GPU stream is waited for.
+    patience: f64,
 }
 
 /// What one round of the loop found.
@@ -194,6 +196,7 @@ impl LiveRun {
             has_taken_over: begins,
             is_incomplete: false,
             callpaths: CallPaths::default(),
+            patience: 1.0,
         };
         run.begin_replay()?;
         run.go_on();
@@ -292,10 +295,20 @@ impl LiveRun {
         self.look_for_lost_beginnings();
     }
 
-    /// What waits has become too much: nobody is waited for whose ring is not emptied, and who tells of times that are yet
-    /// to come, which would wait until then, is not read any further.
+    /// What waits has become too much. Where it is for a GPU stream that is silent, it is waited for half as long from now on.
+    /// Else nobody is waited for whose ring is not emptied. And who tells of times that are yet to come, which would wait until
+    /// then, is not read any further.
     fn stop_waiting(&mut self, future: Timestamp) {
-        self.behind = None;
+        if self.lanes[RANKS].waiting() < growth::MOST_WAITING / 2 {
+            self.patience /= 2.0;
+            self.note(
+                "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \
+                 later is late, and settled when the run ends"
+                    .to_owned(),
+            );
+        } else {
+            self.behind = None;
+        }
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let live = &self.processes[process].locations[location];
@@ -318,7 +331,7 @@ impl LiveRun {
         }
     }
 
-    /// A location whose call tree grows without end is not read any further.
+    /// A location whose call tree, or stack, grows without end is not read any further.
     fn look_at_callpaths(&mut self) {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
@@ -327,7 +340,8 @@ impl LiveRun {
                 let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
                 let now = attributor.engine.callpaths_of(index);
                 let before = std::mem::replace(&mut live.callpaths, now);
-                if let Some(why) = self.callpaths.grew(before, now) {
+                let why = growth::too_deep(live.stream.depth()).or_else(|| self.callpaths.grew(before, now));
+                if let Some(why) = why {
                     self.give_up(process, location, &why);
                 }
             }
@@ -344,6 +358,7 @@ impl LiveRun {
         let longest_lag = self.clock.map_or(0, |clock| clock.ticks(wanted.unwrap_or(Config::STREAM_LAG)));
         let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
         let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
+        let longest_lag = (longest_lag as f64 * self.patience) as u64;
         for lane in 1..self.lanes.len() {
             // One whose process is over has said all that it had to say.
             let streams = self.processes.iter().flat_map(|process| &process.locations).filter(|l| !l.closed);

@@ -8,6 +8,7 @@ use ampere_collector::counters_only;
 use ampere_collector::cpus;
 use ampere_collector::facts::{Facts, Heartbeat};
 use ampere_collector::http;
+use ampere_collector::leftover;
 use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::Latest;
@@ -221,9 +222,12 @@ fn detach(arguments: &Arguments) -> ExitCode {
         std::thread::sleep(Duration::from_millis(1));
     }
     // One that comes too late would collect for nobody.
+    // The page says who it is, and anybody may have written that: nobody but a child of our child is meant.
+    let pid = session.collector_pid();
+    let is_meant = ampere_ring::process::parent(pid) == Some(child.id());
     let _ = child.kill();
-    let collector = rustix::process::Pid::from_raw(session.collector_pid() as i32);
-    if let Some(collector) = collector.filter(|_| session.collector_is_alive()) {
+    let collector = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(collector) = collector.filter(|_| is_meant) {
         let _ = rustix::process::kill_process(collector, rustix::process::Signal::KILL);
     }
     ExitCode::FAILURE
@@ -257,7 +261,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     }
     let (path, config) = config_of(&arguments)?;
     let serving = (listen_address(arguments.listen.as_deref())?, Access::load(&config)?);
-    let run_id = run_id(&session);
+    let run_id = leftover::run_id(session.directory());
     let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
     let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
     // Whoever takes over looks there, also if this one gets no further than that.
@@ -460,11 +464,6 @@ fn allow_many_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // Failing leaves what there is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-}
-
-fn run_id(session: &Session) -> String {
-    let name = session.directory().file_name().map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_default().trim_start_matches("s-").to_owned()
 }
 
 fn watch_input(ending: Arc<AtomicU8>) -> Result<(), String> {

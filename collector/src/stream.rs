@@ -69,6 +69,11 @@ impl Stream {
         self.last
     }
 
+    /// How many frames are open.
+    pub fn depth(&self) -> usize {
+        self.stack.len()
+    }
+
     pub fn is_open(&self) -> bool {
         !self.stack.is_empty()
     }

@@ -122,6 +122,27 @@ fn definitions_that_are_no_good() {
 }
 
 /// Handles that were never defined, and a call tree without end.
+/// Of threads that nothing is attributed to there are no call paths: the stack itself tells.
+#[test]
+fn what_gets_deeper_without_end_is_given_up() {
+    let (root, session) = session("s-depth");
+    let directory = session.directory().to_owned();
+    let mut log = log(&directory);
+    let (mut producer, name) = ring(&directory, 1, 1 << 16);
+    log.append(&location(1, &name));
+    let mut run = run(root.path(), session, false);
+    let begun = Instant::now();
+    let given_up =
+        |run: &LiveRun| run.notes.iter().any(|note| note.contains("open frames: it is not read further"));
+    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
+        while producer.has_room(1) {
+            producer.push_with_room(Record::new(Kind::Enter, usual(), 7));
+        }
+        run.round();
+    }
+    assert!(given_up(&run), "{:?}", run.notes);
+}
+
 #[test]
 fn what_grows_without_end_is_given_up() {
     let (root, session) = session("s-growth");

@@ -1,7 +1,7 @@
 //! The boundary: nothing unwinds into Score-P, errno stays, and no thread is cancelled in the middle of our work. Not on the
 //! event path, which does nothing that could.
 
-use crate::inert;
+use crate::{inert, process};
 use ampere_quiet::unnoticed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,9 +17,7 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     unnoticed(|| {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-            inert::become_inert(
-                "an internal error (please report it); the job goes on without energy figures",
-            );
+            process::give_up("an internal error (please report it); the job goes on without energy figures");
             otherwise
         })
     })

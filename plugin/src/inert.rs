@@ -2,8 +2,7 @@
 
 use crate::events;
 use ampere_model::LOCAL_RANKS;
-use ampere_quiet::quietly;
-use std::io::Write;
+use ampere_quiet::{know_standard_error, tell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,8 +35,9 @@ pub fn survive_truncated_files() {
 /// change the environment.
 static IS_FIRST: OnceLock<bool> = OnceLock::new();
 
-/// Looks at the environment.
+/// Looks at the environment, and at standard error.
 pub fn begin() {
+    know_standard_error();
     IS_FIRST.get_or_init(is_first_on_node);
 }
 
@@ -50,8 +50,7 @@ extern "C" fn file_is_lost() {
     }
     events::stop();
     if IS_FIRST.get() == Some(&true) {
-        // SAFETY: a buffer of that length. Failing to print is not a failure.
-        quietly(|| unsafe { libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len()) });
+        tell(LINE);
     }
 }
 
@@ -64,8 +63,7 @@ pub fn say(line: &str) {
 
 /// One line on standard error, where the caller knows that no other process says it.
 pub fn say_as_the_only_one(line: &str) {
-    // One write, so that lines of several processes do not mix. Failing to print is not a failure.
-    let _ = quietly(|| std::io::stderr().write_all(format!("ampere: {line}\n").as_bytes()));
+    tell(format!("ampere: {line}\n").as_bytes());
 }
 
 fn is_first_on_node() -> bool {

@@ -10,8 +10,10 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const RESERVE_BYTES: usize = 256 << 10;
-/// What one thing that is begun may need, generously.
+/// What one thing that is begun may need, generously, without its names; and with them: each is copied, encoded, and in a
+/// buffer that grows.
 const PROBE_BYTES: usize = 64 << 10;
+const PROBE_BYTES_PER_NAME_BYTE: usize = 8;
 
 #[repr(align(4096))]
 struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
@@ -24,14 +26,15 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 pub struct WithReserve;
 
-/// Whether there is memory for something new.
-pub fn is_left() -> bool {
+/// Whether there is memory for something new whose names are of so many bytes.
+pub fn is_left(name_bytes: usize) -> bool {
     if USED.load(Ordering::Relaxed) > RESERVE_BYTES / 2 {
         return false;
     }
-    // SAFETY: given back at once.
+    let bytes = name_bytes.saturating_mul(PROBE_BYTES_PER_NAME_BYTE).saturating_add(PROBE_BYTES);
+    // SAFETY: given back at once. A block that nobody looks at would be left out by the compiler, which takes it for given.
     unsafe {
-        let probe = libc::malloc(PROBE_BYTES);
+        let probe = std::hint::black_box(libc::malloc(bytes));
         libc::free(probe);
         !probe.is_null()
     }

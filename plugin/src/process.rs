@@ -107,7 +107,32 @@ pub fn begin() {
             // SAFETY: the handler is an async-signal-safe function without arguments.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
-        Err(why) => become_inert(&why),
+        Err(CannotJoin::Anybody(why)) => become_inert(&why),
+        Err(CannotJoin::ThisProcess(why)) => {
+            become_inert_quietly();
+            say_as_the_only_one(&why);
+        }
+    }
+}
+
+/// Why this process is not measured.
+enum CannotJoin {
+    /// So it is with all of the node: one of them says it.
+    Anybody(String),
+    ThisProcess(String),
+}
+
+impl From<String> for CannotJoin {
+    fn from(why: String) -> CannotJoin {
+        CannotJoin::Anybody(why)
+    }
+}
+
+/// Stops measuring a process that the others take for measured: the results say so.
+pub fn give_up(why: &str) {
+    become_inert(why);
+    if let Some(state) = STATE.get() {
+        state.session.tell_unmeasured();
     }
 }
 
@@ -116,17 +141,25 @@ extern "C" fn forked() {
     become_inert_quietly();
 }
 
-fn join() -> Result<State, String> {
+fn join() -> Result<State, CannotJoin> {
     let name = session_name();
-    let session = Session::open_or_create(&name).map_err(|e| format!("{e}; energy is not measured"))?;
+    let session = Session::open_or_create(&name).map_err(|error| {
+        let why = format!("{error}; energy is not measured");
+        if error.is_a_limit() { CannotJoin::ThisProcess(why) } else { CannotJoin::Anybody(why) }
+    })?;
     if let Err(why) = start::ensure_collector(&session, Purpose::Everything) {
+        // Who comes when the results are being written belongs to another run of the job's.
+        if !session.is_finishing() {
+            session.tell_unmeasured();
+        }
         if is_of_this_process(&name) {
             session.remove(); // nobody else would ever look at it
         }
-        return Err(why);
+        return Err(why.into());
     }
     let joined = clock::read_clocks();
-    let OwnLog { log, name, is_another_program } = log_of_this_process(&session, joined)?;
+    let OwnLog { log, name, is_another_program } =
+        log_of_this_process(&session, joined).inspect_err(|_| session.tell_unmeasured())?;
     if is_another_program {
         session.announce(); // it has joined already
     } else {
@@ -225,7 +258,7 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
     let Some(state) = STATE.get() else { return };
     let needed = offset_of!(Callbacks, region_handle_get_paradigm_type) + size_of::<usize>();
     if callbacks.is_null() || size < needed {
-        return become_inert(&format!(
+        return give_up(&format!(
             "this Score-P hands over {size} bytes of callbacks and {needed} are needed; energy is not measured: \
              use Score-P 7 or later"
         ));
@@ -246,7 +279,7 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
         && table.location_get_data.is_some()
         && table.region_handle_get_name.is_some();
     if !complete {
-        return become_inert(
+        return give_up(
             "this Score-P lacks callbacks that ampere needs; energy is not measured: use Score-P 7 or later",
         );
     }
@@ -259,6 +292,14 @@ macro_rules! text {
     ($callbacks:expr, $function:ident, $handle:expr) => {
         // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string of its own.
         $callbacks.$function.map_or_else(String::new, |f| unsafe { strings::owned(f($handle)) })
+    };
+}
+
+/// The same for its length.
+macro_rules! bytes {
+    ($callbacks:expr, $function:ident, $handle:expr) => {
+        // SAFETY: as above.
+        $callbacks.$function.map_or(0, |f| unsafe { strings::bytes(f($handle)) })
     };
 }
 
@@ -278,7 +319,10 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
     };
-    if !memory::is_left() {
+    let name_bytes = bytes!(callbacks, region_handle_get_name, handle)
+        + bytes!(callbacks, region_handle_get_canonical_name, handle)
+        + bytes!(callbacks, region_handle_get_file_name, handle);
+    if !memory::is_left(name_bytes) {
         return state.log().leave_out();
     }
     state.define(&Definition::Region(Region {
@@ -304,18 +348,18 @@ pub fn new_location(location: *const Location) {
         location_type::GPU => LocationKind::Gpu,
         _ => return, // metric locations have no enters and leaves
     };
-    if !memory::is_left() {
+    if !memory::is_left(bytes!(callbacks, location_get_name, location)) {
         return state.refuse_location();
     }
     let ring = format!("{}.{id}.ring", state.name);
-    let bytes = state.ring_size.bytes(id == 0 || kind == LocationKind::Gpu);
+    let bytes = state.ring_size.bytes(id, kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session, &ring, bytes, id) {
         Ok(producer) => producer,
-        Err(why) if id == 0 => return become_inert(&format!("{why}; energy is no longer measured")),
         // The others go on. Were they to stop, what they are in now would have the energy of all that follows.
         Err(why) => {
             if !state.has_refused.swap(true, Ordering::Relaxed) {
-                say(&format!("{why}; threads without a ring are not recorded"));
+                let what = if id == 0 { "the main thread is" } else { "threads without a ring are" };
+                say(&format!("{why}; {what} not recorded"));
             }
             return state.refuse_location();
         }

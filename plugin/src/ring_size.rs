@@ -4,8 +4,12 @@ use ampere_ring::SMALLEST_RING_RECORDS;
 
 /// Of a main thread, which is busiest, or a GPU stream, whose events come in large batches.
 const MAIN_BYTES: u64 = 8 << 20;
-/// Of any other location. 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
+/// Of any other location of a process that has no more than so many. 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
 const OTHER_BYTES: u64 = 1 << 20;
+const FEW: u32 = 64;
+/// Of those that come after them. With Score-P a thread that has ended keeps its location, and so its ring, until the process
+/// ends; and shared memory counts as the job's.
+const LATER_BYTES: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
 const SMALLEST_BYTES: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
 /// What a writer can count within a ring.
@@ -22,8 +26,14 @@ impl RingSize {
         (RingSize(bytes), complaint)
     }
 
-    pub fn bytes(self, main: bool) -> u64 {
-        self.0.unwrap_or(if main { MAIN_BYTES } else { OTHER_BYTES })
+    /// Of the location of this number; `is_busy`: it is a GPU stream.
+    pub fn bytes(self, id: u32, is_busy: bool) -> u64 {
+        self.0.unwrap_or(match id {
+            0 => MAIN_BYTES,
+            _ if is_busy => MAIN_BYTES,
+            1..FEW => OTHER_BYTES,
+            _ => LATER_BYTES,
+        })
     }
 }
 

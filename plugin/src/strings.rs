@@ -2,6 +2,15 @@
 
 use std::ffi::{CStr, c_char};
 
+/// How long a C string is; 0 for NULL.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated string that lives during the call.
+pub unsafe fn bytes(text: *const c_char) -> usize {
+    // SAFETY: by this function's contract.
+    if text.is_null() { 0 } else { unsafe { CStr::from_ptr(text) }.count_bytes() }
+}
+
 /// Owned text of a C string; empty for NULL.
 ///
 /// # Safety

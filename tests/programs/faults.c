@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +38,11 @@ CALLED void after_exec(void) { step(); }
 CALLED void late_1(void) { step(); }
 CALLED void late_2(void) { step(); }
 CALLED void late_3(void) { step(); }
+
+/* Of a name as long as C++ has them where templates are in templates. */
+#define TEN(x) x x x x x x x x x x
+CALLED void late_long(void) __asm__("L_" TEN(TEN(TEN(TEN("nnnnnn")))));
+CALLED void late_long(void) { step(); }
 
 PLAIN static void one_step(void) { step(); ++*done; }
 
@@ -86,6 +92,12 @@ PLAIN static void all_threads(int count) {
     while (__atomic_load_n(&there, __ATOMIC_SEQ_CST) < made) usleep(100);
     pthread_mutex_unlock(&all_are_there);
     for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
+}
+
+PLAIN static void *raw_exit(void *unused) {
+    in_thread();
+    syscall(SYS_exit, 0);
+    return unused;
 }
 
 PLAIN static void crash(int number) { (void)number; write(1, "handled\n", 8); _exit(6); }
@@ -150,7 +162,7 @@ PLAIN static void fault(const char *name) {
         if (plugin) fclose(fopen("closed", "w"));
     }
     if (!strcmp(name, "close-all")) {
-        for (int file = 3; file < 1024; file++) close(file);
+        for (int file = 2; file < 1024; file++) close(file);
         /* Whoever had these numbers must not write to what they are now. */
         for (int i = 0; i < 64; i++) {
             int own = open("mine", O_RDWR | O_CREAT | O_APPEND, 0600);
@@ -174,8 +186,20 @@ PLAIN static void fault(const char *name) {
         setrlimit(RLIMIT_AS, &now);
         size_t taken = 0;
         for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2) while (malloc(bytes)) taken += bytes;
-        late_1(); late_2(); late_3();
+        late_1(); late_2(); late_3(); late_long();
         (void)taken;
+    }
+    if (!strcmp(name, "raw-exit")) {
+        /* Past the C library, and then there is no stack any more. */
+        size_t bytes = 1 << 20;
+        void *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pthread_attr_t on_it;
+        pthread_attr_init(&on_it);
+        pthread_attr_setstack(&on_it, stack, bytes);
+        pthread_t thread;
+        pthread_create(&thread, &on_it, raw_exit, NULL);
+        pthread_join(thread, NULL);
+        munmap(stack, bytes);
     }
     if (!strcmp(name, "threads")) all_threads(40);
     if (!strcmp(name, "wait")) { fclose(fopen("waits", "w")); wait_for("go"); }

@@ -323,6 +323,7 @@ impl LiveRun {
         notes.extend(Gap::notes(&gaps));
         notes.extend(Ending::notes(&endings));
         notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
+        notes.extend(self.note_of_unmeasured());
         notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
             notes.push(format!(
@@ -373,9 +374,19 @@ impl LiveRun {
     }
 
     /// Whether nothing of the run is missing, if it is over (`over`).
+    fn note_of_unmeasured(&self) -> Option<String> {
+        let why = "what they used is in the others' joules, or idle; each said why on standard error, on a node's first rank";
+        match self.session.unmeasured() {
+            0 => None,
+            1 => Some(format!("1 process could not be measured, or not to its end: {why}")),
+            many => Some(format!("{many} processes could not be measured, or not to their end: {why}")),
+        }
+    }
+
     fn is_complete(&self, over: bool) -> bool {
         let is_whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
-        over && is_whole && !self.is_incomplete && self.processes.iter().all(Process::is_whole)
+        let is_all = self.session.unmeasured() == 0 && self.processes.iter().all(Process::is_whole);
+        over && is_whole && !self.is_incomplete && is_all
     }
 
     /// The end: everything that is left is attributed, and the trace and the summary are written.

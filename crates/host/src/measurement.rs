@@ -214,6 +214,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     if scorep_is_here() {
         return FORWARD;
     }
+    ampere_quiet::know_standard_error();
     let mut key = 0;
     // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded
     // are not unloaded.
@@ -523,6 +524,9 @@ fn tell_all_missed() {
 /// Waits until no other thread is inside the host or the plugin. The state already stops new ones.
 fn drain(own: &Slot) {
     barrier();
+    // One that ended past the C library ran no destructors: it is in the list, and its slot went with its stack.
+    // SAFETY: in the list, so the thread's state is there.
+    threads().live.retain(|&thread| unsafe { (*thread).is_alive() });
     let started = Instant::now();
     loop {
         let busy = threads().live.iter().any(|&thread| {

@@ -53,6 +53,8 @@ pub struct Thread {
     pub mpi_stack: usize,
     /// The slot that leads here; valid while the thread lives.
     pub slot: *const Slot,
+    /// The kernel's number of the thread.
+    id: libc::pid_t,
 }
 
 /// Events left out because a frame was too deep.
@@ -61,12 +63,21 @@ pub static TOO_DEEP: AtomicU64 = AtomicU64::new(0);
 pub static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
 
 impl Thread {
-    /// A thread without frames, or None without memory.
+    /// The calling thread, without frames, or None without memory.
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
         (!frames.is_null()).then(|| {
-            Box::new(Thread { frames, depth: 0, beyond: 0, location: null_mut(), mpi_stack: 0, slot })
+            // SAFETY: a system call without arguments.
+            let id = unsafe { libc::gettid() };
+            Box::new(Thread { frames, depth: 0, beyond: 0, location: null_mut(), mpi_stack: 0, slot, id })
         })
+    }
+
+    /// Whether the thread still runs.
+    pub fn is_alive(&self) -> bool {
+        // SAFETY: signal 0 is sent to nobody.
+        let gone = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.id, 0) } != 0;
+        !(gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH))
     }
 
     /// Opens a frame now. INVALID opens a frame that is not recorded.

@@ -27,13 +27,22 @@ impl Error {
     }
 }
 
+impl Error {
+    /// It is this process that has no more descriptors or memory: others may have.
+    pub fn is_a_limit(&self) -> bool {
+        let limits =
+            [rustix::io::Errno::MFILE, rustix::io::Errno::NOMEM].map(rustix::io::Errno::raw_os_error);
+        matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| limits.contains(&code)))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { what, path, source } => write!(f, "cannot {what} {}: {source}", path.display()),
             Error::NoSpace { path, bytes } => write!(
                 f,
-                "no room for {bytes} bytes at {}: free some of that file system, raise ulimit -f, or set AMPERE_RING_BYTES lower",
+                "no room for {bytes} bytes at {}: free some of that file system, give the job more memory, raise ulimit -f, or set AMPERE_RING_BYTES lower",
                 path.display()
             ),
             Error::Malformed { path, why } => {

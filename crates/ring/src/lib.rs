@@ -80,6 +80,7 @@
 //! it looks at it, and answers an unknown kind or handle with a counter, never with a panic.
 
 mod calltree;
+mod cgroup;
 pub mod clock;
 pub mod definitions;
 mod error;

@@ -1,5 +1,6 @@
 //! Files in tmpfs, mapped. The one place that makes and opens them.
 
+use crate::cgroup;
 use crate::error::Error;
 use crate::lost::{self, Watched};
 use ampere_quiet::quietly;
@@ -64,14 +65,17 @@ fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }
 
-/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600, that leaves so much free in its file system.
+/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600, that leaves so much free in its file system; and,
+/// where it leaves something, half of what the job may still use of the node's memory.
 pub(crate) fn create(path: &Path, bytes: u64, to_leave: u64) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
     // What cannot be there is not begun: other programs would be without memory until it is given back.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
-    let room = if room < bytes.saturating_add(to_leave) { Err(rustix::io::Errno::NOSPC) } else { Ok(()) };
+    let job_room = if to_leave > 0 { cgroup::bytes_left() / 2 } else { u64::MAX };
+    let is_room = room >= bytes.saturating_add(to_leave) && job_room >= bytes;
+    let room = if is_room { Ok(()) } else { Err(rustix::io::Errno::NOSPC) };
     let given = room.and_then(|()| quietly(|| allocate(&fd, bytes)));
     let given = given.map_err(|errno| match errno {
         rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG => {

@@ -80,6 +80,12 @@ pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Whose child it is.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Whether the process that had this pid and start time still runs.
 pub fn is_alive(pid: u32, started: u64) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -111,6 +117,16 @@ impl ProcessHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_has_us_as_its_parent() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert_eq!(parent(child.id()), Some(std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(parent(child.id()), None);
+        assert_eq!(parent(u32::MAX), None);
+    }
 
     #[test]
     fn a_handle_tells_when_its_process_ends() {

@@ -176,7 +176,7 @@ impl RingProducer {
             return Err(Error::malformed(path, format!("{read} records read of {write}")));
         };
         // The dead one may have been writing beyond what it had published: over the oldest.
-        let oldest = (write + BEING_WRITTEN).saturating_sub(shared.capacity).min(write);
+        let oldest = write.saturating_add(BEING_WRITTEN).saturating_sub(shared.capacity).min(write);
         let kept = (oldest..write).map(|position| shared.load(position)).collect();
         header.holds.producer.store(std::process::id(), Ordering::Release);
         header.identity.state.store(STATE_OPEN, Ordering::Release);

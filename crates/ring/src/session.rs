@@ -22,6 +22,7 @@
 //! 4104    bytes to leave       u64        whoever makes it: half of what was free in the file system then. Rings that would
 //!                                         leave less are not made: the program, and MPI, have shared memory of their own
 //! 4112    pid namespace        u64        whoever makes it: of which all pids are; 0: not known
+//! 4120    unmeasured           u32        processes: +1 by each that belongs to the job and is not measured, or no longer
 //! ```
 //!
 //! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
@@ -63,6 +64,7 @@ struct Page {
     finishing: AtomicU32,
     bytes_to_leave: AtomicU64,
     pid_namespace: AtomicU64,
+    unmeasured: AtomicU32,
 }
 
 const _: () = {
@@ -76,6 +78,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, finishing) == 4096);
     assert!(std::mem::offset_of!(Page, bytes_to_leave) == 4104);
     assert!(std::mem::offset_of!(Page, pid_namespace) == 4112);
+    assert!(std::mem::offset_of!(Page, unmeasured) == 4120);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -417,6 +420,15 @@ impl Session {
 
     pub fn samples_are_wanted(&self) -> bool {
         self.page().samples_wanted.load(Ordering::Acquire) != 0
+    }
+
+    /// This process is one of the job, and its calls are in no ring, or not to their end.
+    pub fn tell_unmeasured(&self) {
+        self.page().unmeasured.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn unmeasured(&self) -> u32 {
+        self.page().unmeasured.load(Ordering::Relaxed)
     }
 
     /// What rings are to leave free in the file system.

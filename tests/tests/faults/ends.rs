@@ -32,13 +32,14 @@ fn however_a_rank_ends_its_calls_are_in_the_results() {
 fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
     let place = Place::new();
     let program = alone(&place);
-    for fault in ["abort", "segv", "_exit", "exit", "bus", "bus-handled", "bus-sent", "no-memory"] {
+    for fault in ["abort", "segv", "_exit", "exit", "bus", "bus-handled", "bus-sent", "no-memory", "raw-exit"]
+    {
         let words = [program.clone().into(), fault.into(), "2000".into()];
         let without = plain(&place, &words);
         let done = run(&mut place.ampere_run(fault, &words));
         done.as_without(&without);
         done.no_panic();
-        let ended_in_order = ["exit", "no-memory"].contains(&fault);
+        let ended_in_order = ["exit", "no-memory", "raw-exit"].contains(&fault);
         let summary = check(&place, fault, ended_in_order);
         let did = crate::program::counted(&place, "0");
         let told: u64 = crate::program::calls(&summary, "step").values().sum();

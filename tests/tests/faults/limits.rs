@@ -37,6 +37,31 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
     }
 }
 
+/// What the second of them uses is charged to the first: so much has to be told.
+#[test]
+fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete() {
+    let place = Place::new();
+    let program = alone(&place);
+    let second = "OMPI_COMM_WORLD_LOCAL_RANK=1";
+    for (name, limit) in [("ring", "ulimit -S -f 40"), ("descriptors", "ulimit -S -n 5")] {
+        let program = program.display();
+        let script = format!("'{program}' none 500; ({limit}; export {second}; exec '{program}' none 500)");
+        let done = run(&mut place.ampere_run(name, ["bash", "-c", &script]));
+        assert_eq!(done.code, 0, "{done:#?}");
+        done.no_panic();
+        place.nobody_left();
+        let summary = place.summary(name);
+        is_conserved(&summary);
+        let notes = summary["run"]["notes"].to_string();
+        let is_told = summary["run"]["complete"] == false && notes.contains("could not be");
+        // Without a descriptor for the session's page there is nothing that could be said there.
+        let is_said = name == "descriptors" && done.stderr.contains("energy is not measured");
+        let is_measured = calls(&summary, "step").values().sum::<u64>() == 1000;
+        assert!(is_told != is_measured || is_said, "{name}: {notes} {}", done.stderr);
+        place.is_clean();
+    }
+}
+
 #[test]
 fn a_collector_with_few_descriptors_goes_on_with_those() {
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {

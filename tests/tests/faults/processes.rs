@@ -94,7 +94,7 @@ fn a_plugin_that_the_program_closes_stays() {
 fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
     let place = Place::new();
     let program = alone(&place);
-    let words = [program.into(), "close-all".into(), "2000".into()];
+    let words: [std::ffi::OsString; 3] = [program.into(), "close-all".into(), "2000".into()];
     let without = plain(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
@@ -107,6 +107,11 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
     }
     assert_eq!(total(&summary, "step"), 2003);
     place.is_clean();
+    // What the plugin itself has to say at the end would go to standard error, which is such a file by then.
+    std::fs::remove_file(place.path("mine")).expect("it is there");
+    run(place.bare("bare", std::path::Path::new(&words[0])).args(&words[1..])).as_without(&without);
+    assert_eq!(std::fs::read_to_string(place.path("mine")).expect("the program's file"), own);
+    check(&place, "bare", true);
 }
 
 /// The next step of a job that begins while the results of the one before are being written: it runs, and it is said.
