@@ -525,3 +525,30 @@ fn the_exit_status_is_the_commands_own() {
     let status = place.ampere_run(&["sh", "-c", "kill -9 $$"]).output().unwrap().status;
     assert_eq!(status.code(), Some(128 + 9));
 }
+
+/// Whoever started us ignores his children, as daemons do: so does the command, and we wait for it all the same.
+#[test]
+fn a_parent_that_ignores_its_children_changes_nothing() {
+    let place = Place::new();
+    let (ampere, output) = (artifact("ampere"), place.output());
+    let mut command = place.command("env");
+    command.arg("--ignore-signal=CHLD").arg(ampere).arg("run").arg("-o").arg(&output).arg("--");
+    command.args(["grep", "-hs", "SigIgn", "/proc/self/status", "/nowhere"]);
+    let done = command.output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "one of two files: {}", text(&done.stderr));
+    assert!(output.join("summary.json").exists(), "{}", text(&done.stderr));
+    let ignored = text(&done.stdout).split_whitespace().nth(1).map(|mask| u64::from_str_radix(mask, 16));
+    assert!(ignored.is_some_and(|mask| mask.unwrap() & (1 << 16) != 0), "{}", text(&done.stdout));
+}
+
+/// As a shell starts it.
+#[test]
+fn a_script_that_does_not_say_whose_it_is_is_the_shells() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let script = place.directory.path().join("job");
+    std::fs::write(&script, "echo $1; exit 4\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let done = place.ampere_run(&["./job", "a word"]).output().unwrap();
+    assert_eq!((done.status.code(), text(&done.stdout).as_str()), (Some(4), "a word\n"));
+}

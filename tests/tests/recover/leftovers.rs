@@ -282,6 +282,95 @@ fn a_run_whose_directory_is_another_ones_is_finished_elsewhere_or_discarded() {
     }
 }
 
+fn copy(place: &Place, from: &str, to: &str) {
+    let copied = Command::new("cp").arg("-a").arg(place.path(from)).arg(place.path(to)).status();
+    assert!(copied.expect("cp").success());
+}
+
+/// What is done with a copy is done with that, and the run stays where it is.
+#[test]
+fn a_copy_is_not_the_run() {
+    let place = Place::new();
+    let published = killed_together::kill_everything(&place, false);
+    copy(&place, "out", "copy");
+    copy(&place, "out", "unwanted");
+    let session = session_of(&place);
+    let done = recover(&place, &place.path("copy"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(place.path("copy/summary.json").exists());
+    let mut command = place.ampere(["recover", "--discard"]);
+    let done = run(command.arg(place.path("unwanted")).current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(session.exists() && !place.path("out/summary.json").exists(), "the run itself is as it was");
+    let done = recover(&place, &place.path("out"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
+    place.is_clean();
+}
+
+/// With what was in its rings only.
+#[test]
+fn a_run_whose_directory_was_moved_is_all_there() {
+    let place = Place::new();
+    let published = killed_together::kill_everything(&place, false);
+    std::fs::rename(place.path("out"), place.path("moved")).expect("a directory");
+    let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
+    assert_eq!(listed.stdout.lines().count(), 1, "{listed:#?}");
+    assert!(listed.stdout.contains("moved"), "{listed:#?}");
+    let done = recover(&place, &place.path("moved"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("moved");
+    assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
+    place.is_clean();
+}
+
+/// What was recorded is not taken for nothing, and is not removed.
+#[test]
+fn logs_that_are_gone_are_read_from_the_disk() {
+    let place = Place::new();
+    killed_together::kill_everything(&place, false);
+    for log in files_below(&session_of(&place)) {
+        let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".defs") && name != "sampler.defs" {
+            std::fs::remove_file(log).expect("a file");
+        }
+    }
+    let done = recover(&place, &place.path("out"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], false);
+    assert!(summary["run"]["notes"].to_string().contains("which somebody has removed"), "{}", summary["run"]);
+    assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
+    place.is_clean();
+}
+
+/// It was killed when all was done but removing the session.
+#[test]
+fn a_session_whose_results_are_there_goes() {
+    for next_run in [false, true] {
+        let place = Place::new();
+        killed_together::kill_everything(&place, false);
+        let session = session_of(&place);
+        let kept = place.path("kept");
+        let copied = Command::new("cp").arg("-a").arg(&session).arg(&kept).status();
+        assert!(copied.expect("cp").success());
+        assert_eq!(recover(&place, &place.path("out")).code, 0);
+        std::fs::rename(&kept, &session).expect("the same place");
+        if next_run {
+            let plain = place.instrumented();
+            run(with_estimate(&mut place.ampere_run("second", [&plain]))).said_nothing();
+        } else {
+            let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
+            listed.said_once(&["nothing to recover"]);
+            let done = recover(&place, &session);
+            assert_eq!(done.code, 0, "{done:#?}");
+            done.said_once(&["its results are there"]);
+        }
+        place.is_clean();
+    }
+}
+
 /// Seen from outside, nobody in it has a pid.
 #[test]
 fn what_was_killed_with_its_pid_namespace_is_not_in_use() {
