@@ -2,7 +2,7 @@
 //! are there so that one that is not, or means harm, costs its own figures and not the node's memory.
 
 /// Open frames of one location. Where nothing is attributed to it, there are no call paths that would tell.
-const MOST_FRAMES: usize = 1 << 19;
+const MOST_FRAMES: usize = 1 << 20;
 /// Call paths of one location, and of all.
 const MOST_CALLPATHS: usize = 1 << 19;
 const MOST_CALLPATHS_OF_ALL: usize = 1 << 21;

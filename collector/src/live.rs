@@ -340,7 +340,8 @@ impl LiveRun {
                 let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
                 let now = attributor.engine.callpaths_of(index);
                 let before = std::mem::replace(&mut live.callpaths, now);
-                let why = growth::too_deep(live.stream.depth()).or_else(|| self.callpaths.grew(before, now));
+                let depth = live.stream.depth();
+                let why = self.callpaths.grew(before, now).or_else(|| growth::too_deep(depth));
                 if let Some(why) = why {
                     self.give_up(process, location, &why);
                 }
