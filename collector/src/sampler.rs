@@ -19,7 +19,7 @@ use ampere_counters::{LastReading, Settings, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
 use ampere_ring::{
-    Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS, Session,
+    Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS, Session, ToLeave,
 };
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
@@ -325,7 +325,7 @@ fn make_ring(path: &Path) -> Result<RingProducer, String> {
     let mut records = RING_RECORDS;
     loop {
         let is_least = records <= SMALLEST_RING_RECORDS;
-        let to_leave = session.as_ref().filter(|_| !is_least).map_or(0, Session::bytes_to_leave);
+        let to_leave = session.as_ref().filter(|_| !is_least).map_or(ToLeave::NOTHING, Session::to_leave);
         match RingProducer::create_leaving(path, records, 0, to_leave) {
             Ok(ring) => return Ok(ring),
             Err(Error::NoSpace { .. }) if records > SMALLEST_RING_RECORDS => records /= 2,

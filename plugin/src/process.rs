@@ -15,6 +15,7 @@ use ampere_model::{
 use ampere_ring::clock;
 use ampere_ring::{
     CollectorState, Error, EventWriter, Events, LogReader, LogWriter, RingProducer, Session, Surroundings,
+    ToLeave,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -395,7 +396,7 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
     loop {
         // The smallest ring of a main thread is what its process cannot be measured without.
         let is_least = id == 0 && records <= ampere_ring::SMALLEST_RING_RECORDS;
-        let to_leave = if is_least { 0 } else { session.bytes_to_leave() };
+        let to_leave = if is_least { ToLeave::NOTHING } else { session.to_leave() };
         match RingProducer::create_leaving(path, records, id, to_leave) {
             // A quarter, so that there is something left for other locations.
             Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 4,

@@ -101,6 +101,7 @@ pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use events::EventWriter;
 pub use fold::{Events, Surroundings};
+pub use mapping::ToLeave;
 pub use record::{Folded, Kind, Record};
 pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
 pub use session::{CollectorState, HeldLock, Locks, Session};

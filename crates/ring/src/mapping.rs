@@ -65,16 +65,29 @@ fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }
 
-/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600, that leaves so much free in its file system; and,
-/// where it leaves something, half of what the job may still use of the node's memory.
-pub(crate) fn create(path: &Path, bytes: u64, to_leave: u64) -> Result<Mapping, Error> {
+/// What is to be left free.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToLeave {
+    /// In the file system.
+    pub file_system: u64,
+    /// Of the memory that the job may use.
+    pub job: u64,
+}
+
+impl ToLeave {
+    pub const NOTHING: ToLeave = ToLeave { file_system: 0, job: 0 };
+}
+
+/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600.
+pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
     // What cannot be there is not begun: other programs would be without memory until it is given back.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
-    let job_room = if to_leave > 0 { cgroup::bytes_left() / 2 } else { u64::MAX };
-    let is_room = room >= bytes.saturating_add(to_leave) && job_room >= bytes;
+    let job_room = if to_leave.job > 0 { cgroup::bytes_left() } else { u64::MAX };
+    let is_room =
+        room >= bytes.saturating_add(to_leave.file_system) && job_room >= bytes.saturating_add(to_leave.job);
     let room = if is_room { Ok(()) } else { Err(rustix::io::Errno::NOSPC) };
     let given = room.and_then(|()| quietly(|| allocate(&fd, bytes)));
     let given = given.map_err(|errno| match errno {

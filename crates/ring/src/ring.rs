@@ -9,7 +9,7 @@ use crate::layout::{
     ABI_VERSION, HEADER_BYTES, Identity, MAGIC, RECORD_BYTES, RingHeader, STATE_CLOSED, STATE_MAKING,
     STATE_OPEN,
 };
-use crate::mapping::{self, Mapping};
+use crate::mapping::{self, Mapping, ToLeave};
 use crate::process;
 use crate::protocol::{ConsumerCursor, Hold, ImpossiblePosition, ProducerCursor, take_hold};
 use crate::record::Record;
@@ -133,7 +133,7 @@ pub struct RingProducer {
 impl RingProducer {
     /// Makes the ring. `capacity` is rounded up to a power of two.
     pub fn create(path: &Path, capacity: u64, location: u32) -> Result<RingProducer, Error> {
-        Self::create_leaving(path, capacity, location, 0)
+        Self::create_leaving(path, capacity, location, ToLeave::NOTHING)
     }
 
     /// As [`RingProducer::create`]; there is no room for it unless so many bytes stay free in the file system.
@@ -141,7 +141,7 @@ impl RingProducer {
         path: &Path,
         capacity: u64,
         location: u32,
-        to_leave: u64,
+        to_leave: ToLeave,
     ) -> Result<RingProducer, Error> {
         let capacity = capacity.clamp(SMALLEST_RING_RECORDS, 1 << 32).next_power_of_two();
         let map = mapping::create(path, HEADER_BYTES as u64 + capacity * RECORD_BYTES as u64, to_leave)?;

@@ -23,13 +23,15 @@
 //!                                         leave less are not made: the program, and MPI, have shared memory of their own
 //! 4112    pid namespace        u64        whoever makes it: of which all pids are; 0: not known
 //! 4120    unmeasured           u32        processes: +1 by each that belongs to the job and is not measured, or no longer
+//! 4128    job bytes to leave   u64        whoever makes it: the same of the memory that the job may use (cgroup.rs), a GiB at most
 //! ```
 //!
 //! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
 //! it dies. The page only says who that was, to processes that want to know without a lock.
 
+use crate::cgroup;
 use crate::error::Error;
-use crate::mapping::{self, Mapping};
+use crate::mapping::{self, Mapping, ToLeave};
 use crate::process;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::OwnedFd;
@@ -42,6 +44,8 @@ const ABI_VERSION: u32 = 1;
 const PAGE_BYTES: u64 = 8192;
 const PAGE_NAME: &str = "session";
 const LONGEST_PATH_BYTES: usize = 4000;
+/// A program that has begun with the job's memory for itself needs no more than that of it.
+const MOST_TO_LEAVE_TO_JOB: u64 = 1 << 30;
 
 #[repr(C)]
 struct Page {
@@ -65,6 +69,7 @@ struct Page {
     bytes_to_leave: AtomicU64,
     pid_namespace: AtomicU64,
     unmeasured: AtomicU32,
+    job_bytes_to_leave: AtomicU64,
 }
 
 const _: () = {
@@ -79,6 +84,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, bytes_to_leave) == 4104);
     assert!(std::mem::offset_of!(Page, pid_namespace) == 4112);
     assert!(std::mem::offset_of!(Page, unmeasured) == 4120);
+    assert!(std::mem::offset_of!(Page, job_bytes_to_leave) == 4128);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -190,7 +196,7 @@ impl Session {
             let making = directory.join(format!("session.{}", std::process::id()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
-                let map = mapping::create(&making, PAGE_BYTES, 0)?;
+                let map = mapping::create(&making, PAGE_BYTES, ToLeave::NOTHING)?;
                 let session = Session { directory: directory.to_owned(), map };
                 let page = session.page();
                 page.magic.store(MAGIC, Ordering::Relaxed);
@@ -199,6 +205,8 @@ impl Session {
                     to.store(from, Ordering::Relaxed);
                 }
                 page.bytes_to_leave.store(mapping::free_bytes(directory) / 2, Ordering::Relaxed);
+                let of_job = (cgroup::bytes_left() / 2).min(MOST_TO_LEAVE_TO_JOB);
+                page.job_bytes_to_leave.store(of_job, Ordering::Relaxed);
                 page.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
                 page.state.store(1, Ordering::Release);
                 let linked = std::fs::hard_link(&making, &path);
@@ -431,9 +439,12 @@ impl Session {
         self.page().unmeasured.load(Ordering::Relaxed)
     }
 
-    /// What rings are to leave free in the file system.
-    pub fn bytes_to_leave(&self) -> u64 {
-        self.page().bytes_to_leave.load(Ordering::Relaxed)
+    /// What rings are to leave free.
+    pub fn to_leave(&self) -> ToLeave {
+        ToLeave {
+            file_system: self.page().bytes_to_leave.load(Ordering::Relaxed),
+            job: self.page().job_bytes_to_leave.load(Ordering::Relaxed),
+        }
     }
 
     pub fn joined(&self) -> u32 {
