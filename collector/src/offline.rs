@@ -166,7 +166,8 @@ fn attribute_once(
     {
         let at = reference.0 as usize;
         regions.resize(regions.len().max(at + 1), None);
-        regions[at] = Some(attributor.regions.add(&as_model(region)));
+        let reference = attributor.regions.add(&as_model(region));
+        regions[at] = Some(attributor.regions.of_name(reference));
     }
     let calls = calls_attribute(definitions);
     let clock = definitions.clock.clone();

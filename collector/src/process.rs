@@ -2,12 +2,13 @@
 
 use crate::numbers::Handles;
 use crate::order::QueueIndex;
+use crate::regions::Regions;
 use crate::replay::{Replay, ReplayedProcess};
 use crate::spool::{Place, Retired, Spool};
 use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
-use ampere_model::{Definition, Location, LocationKind, Region, Timestamp};
+use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::process::ProcessHandle;
 use ampere_ring::{LogReader, Record, RingConsumer};
 use std::path::Path;
@@ -34,7 +35,10 @@ pub struct Process {
     pub state: State,
     /// Regions that the attributor has not been told of.
     pub new_regions: Vec<Region>,
+    /// For the figures: see `Regions::of_name`.
     pub regions: Handles,
+    /// For the trace.
+    pub definitions: Handles,
     pub locations: Vec<LiveLocation>,
     /// When its measurement ended, by its own word.
     pub program_end: Option<Timestamp>,
@@ -192,6 +196,7 @@ impl Process {
             state: State::Running,
             new_regions: Vec::new(),
             regions: Handles::default(),
+            definitions: Handles::default(),
             locations: Vec::new(),
             program_end: None,
             left_out_definitions: 0,
@@ -223,6 +228,12 @@ impl Process {
         } else if !std::mem::replace(&mut self.complaints_left_out, true) {
             self.complaints.push(format!("process {}: more of the like", self.info.pid));
         }
+    }
+
+    /// A region of the run is known by this handle in the process.
+    pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
+        self.definitions.insert(handle, region);
+        self.regions.insert(handle, all.of_name(region));
     }
 
     /// A handle was used that no definition is known of: whether it may be taken for a region.

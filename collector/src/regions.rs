@@ -7,6 +7,9 @@ use std::collections::HashMap;
 pub struct Regions {
     all: Vec<Region>,
     by_content: HashMap<Key, RegionRef>,
+    /// Of each, the first of its name.
+    of_name: Vec<RegionRef>,
+    by_name: HashMap<String, RegionRef>,
 }
 
 /// What makes two regions the same.
@@ -32,8 +35,15 @@ impl Regions {
         let found = *self.by_content.entry(key).or_insert(next);
         if found == next {
             self.all.push(region.clone());
+            self.of_name.push(*self.by_name.entry(region.name.clone()).or_insert(next));
         }
         found
+    }
+
+    /// What joules go to: functions of one name, as static ones of several files, are one in figures that have no more than
+    /// their names. In the trace they are what they are.
+    pub fn of_name(&self, region: RegionRef) -> RegionRef {
+        self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }
 
     /// For a handle that a process used and never defined.

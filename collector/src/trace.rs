@@ -211,7 +211,7 @@ fn fill(
             tasks.push(Task {
                 reference,
                 name: format!("location {} of {}", location.definition.name, process.group()),
-                regions: &process.regions,
+                regions: &process.definitions,
                 spool: location.spool.as_ref(),
             });
             definitions.locations.insert(

@@ -401,7 +401,8 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
             // A quarter, so that there is something left for other locations.
             Err(Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => records /= 4,
             Ok(ring) => {
-                if ring.capacity_records() < bytes / 16 {
+                static IS_TOLD: AtomicBool = AtomicBool::new(false);
+                if ring.capacity_records() < bytes / 16 && !IS_TOLD.swap(true, Ordering::Relaxed) {
                     say(&format!(
                         "{} has room for a ring of {} records only, not {}: more events may be suppressed",
                         path.display(),

@@ -216,6 +216,34 @@ fn a_delay_is_one_from_the_first_moment_on() {
     are(&figures[0], &[10.0, 17.5]);
 }
 
+/// Static functions of two files, one in the other.
+#[test]
+fn functions_of_one_name_are_one_row() {
+    let mut trace = Trace::new();
+    let (node, class) = (trace.node("a"), trace.counter());
+    let both = ["a.c", "b.c"].map(|file| {
+        let source_file = Some(file.to_owned());
+        trace.definitions.regions.push(Region { name: "init".into(), source_file, ..Region::default() })
+    });
+    let location = trace.rank(0, node);
+    let mut writer = trace.writer(location);
+    let sample = |writer: &mut EventWriter, time: u64, joules: u64| {
+        writer.metric(time, class, &[MetricValue::U64(joules * 1_000_000)]).expect("a sample");
+    };
+    sample(&mut writer, SECOND, 0);
+    both.iter().for_each(|region| writer.enter(SECOND, *region).expect("an event"));
+    both.iter().rev().for_each(|region| writer.leave(2 * SECOND, *region).expect("an event"));
+    sample(&mut writer, 2 * SECOND, WATTS);
+    writer.close().expect("a location");
+    let summary = trace.attribute(&[]);
+    let view = &summary["devices"][0]["views"][0];
+    let rows = list(view, "regions");
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let figures = ["calls", "exclusive_joules", "inclusive_joules"].map(|key| number(&rows[0], key));
+    are(&figures, &[2.0, 100.0, 100.0]);
+    assert_eq!(list(view, "callpaths").len(), 2);
+}
+
 #[test]
 fn a_metric_of_differences_is_left_out_and_told() {
     let mut trace = Trace::new();

@@ -104,14 +104,15 @@ impl LiveRun {
             if process.looks_for_definitions() {
                 process.read_log(&self.spool);
             }
-            for region in process.new_regions.drain(..) {
+            for region in std::mem::take(&mut process.new_regions) {
                 let reference = attributor.regions.add(&region);
-                process.regions.insert(region.handle.0, reference);
+                process.add_region(region.handle.0, reference, &attributor.regions);
             }
             let handle = unknown.argument();
             if process.regions.get(handle).is_none() {
                 if process.may_be_undefined() {
-                    process.regions.insert(handle, attributor.regions.add_unknown(handle));
+                    let unknown = attributor.regions.add_unknown(handle);
+                    process.add_region(handle, unknown, &attributor.regions);
                 } else {
                     process.regions.pretend(handle, attributor.regions.add_unknown(u32::MAX));
                 }

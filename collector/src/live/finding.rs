@@ -73,9 +73,9 @@ impl LiveRun {
                     continue; // it has not said which process of the trace it is
                 }
             }
-            for region in process.new_regions.drain(..) {
+            for region in std::mem::take(&mut process.new_regions) {
                 let reference = attributor.regions.add(&region);
-                process.regions.insert(region.handle.0, reference);
+                process.add_region(region.handle.0, reference, &attributor.regions);
             }
             for at in 0..process.locations.len() {
                 let group = process.group_of(&process.locations[at].definition);
