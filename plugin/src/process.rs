@@ -158,6 +158,7 @@ fn join() -> Result<State, CannotJoin> {
         }
         return Err(why.into());
     }
+    tell_of_another_output(&session);
     let joined = clock::read_clocks();
     let OwnLog { log, name, is_another_program } =
         log_of_this_process(&session, joined).inspect_err(|_| session.tell_unmeasured())?;
@@ -182,6 +183,24 @@ fn join() -> Result<State, CannotJoin> {
         refused_locations: AtomicU64::new(0),
         ended: AtomicBool::new(false),
     })
+}
+
+/// Programs that one job step starts without a launcher of their own, as by hand in `srun --pty bash`, are one run: the first
+/// one's output directory is that of all.
+fn tell_of_another_output(session: &Session) {
+    let wanted = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
+    let Some((wanted, output)) = wanted.map(std::path::PathBuf::from).zip(session.output()) else { return };
+    // By its name alone: each process may be in a directory of its own, and each node but the first has one in it.
+    let is_in =
+        |path: &std::path::Path| path.file_name().is_none_or(|name| output.iter().any(|part| part == name));
+    let is_named = is_in(&wanted) || std::fs::canonicalize(&wanted).is_ok_and(|path| is_in(&path));
+    if !is_named {
+        say(&format!(
+            "this is a part of a run whose results go to {}, not to {}",
+            output.display(),
+            wanted.display()
+        ));
+    }
 }
 
 /// A definitions log, just made.

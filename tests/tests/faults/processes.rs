@@ -137,3 +137,23 @@ fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
     let summary = check(&place, "out", true);
     assert_eq!(total(&summary, "step"), 20000);
 }
+
+/// Programs of one job step that know nothing of each other are one run, wherever the second one's results were to go.
+#[test]
+fn who_joins_a_run_with_another_output_directory_is_told() {
+    let place = Place::new();
+    let program = alone(&place);
+    let one = |output: &str, steps: &str| {
+        let mut command = place.bare(output, &program);
+        command.args(["none", steps]).env("AMPERE_SESSION", "both");
+        command
+    };
+    let first = start(&mut one("out", "20000"));
+    until_counted(&place, "0", 2000);
+    let second = run(one("elsewhere", "500").current_dir(place.path("shm")));
+    assert_eq!((second.code, second.stdout.as_str()), (0, "done 500\n"));
+    second.said_once(&["a part of a run whose results go to", "out, not to"]);
+    assert_eq!(first.wait().code, 0);
+    assert_eq!(total(&check(&place, "out", true), "step"), 20500);
+    assert!(!place.path("elsewhere").exists());
+}
