@@ -541,6 +541,27 @@ fn a_parent_that_ignores_its_children_changes_nothing() {
     assert!(ignored.is_some_and(|mask| mask.unwrap() & (1 << 16) != 0), "{}", text(&done.stdout));
 }
 
+/// Its library refuses to come after another one that is preloaded, unless it is told that it may.
+#[test]
+fn a_program_with_the_address_sanitizer_is_measured() {
+    let place = Place::new();
+    let source = place.directory.path().join("checked.c");
+    let text = "__attribute__((noinline)) int next(int i) { return i + 1; }
+        int main(void) { int n = 0; for (int i = 0; i < 9; i++) n = next(n); return n; }";
+    std::fs::write(&source, text).unwrap();
+    let program = place.directory.path().join("checked");
+    let mut compiler = std::process::Command::new("gcc");
+    compiler.args(["-fsanitize=address", "-finstrument-functions", "-o"]).arg(&program).arg(&source);
+    let is_there = compiler.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success());
+    skip_unless!(is_there, "no gcc with an AddressSanitizer");
+    let done = place.ampere_run(&[program.to_str().unwrap()]).output().unwrap();
+    assert_eq!(done.status.code(), Some(9), "{}", String::from_utf8_lossy(&done.stderr));
+    let summary = place.summary();
+    let regions = list(&summary["devices"][0]["views"][0], "regions");
+    let next = regions.iter().find(|row| row["region"] == "next").expect("it is instrumented");
+    assert_eq!(next["calls"], 9);
+}
+
 /// As a shell starts it.
 #[test]
 fn a_script_that_does_not_say_whose_it_is_is_the_shells() {
