@@ -125,7 +125,7 @@ fn play(
         let mut host = Command::new(&program);
         host.arg("replay-rank").arg("--session").arg(session.directory());
         host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&parts.plugin);
-        host.env("AMPERE_SESSION", name).env_remove("AMPERE_DISABLE");
+        host.env("AMPERE_SESSION", name).env_remove("AMPERE_DISABLE").env_remove("AMPERE_OUTPUT");
         host.env("AMPERE_EVENTS", "all"); // a replay can wait
         if std::env::var_os("AMPERE_RING_BYTES").is_none() {
             host.env("AMPERE_RING_BYTES", RING_BYTES);

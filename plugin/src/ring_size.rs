@@ -4,7 +4,8 @@ use ampere_ring::SMALLEST_RING_RECORDS;
 
 /// Of a main thread, which is busiest, or a GPU stream, whose events come in large batches.
 const MAIN_BYTES: u64 = 8 << 20;
-/// Of any other location of a process that has no more than so many. 65,536 records: what 5 ms of 13 million events a second need, were the collector away for so long.
+/// Of any other location of a process that has no more than so many. 65,536 records: what 5 ms of 13 million events a second
+/// need, were the collector away for so long.
 const OTHER_BYTES: u64 = 1 << 20;
 const FEW: u32 = 64;
 /// Of those that come after them. With Score-P a thread that has ended keeps its location, and so its ring, until the process
