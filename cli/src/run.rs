@@ -242,7 +242,6 @@ fn is_a_limit(error: &std::io::Error) -> bool {
 
 /// What the kernel does not know as a program is a script for the shell, as it is where a shell starts it.
 fn spawn(mut command: Command) -> std::io::Result<Child> {
-    ampere_quiet::as_we_were_started(&mut command);
     match command.spawn() {
         Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
             let Ok(script) = find::program(command.get_program()) else { return Err(error) };
@@ -264,6 +263,7 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
 fn command_of(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
+    ampere_quiet::as_we_were_started(&mut command);
     command
 }
 

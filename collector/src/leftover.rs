@@ -190,6 +190,12 @@ pub fn sessions() -> Vec<Leftover> {
     names.iter().filter_map(|path| Leftover::of_session(path)).collect()
 }
 
+/// Takes away what is left of a run whose results are there.
+pub fn remove_done(session: &Session) {
+    session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
+    session.remove();
+}
+
 /// The run of a session.
 pub fn run_id(session: &Path) -> String {
     let name = session.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -35,9 +35,7 @@ struct Feed<'a> {
     found: Vec<KnownDevice>,
     /// The time of the last one so far.
     latest_sample: u64,
-    /// See [`Known`].
-    ends: HashMap<u64, u64>,
-    /// The same, as it is found out.
+    /// See [`Known`]: as it is found out.
     late_ends: HashMap<u64, u64>,
     /// Added to all times: by a delay, none becomes less than 0.
     shift: u64,
@@ -58,7 +56,21 @@ struct Place {
     last: u64,
     events: u64,
     depth: u64,
+    /// After so many of them, what is open ends.
+    ends_after: Option<u64>,
     queue: Option<QueueIndex>,
+}
+
+impl Place {
+    /// An event more. What was never left ends here, if it is known to be the location's last one before samples that follow.
+    #[inline]
+    fn count(&mut self, attributor: &mut Attributor) {
+        self.events += 1;
+        if self.ends_after == Some(self.events) {
+            attributor.close(self.index, self.last);
+            self.depth = 0;
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -147,6 +159,9 @@ fn attribute_once(
     let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
     let places = evidence::places(definitions);
     let Known { devices: known, ends } = known;
+    for (location, events) in ends {
+        locations.get_mut(location).into_iter().for_each(|place| place.ends_after = Some(events));
+    }
     let devices = known.iter().map(|(device, place, nature)| {
         let key = (device.node.clone(), device.metric.clone());
         let device = attributor.add_device_at(device.clone(), place.clone());
@@ -191,9 +206,8 @@ fn attribute_once(
         devices,
         recorders: Recorders::default(),
         latest_sample: 0,
-        ends,
         late_ends: HashMap::new(),
-        shift: delayed.as_ref().map_or(0, |_| longest_delay),
+        shift: longest_delay,
         places,
         found: known,
         quality: QualityFigures::default(),
@@ -296,8 +310,9 @@ impl EventHandler for Feed<'_> {
                 (Some(delayed), Some(queue)) => delayed.lane.queue(queue).leave(time),
                 _ => self.attributor.leave(place.index, time),
             }
+            place.count(self.attributor);
         }
-        self.count_at(location)
+        ControlFlow::Continue(())
     }
 
     /// What was never left ends with the location's last event: nothing is known of it after that.
@@ -328,12 +343,13 @@ impl EventHandler for Feed<'_> {
         for Member { position, name, joules_per_unit, quality, .. } in members {
             let Some(value) = values.get(*position) else { continue };
             let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
-            if !self.recorders.is_first((&node, name), location) {
+            let key = (node, name.clone());
+            if !self.recorders.is_first(&key, location) {
                 continue;
             }
             let attributor = &mut *self.attributor;
             let (places, known, definitions) = (&self.places, &mut self.found, self.definitions);
-            let device = *self.devices.entry((node, name.clone())).or_insert_with_key(|key| {
+            let device = *self.devices.entry(key).or_insert_with_key(|key| {
                 let found = FoundDevice {
                     node: key.0.clone(),
                     metric: name.clone(),
@@ -391,19 +407,7 @@ impl Feed<'_> {
                 (Some(delayed), Some(queue)) => delayed.lane.queue(queue).enter(time, region, calls),
                 _ => attributor.enter_folded(place.index, time, region, calls.into()),
             }
-        }
-        self.count_at(location)
-    }
-
-    /// What was never left ends here, if this was the location's last event and samples follow.
-    #[inline]
-    fn count_at(&mut self, location: LocationRef) -> ControlFlow<()> {
-        if let Some(place) = self.locations.get_mut(location.0) {
-            place.events += 1;
-            if !self.ends.is_empty() && self.ends.get(&location.0) == Some(&place.events) {
-                self.attributor.close(place.index, place.last);
-                place.depth = 0;
-            }
+            place.count(attributor);
         }
         ControlFlow::Continue(())
     }
@@ -513,7 +517,7 @@ fn add_locations(
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
-        all.insert(reference.0, Place { index, last: 0, events: 0, depth: 0, queue: None });
+        all.insert(reference.0, Place { index, last: 0, events: 0, depth: 0, ends_after: None, queue: None });
     }
     all
 }
@@ -595,13 +599,15 @@ pub(crate) struct Recorders {
 
 impl Recorders {
     /// Whether this is the location whose samples of a node's metric are taken: the first one.
-    pub fn is_first(&mut self, (node, name): (&str, &str), location: LocationRef) -> bool {
-        let key = (node.to_owned(), name.to_owned());
-        let first = *self.first.entry(key.clone()).or_insert(location);
-        if first != location {
-            self.others.entry(key).or_default().insert(location.0);
+    pub fn is_first(&mut self, key: &(String, String), location: LocationRef) -> bool {
+        match self.first.get(key) {
+            Some(first) if *first == location => true,
+            Some(_) => {
+                self.others.entry(key.clone()).or_default().insert(location.0);
+                false
+            }
+            None => self.first.insert(key.clone(), location).is_none(),
         }
-        first == location
     }
 
     pub fn notes(&self) -> Vec<String> {

@@ -230,6 +230,14 @@ impl Process {
         }
     }
 
+    /// Regions that have been defined meanwhile become the run's.
+    pub fn tell_new_regions(&mut self, all: &mut Regions) {
+        for region in std::mem::take(&mut self.new_regions) {
+            let reference = all.add(&region);
+            self.add_region(region.handle.0, reference, all);
+        }
+    }
+
     /// A region of the run is known by this handle in the process.
     pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
         self.definitions.insert(handle, region);

@@ -1,7 +1,7 @@
 //! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
 
 use crate::facts::{Facts, Heartbeat};
-use crate::leftover::{Leftover, run_id, spools_in};
+use crate::leftover::{Leftover, remove_done, run_id, spools_in};
 use crate::live::{LiveRun, Mode, Options, knows_more};
 use crate::metrics::Latest;
 use crate::output::{self, Output, is_same};
@@ -122,8 +122,7 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
         return Ok(Recovered::Removed(place, "it is not wanted"));
     }
     if left.is_done {
-        session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
-        session.remove();
+        remove_done(&session);
         return Ok(Recovered::Removed(place, "its results are there"));
     }
     if !left.is_of_use() {

@@ -378,7 +378,7 @@ impl Survey {
     fn is_device(&mut self, location: LocationRef, of: &offline::Member, value: &MetricValue) -> bool {
         let node = offline::node_of(&self.definitions, location);
         let key = (node, of.name.clone());
-        if !self.series.is_first((&key.0, &key.1), location) {
+        if !self.series.is_first(&key, location) {
             return false;
         }
         if let Some(known) = self.seen.get(&key) {

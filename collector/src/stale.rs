@@ -4,9 +4,8 @@
 //! processes are to be told of, or the records of a run whose collector was killed. The first kind goes here, after a while,
 //! and so does what was killed before there was an event; the rest is kept and told of, because it can be recovered.
 
-use crate::leftover::{Leftover, is_session_name};
-use crate::{output, spool};
-use ampere_ring::process::node_name;
+use crate::leftover::{Leftover, is_session_name, remove_done};
+use crate::spool;
 use ampere_ring::{CollectorState, Session, session};
 use std::path::Path;
 use std::time::Duration;
@@ -53,8 +52,7 @@ fn look_at(directory: &Path) -> bool {
     // Who joined is dead, and so is who collected: with a process that is known there was a beginning.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
     if left.is_done {
-        session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
-        session.remove();
+        remove_done(&session);
     } else if is_dead || !session.is_of_this_boot() {
         if let Some(output) = &left.output {
             spool::remove(&output.spool);
@@ -80,6 +78,7 @@ fn remove_if_old(directory: &Path) {
 mod tests {
     use super::*;
     use crate::facts::Facts;
+    use crate::output;
     use ampere_model::{Definition, Process};
     use ampere_ring::{Kind, LogWriter, Record, RingProducer};
     use std::fs;

@@ -104,10 +104,7 @@ impl LiveRun {
             if process.looks_for_definitions() {
                 process.read_log(&self.spool);
             }
-            for region in std::mem::take(&mut process.new_regions) {
-                let reference = attributor.regions.add(&region);
-                process.add_region(region.handle.0, reference, &attributor.regions);
-            }
+            process.tell_new_regions(&mut attributor.regions);
             let handle = unknown.argument();
             if process.regions.get(handle).is_none() {
                 if process.may_be_undefined() {

@@ -373,7 +373,6 @@ impl LiveRun {
         summary
     }
 
-    /// Whether nothing of the run is missing, if it is over (`over`).
     fn note_of_unmeasured(&self) -> Option<String> {
         let why = "what they used is in the others' joules, or idle; each said why on standard error, on a node's first rank";
         match self.session.unmeasured() {
@@ -383,6 +382,7 @@ impl LiveRun {
         }
     }
 
+    /// Whether nothing of the run is missing, if it is over (`over`).
     fn is_complete(&self, over: bool) -> bool {
         let is_whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let is_all = self.session.unmeasured() == 0 && self.processes.iter().all(Process::is_whole);

@@ -73,10 +73,7 @@ impl LiveRun {
                     continue; // it has not said which process of the trace it is
                 }
             }
-            for region in std::mem::take(&mut process.new_regions) {
-                let reference = attributor.regions.add(&region);
-                process.add_region(region.handle.0, reference, &attributor.regions);
-            }
+            process.tell_new_regions(&mut attributor.regions);
             for at in 0..process.locations.len() {
                 let group = process.group_of(&process.locations[at].definition);
                 let node = process.node_of(&process.locations[at].definition);

@@ -413,7 +413,7 @@ impl EventHandler for Writer<'_> {
         for member in members.get(&metric.class).into_iter().flatten() {
             let Some(value) = values.get(member.position).filter(|_| written.is_ok()) else { continue };
             let key = (offline::node_of(self.definitions, location), member.name.clone());
-            if self.recorders.is_first((&key.0, &key.1), location) {
+            if self.recorders.is_first(&key, location) {
                 written = self.sample(key, member.joules_per_unit, time, value);
             }
         }

@@ -66,7 +66,7 @@ fn free(system: &rustix::fs::StatVfs) -> u64 {
 }
 
 /// What is to be left free.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ToLeave {
     /// In the file system.
     pub file_system: u64,

@@ -136,7 +136,7 @@ impl RingProducer {
         Self::create_leaving(path, capacity, location, ToLeave::NOTHING)
     }
 
-    /// As [`RingProducer::create`]; there is no room for it unless so many bytes stay free in the file system.
+    /// As [`RingProducer::create`]; there is no room for it unless so much stays free.
     pub fn create_leaving(
         path: &Path,
         capacity: u64,

@@ -287,6 +287,15 @@ fn copy(place: &Place, from: &str, to: &str) {
     assert!(copied.expect("cp").success());
 }
 
+#[track_caller]
+fn recovers_all(place: &Place, output: &str, published: u64) {
+    let done = recover(place, &place.path(output));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary(output);
+    assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
+    place.is_clean();
+}
+
 /// What is done with a copy is done with that, and the run stays where it is.
 #[test]
 fn a_copy_is_not_the_run() {
@@ -302,11 +311,7 @@ fn a_copy_is_not_the_run() {
     let done = run(command.arg(place.path("unwanted")).current_dir(place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");
     assert!(session.exists() && !place.path("out/summary.json").exists(), "the run itself is as it was");
-    let done = recover(&place, &place.path("out"));
-    assert_eq!(done.code, 0, "{done:#?}");
-    let summary = place.summary("out");
-    assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
-    place.is_clean();
+    recovers_all(&place, "out", published);
 }
 
 /// With what was in its rings only.
@@ -318,11 +323,7 @@ fn a_run_whose_directory_was_moved_is_all_there() {
     let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!(listed.stdout.lines().count(), 1, "{listed:#?}");
     assert!(listed.stdout.contains("moved"), "{listed:#?}");
-    let done = recover(&place, &place.path("moved"));
-    assert_eq!(done.code, 0, "{done:#?}");
-    let summary = place.summary("moved");
-    assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
-    place.is_clean();
+    recovers_all(&place, "moved", published);
 }
 
 /// What was recorded is not taken for nothing, and is not removed.
