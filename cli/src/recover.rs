@@ -4,7 +4,7 @@ use crate::run;
 use crate::words::{given, path_parser};
 use ampere_collector::clock_text::rfc3339;
 use ampere_collector::leftover::{self, Leftover};
-use ampere_collector::recover::{self as finish, Finished, Recovered};
+use ampere_collector::recover::{self as finish, Finished, Recovered, Traced};
 use ampere_collector::text::printable;
 use clap::Args;
 use std::io::Write;
@@ -88,16 +88,23 @@ fn tell(finished: &Finished) -> bool {
     if !finished.figures_stay {
         run::show(&finished.summary, &finished.output);
     }
-    if finished.lacks_trace {
-        let said = finished.summary.run.notes.iter().rev().find(|note| note.contains("no complete trace"));
-        let why = said.map_or("see the notes in its summary", String::as_str);
-        say!("ampere: {output} has no trace: {why}; put that right and do it again");
-    } else if finished.figures_stay {
-        say!(
+    let notes = finished.summary.run.notes.iter().rev();
+    let note = |words: &str| {
+        let said = notes.clone().find(|note| note.contains(words));
+        said.map_or("see the notes in its summary", String::as_str)
+    };
+    match finished.trace {
+        Traced::NotYet => {
+            let why = note("no complete trace");
+            say!("ampere: {output} has no trace: {why}; put that right and do it again");
+        }
+        Traced::Never => say!("ampere: {output} will have no trace: {}", note("there is no trace")),
+        Traced::Made if finished.figures_stay => say!(
             "ampere: {output} has a trace now, as far as its records go; its summary, which knows the whole run, is as it was"
-        );
+        ),
+        Traced::Made => {}
     }
-    !finished.lacks_trace
+    finished.trace == Traced::Made
 }
 
 /// How far below the current directory is looked: jobs have directories of their own, in those of experiments.

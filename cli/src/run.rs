@@ -349,10 +349,11 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
     }
     if results == Results::Missing {
         let why = files::read_text(&session.directory().join("failure"));
+        let left = if output.is_dir() { output } else { session.directory() };
         say!(
             "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },
-            output.display()
+            left.display()
         );
         return;
     }

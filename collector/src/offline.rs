@@ -154,8 +154,7 @@ fn attribute_once(
     }
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
-    let found = find_metrics(definitions);
-    let names: BTreeSet<String> = found.keys().cloned().collect();
+    let names = metric_names(definitions);
     let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
     let places = evidence::places(definitions);
     let Known { devices: known, ends } = known;
@@ -195,7 +194,7 @@ fn attribute_once(
         .collect();
     let members = classes(definitions, config);
     let relative = relative_metrics(definitions, config);
-    let energy_known = found.values().any(|unit| unit.is_some()) || !members.is_empty();
+    let energy_known = has_energy(definitions) || !members.is_empty();
     let definitions = definitions.clone();
     let mut step = |done| progress(done, expected);
     let mut feed = Feed {
@@ -522,9 +521,13 @@ fn add_locations(
     all
 }
 
-/// Every metric's name, with the joules of one of its units if it is an energy by its definition.
-pub(crate) fn find_metrics(definitions: &otf2::Definitions) -> BTreeMap<String, Option<f64>> {
-    definitions.metric_members.values().map(|member| (member.name.clone(), energy_of(member))).collect()
+pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {
+    definitions.metric_members.values().map(|member| member.name.clone()).collect()
+}
+
+/// Whether some metric is an energy by its definition.
+pub(crate) fn has_energy(definitions: &otf2::Definitions) -> bool {
+    definitions.metric_members.values().any(|member| energy_of(member).is_some())
 }
 
 /// Joules per unit of the raw value, from the metric's unit, base and exponent. Score-P's and PAPI's rocm_smi counters

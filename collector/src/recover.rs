@@ -27,8 +27,18 @@ pub struct Finished {
     pub summary: Summary,
     /// There were figures that know more than what is left: they are as they were.
     pub figures_stay: bool,
-    /// A trace was wanted and could not be made: a note in the summary says why.
-    pub lacks_trace: bool,
+    pub trace: Traced,
+}
+
+/// What became of a run's trace. If there is none, a note in the summary says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// As far as one was wanted.
+    Made,
+    /// The records stay: it may be made yet.
+    NotYet,
+    /// Nothing is left to make it of.
+    Never,
 }
 
 /// What there is to recover in a directory: a session's, a spool, or an output directory, where several nodes may have left
@@ -172,7 +182,11 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
     let keeps_records = output.spool.join(crate::facts::FILE_NAME).exists();
     Ok(Recovered::Finished(Box::new(Finished {
         figures_stay: knows_more(&output.directory, &summary),
-        lacks_trace: is_traced && (keeps_records || !output::holds_trace(&output.directory)),
+        trace: match is_traced {
+            true if keeps_records => Traced::NotYet,
+            true if !output::holds_trace(&output.directory) => Traced::Never,
+            _ => Traced::Made,
+        },
         output: output.directory,
         summary,
     })))

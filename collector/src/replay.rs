@@ -171,9 +171,9 @@ impl Replay {
         let clock = definitions.clock.clone();
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| offline::missing_line(&trace, *l)).collect();
-        let found = offline::find_metrics(definitions);
+        let metric_names = offline::metric_names(definitions).into_iter().collect();
         let classes = offline::classes(definitions, config);
-        let energy_known = found.values().any(|unit| unit.is_some()) || !classes.is_empty();
+        let energy_known = offline::has_energy(definitions) || !classes.is_empty();
         let processes = processes(definitions, trace.missing());
         let streams = processes.iter().flat_map(|p| &p.locations).filter(|l| l.gpu);
         let mut survey = Survey {
@@ -221,7 +221,7 @@ impl Replay {
             realtime_ns: clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64)),
             processes,
             metrics: survey.metrics,
-            metric_names: found.into_keys().collect(),
+            metric_names,
             recorders,
             events: survey.events,
             stream_lag_ticks: Some(0),

@@ -121,49 +121,46 @@ fn definitions_that_are_no_good() {
     assert!(summary.run.notes.len() < 200, "{}", summary.run.notes.len());
 }
 
+/// A run of one location, written to until it is given up with such a note: records that `next` makes, two at a time.
+fn until_given_up(
+    name: &str,
+    location_id: u32,
+    why: &str,
+    mut next: impl FnMut(u32) -> [u32; 2],
+) -> (tempfile::TempDir, LiveRun) {
+    let (root, session) = session(name);
+    let directory = session.directory().to_owned();
+    let mut log = log(&directory);
+    let (mut producer, ring) = ring(&directory, location_id, 1 << 16);
+    log.append(&location(location_id, &ring));
+    let mut run = run(root.path(), session, false);
+    let given_up = |run: &LiveRun| run.notes.iter().any(|note| note.contains(why));
+    let (begun, mut step) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
+        while producer.has_room(2) {
+            for handle in next(step) {
+                producer.push_with_room(Record::new(Kind::Enter, usual(), handle));
+            }
+            step += 1;
+        }
+        run.round();
+    }
+    assert!(given_up(&run), "{:?}", run.notes);
+    (root, run)
+}
+
 /// Handles that were never defined, and a call tree without end.
 /// Of threads that nothing is attributed to there are no call paths: the stack itself tells.
 #[test]
 fn what_gets_deeper_without_end_is_given_up() {
-    let (root, session) = session("s-depth");
-    let directory = session.directory().to_owned();
-    let mut log = log(&directory);
-    let (mut producer, name) = ring(&directory, 1, 1 << 16);
-    log.append(&location(1, &name));
-    let mut run = run(root.path(), session, false);
-    let begun = Instant::now();
-    let given_up =
-        |run: &LiveRun| run.notes.iter().any(|note| note.contains("open frames: it is not read further"));
-    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
-        while producer.has_room(1) {
-            producer.push_with_room(Record::new(Kind::Enter, usual(), 7));
-        }
-        run.round();
-    }
-    assert!(given_up(&run), "{:?}", run.notes);
+    until_given_up("s-depth", 1, "open frames: it is not read further", |_| [7, 7]);
 }
 
 #[test]
 fn what_grows_without_end_is_given_up() {
-    let (root, session) = session("s-growth");
-    let directory = session.directory().to_owned();
-    let mut log = log(&directory);
-    let (mut producer, name) = ring(&directory, 0, 1 << 16);
-    log.append(&location(0, &name));
-    let mut run = run(root.path(), session, false);
-    let (begun, mut handle) = (Instant::now(), 0u32);
-    let given_up =
-        |run: &LiveRun| run.notes.iter().any(|note| note.contains("call paths: it is not read further"));
-    while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
-        while producer.has_room(2) {
-            // Deeper and deeper, and each time something new.
-            producer.push_with_room(Record::new(Kind::Enter, usual(), handle % 4000));
-            producer.push_with_room(Record::new(Kind::Enter, usual(), handle.wrapping_mul(0x9e37_79b9)));
-            handle += 1;
-        }
-        run.round();
-    }
-    assert!(given_up(&run), "{:?}", run.notes);
+    // Deeper and deeper, and each time something new.
+    let new = |step: u32| [step % 4000, step.wrapping_mul(0x9e37_79b9)];
+    let (_root, run) = until_given_up("s-growth", 0, "call paths: it is not read further", new);
     assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());
     let begun = Instant::now();
     let (summary, _) = run.finish(false).expect("results");

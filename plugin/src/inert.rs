@@ -1,7 +1,7 @@
 //! Giving up without a trace but one line.
 
 use crate::events;
-use ampere_model::LOCAL_RANKS;
+use ampere_model::is_first_of_node;
 use ampere_quiet::{know_standard_error, tell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ static IS_FIRST: OnceLock<bool> = OnceLock::new();
 /// Looks at the environment, and at standard error.
 pub fn begin() {
     know_standard_error();
-    IS_FIRST.get_or_init(is_first_on_node);
+    IS_FIRST.get_or_init(is_first_of_node);
 }
 
 /// In a signal handler.
@@ -56,7 +56,7 @@ extern "C" fn file_is_lost() {
 
 /// One line on standard error, from the first process of the node only.
 pub fn say(line: &str) {
-    if *IS_FIRST.get_or_init(is_first_on_node) {
+    if *IS_FIRST.get_or_init(is_first_of_node) {
         say_as_the_only_one(line);
     }
 }
@@ -64,11 +64,4 @@ pub fn say(line: &str) {
 /// One line on standard error, where the caller knows that no other process says it.
 pub fn say_as_the_only_one(line: &str) {
     tell(format!("ampere: {line}\n").as_bytes());
-}
-
-fn is_first_on_node() -> bool {
-    match LOCAL_RANKS.iter().find_map(|name| std::env::var(name).ok()) {
-        Some(rank) => rank == "0",
-        None => std::env::var("PMI_RANK").map_or(true, |rank| rank == "0"),
-    }
 }

@@ -17,6 +17,7 @@ use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -414,7 +415,7 @@ impl LiveRun {
         self.publish();
         self.room.give_back();
         if !self.room.is_of(&self.options.output) {
-            output::remake(&self.options.output)?;
+            output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why))?;
             self.note(
                 "the output directory was removed while the job ran, and has been made again".to_owned(),
             );
@@ -429,7 +430,7 @@ impl LiveRun {
             self.look_for_reason();
         }
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
-        self.write_figures(&self.summary(false))?;
+        self.write_figures(&self.summary(false)).map_err(|why| self.write_elsewhere(why))?;
         if is_empty {
             self.note("it was over before anything could be recorded: there is no trace".to_owned());
         }
@@ -457,10 +458,7 @@ impl LiveRun {
                     self.is_complete(complete) && !self.trace_is_cut(),
                 )
             }
-            _ => Err(NoTrace {
-                why: "no process wrote any event: there is no trace".to_owned(),
-                was_begun: false,
-            }),
+            _ => Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false }),
         };
         self.look_for_latecomers();
         let is_cut = self.trace_is_cut();
@@ -519,6 +517,17 @@ impl LiveRun {
         Ok((summary, self.session))
     }
 
+    /// Of a run without a trace, because no event tells which clock its times are of.
+    fn why_nothing_is_left(&self) -> String {
+        let locations = self.processes.iter().flat_map(|process| &process.locations);
+        match locations.map(|location| location.ring.position()).fold(0, u64::saturating_add) {
+            0 => "no process wrote any event: there is no trace".to_owned(),
+            read => format!(
+                "{read} records had been taken out of shared memory, and are lost with what was on disk: there is no trace"
+            ),
+        }
+    }
+
     /// For who makes the trace when the rings are gone.
     fn losses(&self) -> Losses {
         let before = &self.options.facts.losses;
@@ -545,6 +554,20 @@ impl LiveRun {
             return Ok(());
         }
         write_tables(&self.options.output, summary)
+    }
+
+    /// Figures that the output directory does not take are nowhere else once this process is gone: they are left where
+    /// temporary files are. `why` it does not take them; what becomes of the records is another matter.
+    fn write_elsewhere(&self, why: String) -> String {
+        if self.options.mode != Mode::Collector {
+            return why; // `ampere recover -o` may have another directory
+        }
+        let directory = std::env::temp_dir().join(output::default_directory(&self.options.run_id));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|e| e.to_string());
+        match made.and_then(|()| write_results(&directory, &self.summary(false))) {
+            Ok(()) => format!("{why}; the figures without a trace are in {}", directory.display()),
+            Err(_) => why,
+        }
     }
 
     /// Of the figures that lie there.

@@ -27,6 +27,14 @@ pub const LOCAL_RANKS: [&str; 8] = [
     "SLURM_LOCALID",
 ];
 
+/// Whether the launcher calls this process the first of its node: the one that speaks for the others. Where none says
+/// anything, it is.
+pub fn is_first_of_node() -> bool {
+    // MPICH's tells the rank in the job only.
+    let rank = LOCAL_RANKS.iter().chain(&["PMI_RANK"]).find_map(std::env::var_os);
+    rank.is_none_or(|rank| rank == "0")
+}
+
 /// Ticks of the node's event clock. What one tick is, the session's clock says.
 pub type Timestamp = u64;
 

@@ -6,7 +6,7 @@ use crate::nesting::Nesting;
 use crate::scratch::{assert_is_line, directory};
 use crate::targets::ring::header;
 use ampere_collector::facts::{self, Facts};
-use ampere_collector::recover::{Recovered, find, recover};
+use ampere_collector::recover::{Recovered, Traced, find, recover};
 use ampere_collector::summary::Summary;
 use ampere_collector::{sampler, spool, text};
 use ampere_ring::Session;
@@ -86,7 +86,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
                 assert!(quality.conservation_error_joules <= 1e-9 + 1e-6 * run.total_joules);
                 let table = text::render(&done.summary, false);
                 assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
-                assert!(done.lacks_trace || !spool.exists(), "what is finished is not left over");
+                assert!(done.trace != Traced::Made || !spool.exists(), "what is finished is not left over");
                 summaries.push(done.summary);
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::program::{alone, calls, check, is_conserved, plain, read_trace, until_counted};
 use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start, until};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -78,6 +79,41 @@ fn an_output_directory_that_is_removed_is_made_again() {
         summary["run"]
     );
     assert!(files_below(&place.path("out")).iter().all(|file| !file.ends_with("reserve")));
+    place.is_clean();
+}
+
+/// Nobody can write there any more: the figures are worth more than the trace that was lost with it.
+#[test]
+fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
+    let place = Place::new();
+    let program = alone(&place);
+    let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
+    let without = plain(&place, &words);
+    let temporary = place.path("temporary");
+    std::fs::create_dir(&temporary).expect("a directory");
+    let running = start(place.ampere_run("out", &words).env("TMPDIR", &temporary));
+    until_counted(&place, "0", 2000);
+    std::fs::remove_dir_all(place.path("out")).expect("the output directory");
+    std::fs::write(place.path("out"), "somebody else's").expect("a file in its place");
+    let done = running.wait();
+    done.as_without(&without);
+    done.said_once(&["the collector failed: cannot write", "the figures without a trace are in"]);
+    let kept: Vec<PathBuf> = files_below(&temporary);
+    assert!(kept.iter().any(|file| file.ends_with("report.html")), "{kept:?}");
+    let directory = kept[0].parent().expect("a directory");
+    assert_eq!(std::fs::metadata(directory).expect("it is there").permissions().mode() & 0o777, 0o700);
+    let name = directory.strip_prefix(place.path("")).expect("below").to_str().expect("text").to_owned();
+    let summary = place.summary(&name);
+    is_conserved(&summary);
+    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(summary["run"]["complete"], false);
+    assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "somebody else's");
+    // Of the records nothing is left, and that is said.
+    let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
+    let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
+    assert_eq!(recovered.code, 1, "{recovered:#?}");
+    assert!(recovered.stderr.contains("rest will have no trace: "), "{recovered:#?}");
+    assert!(recovered.stderr.contains("are lost with what was on disk"), "{recovered:#?}");
     place.is_clean();
 }
 
