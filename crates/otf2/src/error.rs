@@ -65,14 +65,10 @@ pub struct Otf2Error {
 }
 
 impl Otf2Error {
-    /// OTF2's name for it, such as `INVALID_ARGUMENT`. For an error of the operating system that is its number.
+    /// OTF2's name for it, such as `INVALID_ARGUMENT`. An error of the operating system has its own, such as `ENOSPC`, or, as
+    /// some builds of the library have it, its number.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The operating system's number, such as `ENOSPC`'s 28, if it was its error.
-    pub fn os_error(&self) -> Option<i32> {
-        self.name.parse().ok()
     }
 
     /// Whether OTF2 refused an argument before it changed anything.
@@ -83,9 +79,9 @@ impl Otf2Error {
 
 impl fmt::Display for Otf2Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.os_error() {
-            Some(number) => write!(f, "{} (os error {number})", self.text),
-            None => write!(f, "{} (OTF2 {})", self.text, self.name),
+        match self.name.parse::<i32>() {
+            Ok(number) => write!(f, "{} (os error {number})", self.text),
+            Err(_) => write!(f, "{} (OTF2 {})", self.text, self.name),
         }
     }
 }

@@ -207,10 +207,10 @@ fn write_until_full(directory: &Path, events: u64) -> Result<(), Error> {
     archive.finish(&definitions())
 }
 
-fn assert_full(directory: &Path, result: Result<(), Error>, number: i32, text: &str) {
+fn assert_full(directory: &Path, result: Result<(), Error>, text: &str) {
     let error = result.expect_err("there is no room");
     let message = error.to_string();
-    assert!(matches!(&error, Error::Otf2 { source, .. } if source.os_error() == Some(number)), "{error:?}");
+    assert!(matches!(&error, Error::Otf2 { .. }), "{error:?}");
     assert!(message.contains(text), "{message}");
     assert!(message.contains(directory.to_str().unwrap()) && !message.contains('\n'), "{message}");
     assert!(!directory.join("traces.otf2").exists());
@@ -250,7 +250,7 @@ fn files_may_not_grow() {
             assert!(limit > 1500 && events < limit / 10, "{limit} {events}");
             assert_eq!(read(&directory).2.delivered, events);
         } else {
-            assert_full(&directory, result, libc::EFBIG, "File is too large");
+            assert_full(&directory, result, "File is too large");
         }
     }
 }
@@ -293,7 +293,7 @@ fn the_disk_is_full() {
     if let Some(directory) = std::env::var_os("OTF2_TEST_FULL") {
         let directory = Path::new(&directory);
         let result = write_until_full(directory, 1_000_000);
-        assert_full(directory, result, libc::ENOSPC, "No space left on device");
+        assert_full(directory, result, "No space left on device");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
