@@ -10,9 +10,15 @@ pub struct Job {
     pub id: String,
 }
 
-/// A Flux instance may run in a Slurm job: the inner one has started us.
-const SCHEDULERS: [(&str, &str); 4] =
-    [("Flux", "FLUX_JOB_ID"), ("Slurm", "SLURM_JOB_ID"), ("PBS", "PBS_JOBID"), ("LSF", "LSB_JOBID")];
+/// A Flux instance may run in a Slurm job: the inner one has started us. A Flux batch job is an instance of its own, whose name
+/// its script and all that it runs know; what it runs has names within it besides.
+const SCHEDULERS: [(&str, &str); 5] = [
+    ("Flux", "FLUX_ENCLOSING_ID"),
+    ("Flux", "FLUX_JOB_ID"),
+    ("Slurm", "SLURM_JOB_ID"),
+    ("PBS", "PBS_JOBID"),
+    ("LSF", "LSB_JOBID"),
+];
 
 impl Job {
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Job> {
@@ -41,6 +47,10 @@ mod tests {
         let shown = |names| Job::of(variables(names)).map(|job| job.to_string());
         assert_eq!(shown(&[("SLURM_JOB_ID", "17")]).as_deref(), Some("Slurm 17"));
         assert_eq!(shown(&[("SLURM_JOB_ID", "17"), ("FLUX_JOB_ID", "f2A")]).as_deref(), Some("Flux f2A"));
+        assert_eq!(
+            shown(&[("FLUX_JOB_ID", "f2A"), ("FLUX_ENCLOSING_ID", "fD2e73NP")]).as_deref(),
+            Some("Flux fD2e73NP")
+        );
         assert_eq!(shown(&[("SLURM_JOB_ID", "")]), None);
     }
 }

@@ -143,11 +143,7 @@ fn without_shared_memory_the_job_goes_on() {
         done.as_without(&plain);
         done.said_once(&words);
         done.said_once(&["runs without being measured"]);
-        assert_eq!(
-            done.stderr.matches("os error").count() % 2,
-            done.stderr.matches("os error").count(),
-            "said twice: {done:#?}"
-        );
+        assert!(done.stderr.matches("os error").count() <= 1, "said twice: {done:#?}");
         let done = run(place.bare("out", &program).env("AMPERE_SHM", &shm));
         done.as_without(&plain);
         done.said_once(&words);
