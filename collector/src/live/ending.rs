@@ -2,7 +2,7 @@
 
 use super::{LIVENESS_PERIOD, LiveRun, Mode, write_whole, write_whole_bytes, write_whole_with};
 use crate::attributor::{Attributor, Unit};
-use crate::clock::best_reading;
+use crate::clock::{CALIBRATION, Timer, best_reading};
 use crate::facts::Losses;
 use crate::gauges::Seen;
 use crate::leftover;
@@ -394,6 +394,7 @@ impl LiveRun {
     pub fn finish(mut self, complete: bool) -> Result<(Summary, Session), String> {
         self.session.set_finishing(true);
         self.read_definitions();
+        self.wait_for_clock();
         self.find_devices();
         self.catch_up_to_the_end();
         for at in 0..self.processes.len() {
@@ -525,6 +526,14 @@ impl LiveRun {
             read => format!(
                 "{read} records had been taken out of shared memory, and are lost with what was on disk: there is no trace"
             ),
+        }
+    }
+
+    /// A run may be over before it was known how fast its clock goes. A moment more, and what it has used has times.
+    fn wait_for_clock(&mut self) {
+        if self.clock.is_none() && self.sampler.is_some() {
+            std::thread::sleep(CALIBRATION.saturating_sub(self.begun.elapsed()));
+            self.set_clock(Timer::usual());
         }
     }
 
