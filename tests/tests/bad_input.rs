@@ -19,15 +19,17 @@ fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", PLAIN, &[]);
     compare(&place, "out", &[plain.into()]).said_once(&["nothing was measured", "-finstrument-functions"]);
-    // What was asked for is there, says so, and is all there is.
+    // What was asked for is there, and says so; what the node used meanwhile is in it, however short that was.
     let summary = place.summary("out");
-    assert_eq!(summary["run"]["energy"], "none");
+    assert_eq!(summary["run"]["energy"], "estimated");
+    assert!(summary["run"]["total_joules"].as_f64() > Some(0.0), "{}", summary["run"]);
     // Nothing that was recorded is missing: there was nothing to record.
     assert_eq!(summary["run"]["complete"], true);
-    let mut left = files_below(&place.path("out"));
+    let names = |file: PathBuf| file.file_name().expect("a file").to_string_lossy().into_owned();
+    let mut left: Vec<String> = files_below(&place.path("out")).into_iter().map(names).collect();
+    left.retain(|name| !name.ends_with(".evt") && !name.ends_with(".def"));
     left.sort();
-    assert_eq!(left, ["report.html", "summary.json", "summary.txt"].map(|name| place.path("out").join(name)));
-    assert!(!place.path("out/spool").exists());
+    assert_eq!(left, ["report.html", "summary.json", "summary.txt", "traces.otf2"]);
     place.is_clean();
 }
 
