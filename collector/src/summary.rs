@@ -283,7 +283,11 @@ pub struct Callpath {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
+    /// The least that the exclusive joules can be.
     pub resolved_joules: f64,
+    /// The most that they can be. Summaries of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub possible_joules: Option<f64>,
     pub exclusive_seconds: f64,
     pub resolved_seconds: f64,
     #[serde(default, flatten)]
@@ -308,7 +312,11 @@ pub struct Region {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
+    /// The least that the exclusive joules can be.
     pub resolved_joules: f64,
+    /// The most that they can be. Summaries of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub possible_joules: Option<f64>,
     pub exclusive_seconds: f64,
     pub resolved_seconds: f64,
     #[serde(default, flatten)]
@@ -583,6 +591,7 @@ fn view_table(
     // The clock has no resolution to speak of, and a second in a second is no rate.
     let is_time = device.info.unit == Unit::Seconds;
     let resolved = |exclusive: (f64, u64), resolved| if is_time { exclusive } else { resolved };
+    let possible = |exclusive: f64, possible: f64| Some(if is_time { exclusive } else { possible });
     let watts = |rate: Rate| {
         let watts = || rate.watts(attributor.ticks_per_second as f64, sample_seconds);
         if is_time { Watts::default() } else { watts() }
@@ -600,6 +609,7 @@ fn view_table(
             exclusive_joules: row.exclusive_joules,
             inclusive_joules: row.inclusive_joules,
             resolved_joules: resolved.0,
+            possible_joules: possible(row.exclusive_joules, row.possible_joules),
             exclusive_seconds: seconds(row.exclusive_ticks),
             resolved_seconds: seconds(resolved.1),
             watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),
@@ -631,6 +641,7 @@ fn view_table(
                     exclusive_joules: row.exclusive_joules,
                     inclusive_joules: row.inclusive_joules,
                     resolved_joules: resolved.0,
+                    possible_joules: possible(row.exclusive_joules, row.possible_joules),
                     exclusive_seconds: seconds(row.exclusive_ticks),
                     resolved_seconds: seconds(resolved.1),
                     watts: watts(Rate { exclusive, resolved, joules_per_tick: row.joules_per_tick }),

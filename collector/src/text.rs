@@ -192,7 +192,8 @@ impl Page {
         let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
         writeln!(
             out,
-            "\n  {unit:>12} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
+            "\n  {unit:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
+            bounds_columns(is_time, "least", "most"),
             "share",
             "",
             format!("inclusive {unit}"),
@@ -204,8 +205,9 @@ impl Page {
             let resolved = row.watts.resolved_watts;
             writeln!(
                 out,
-                "  {:>12} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
+                "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
                 joules(row.exclusive_joules),
+                bounds(is_time, row.resolved_joules, row.possible_joules),
                 percent(row.exclusive_joules, total),
                 bar(row.exclusive_joules, total),
                 joules(row.inclusive_joules),
@@ -216,6 +218,12 @@ impl Page {
             )?;
         }
         more(regions.len(), out)?;
+        if !is_time && !regions.is_empty() {
+            writeln!(
+                out,
+                "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
+            )?;
+        }
         if has_watts {
             writeln!(
                 out,
@@ -263,12 +271,21 @@ impl Page {
     fn callpaths(&self, device: &Device, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
         let total = device.total_joules;
         let unit = printable(&device.unit);
-        writeln!(out, "\n  {unit:>12} {:>6} {:>10} {:>10}  top call paths", "share", "s", "calls")?;
+        let is_time = unit == "s";
+        writeln!(
+            out,
+            "\n  {unit:>12}{} {:>6} {:>10} {:>10}  top call paths",
+            bounds_columns(is_time, "least", "most"),
+            "share",
+            "s",
+            "calls"
+        )?;
         for row in rows.iter().take(MOST_ROWS) {
             writeln!(
                 out,
-                "  {:>12} {:>6} {:>10.3} {:>10}  {}: {}",
+                "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
                 joules(row.exclusive_joules),
+                bounds(is_time, row.resolved_joules, row.possible_joules),
                 percent(row.exclusive_joules, total),
                 row.exclusive_seconds,
                 row.calls,
@@ -356,6 +373,15 @@ fn total(summary: &Summary) -> String {
         line.push_str(&format!("; these have in them {}", names(&parts)));
     }
     line
+}
+
+/// Two columns: the least and the most that a row's joules can be. Time has no such error.
+fn bounds(is_time: bool, least: f64, most: Option<f64>) -> String {
+    bounds_columns(is_time, &joules(least), &most.map_or_else(|| "?".to_owned(), joules))
+}
+
+fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
+    if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
 }
 
 fn more(rows: usize, out: &mut String) -> std::fmt::Result {

@@ -6,10 +6,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A file that lies beside the repository, if it does.
-pub fn shared(path: &str) -> Option<PathBuf> {
-    let beside = crate::root().join("../shared").join(path);
+/// Score-P's own trace of a real run on two MI300A, which is too large for the repository: beside it, if it is there.
+pub fn recorded_trace() -> Option<PathBuf> {
+    let beside = crate::root().join("../shared/traces/mi300a-two-kernels/traces.otf2");
     beside.exists().then_some(beside)
+}
+
+/// The definition of attribution, in a slow and readable implementation of its own. It needs python3-otf2.
+pub fn oracle() -> PathBuf {
+    crate::root().join("tests/oracle/attribute.py")
+}
+
+/// Whether Debian's python3-otf2 is installed. One that is there and cannot be imported is no reason to skip a test.
+pub fn has_python_otf2() -> bool {
+    let probe = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('otf2') else 3)";
+    match Command::new("/usr/bin/python3").args(["-c", probe]).status() {
+        Ok(status) => match status.code() {
+            Some(0) => true,
+            Some(3) => false,
+            _ => panic!("/usr/bin/python3: {status}"),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => panic!("/usr/bin/python3: {error}"),
+    }
 }
 
 pub fn on_path(program: &str) -> bool {
@@ -161,6 +180,15 @@ pub fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
     value[key].as_array().unwrap_or_else(|| panic!("no list {key} in {value}"))
 }
 
+const ROW_FIGURES: [&str; 6] = [
+    "calls",
+    "exclusive_joules",
+    "inclusive_joules",
+    "resolved_joules",
+    "possible_joules",
+    "exclusive_seconds",
+];
+
 /// Every figure of a summary, by name.
 pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
@@ -176,16 +204,12 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
             for row in list(view, "callpaths") {
                 let name =
                     format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
-                for key in
-                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
-                {
+                for key in ROW_FIGURES {
                     all.insert(format!("{name} {key}"), number(row, key));
                 }
             }
             for row in list(view, "regions") {
-                for key in
-                    ["calls", "exclusive_joules", "inclusive_joules", "resolved_joules", "exclusive_seconds"]
-                {
+                for key in ROW_FIGURES {
                     all.insert(format!("{view_name} {} {key}", row["region"]), number(row, key));
                 }
             }

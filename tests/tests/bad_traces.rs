@@ -1,19 +1,9 @@
 //! Traces for `ampere attribute` that are cut short, incomplete, or none.
 
 use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::runs::recorded_trace;
+use ampere_tests::skip_unless;
 use std::path::{Path, PathBuf};
-
-/// Score-P's own trace of a real run on four GPUs, where there is one.
-fn recorded() -> Option<PathBuf> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let candidates = [repository.join("../shared/traces"), PathBuf::from("/work/shared/traces")];
-    let found =
-        candidates.iter().map(|d| d.join("mi300a-two-kernels")).find(|d| d.join("traces.otf2").is_file());
-    if found.is_none() {
-        println!("skipped: no shared/traces/mi300a-two-kernels beside the repository");
-    }
-    found
-}
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
@@ -169,7 +159,9 @@ fn a_trace_without_energy_is_refused_with_what_to_do() {
 
 #[test]
 fn of_a_recorded_trace_the_rest_is_attributed() {
-    let Some(recorded) = recorded() else { return };
+    let recorded = recorded_trace();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    let recorded = recorded.expect("checked").with_file_name("");
     let place = Place::new();
     copy(&recorded, &place.path("whole"));
     let whole = attribute(&place, "whole/traces.otf2", &[]);

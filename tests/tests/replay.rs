@@ -5,7 +5,7 @@ mod made_up;
 use ampere_tests::collector::announced;
 use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{
-    Place, assert_same_figures, attribute, json, list, number, relative, shared, succeed, text,
+    Place, assert_same_figures, attribute, json, list, number, recorded_trace, relative, succeed, text,
 };
 use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
@@ -16,10 +16,6 @@ use std::time::Duration;
 
 const CONFIG: &str =
     "[[device]]\nname = \"GPU-$1\"\nmetric = 'A2rocm_smi:::energy_count:device=([0-3])'\nscale = 1e-6\n";
-
-fn recorded() -> Option<PathBuf> {
-    shared("traces/mi300a-two-kernels/traces.otf2")
-}
 
 fn replay(place: &Place, trace: &Path, policy: &str, options: &[&str]) -> Command {
     let mut command = place.command(artifact("ampere"));
@@ -46,7 +42,7 @@ fn check_published(summary: &Value) {
 
 #[test]
 fn the_published_figures_at_any_speed() {
-    let recorded = recorded();
+    let recorded = recorded_trace();
     skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
     let trace = recorded.expect("checked");
     for policy in ["busy_only", "time_sliced"] {
@@ -92,7 +88,7 @@ fn last_scrape(running: &mut Running, address: SocketAddr) -> Vec<openmetrics::S
 
 #[test]
 fn the_published_figures_are_in_the_last_scrape() {
-    let recorded = recorded();
+    let recorded = recorded_trace();
     skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
     for speed in ["50", "1000"] {
         let place = Place::new();

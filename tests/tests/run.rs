@@ -1,10 +1,10 @@
 //! Whole runs, as users make them, on the embedded host.
 
 use ampere_tests::runs::{
-    Place, attribute, compile, figures, is_root, json, list, number, on_path, relative, shared, stencil,
-    succeed, text,
+    Place, attribute, compile, figures, has_python_otf2, is_root, json, list, number, on_path, oracle,
+    recorded_trace, relative, stencil, succeed, text,
 };
-use ampere_tests::{artifact, skip_unless};
+use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -119,16 +119,12 @@ fn opens_in_other_tools(place: &Place, ranks: usize) {
 with otf2.reader.open(sys.argv[1]) as trace:
     kinds = [type(event) for location, event in trace.events]
 print(kinds.count(otf2.events.Enter), kinds.count(otf2.events.Leave))";
-    let read = Command::new("/usr/bin/python3").arg("-c").arg(script).arg(place.trace()).output();
-    match read {
-        Ok(read) if read.status.success() => {
-            let counts = text(&read.stdout);
-            let counts: Vec<u64> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
-            assert_eq!(counts[0], counts[1], "every enter has its leave");
-            assert_eq!(counts[0] + counts[1], place.summary()["quality"]["events"].as_u64().unwrap());
-        }
-        _ => println!("skipped: no python3-otf2"),
-    }
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let read = succeed(Command::new("/usr/bin/python3").arg("-c").arg(script).arg(place.trace()));
+    let counts = text(&read.stdout);
+    let counts: Vec<u64> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    assert_eq!(counts[0], counts[1], "every enter has its leave");
+    assert_eq!(counts[0] + counts[1], place.summary()["quality"]["events"].as_u64().unwrap());
 }
 
 /// An independent implementation computes the same, per call path and region, with both policies.
@@ -140,17 +136,12 @@ fn agrees_with_the_oracle(
     consumers: &[&str],
     view: &str,
 ) {
-    let Some(oracle) = shared("oracle/attribute.py") else {
-        return println!("skipped: no oracle beside the repository");
-    };
+    skip_unless!(has_python_otf2(), "no python3-otf2");
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.json");
     let text = serde_json::json!({"devices": [{"name": device, "metric": metric, "scale": scale, "consumers": consumers}]});
     std::fs::write(&config, text.to_string()).unwrap();
-    let output = Command::new("/usr/bin/python3").arg(oracle).arg(trace).arg(&config).output().unwrap();
-    if !output.status.success() {
-        return println!("skipped: the oracle needs python3-otf2");
-    }
+    let output = succeed(Command::new("/usr/bin/python3").arg(oracle()).arg(trace).arg(&config));
     let expected: Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = &expected["devices"][0];
     for policy in ["time_sliced", "busy_only"] {
@@ -186,9 +177,9 @@ fn agrees_with_the_oracle(
 
 #[test]
 fn a_real_run_on_two_mi300a_gives_the_published_figures() {
-    let Some(trace) = shared("traces/mi300a-two-kernels/traces.otf2") else {
-        return println!("skipped: no trace of a real run beside the repository");
-    };
+    let recorded = recorded_trace();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    let trace = recorded.expect("checked");
     let summary = attribute(&trace, &["--policy", "busy_only", "--view", "kernels"]);
     let published = [
         ("GPU-0", "heavy_kernel(float*, float const*)", 1843.223168, 394.157197, 2237.380365),
@@ -211,9 +202,6 @@ fn a_real_run_on_two_mi300a_gives_the_published_figures() {
 
 #[test]
 fn the_real_rocm_smi_is_read_at_the_right_watts() {
-    let Some(fake) = shared("programs/fake_amd_gpu.py") else {
-        return println!("skipped: no fake_amd_gpu.py beside the repository");
-    };
     skip_unless!(
         is_root() && on_path("unshare") && on_path("mpirun"),
         "made-up GPUs need root, unshare and mpirun"
@@ -223,7 +211,7 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     let mut command = place.command("unshare");
     command
         .args(["-m", "python3"])
-        .arg(fake)
+        .arg(root().join("tests/programs/fake_amd_gpu.py"))
         .args(["--watts", "300,150", "--"])
         .env("AMPERE_COUNTERS", "auto");
     command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.output());

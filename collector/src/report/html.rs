@@ -17,6 +17,9 @@ const STYLE: &str = include_str!("page.css");
 const MOST_ROWS: usize = 50;
 /// Devices whose power is shown above all else.
 const MOST_CURVES: usize = 8;
+/// What the columns of the least and the most joules are.
+const LEAST: &str = "the joules of samples in which nothing else ran";
+const MOST: &str = "the joules of all samples in which it ran at all";
 
 /// By this a page is known as that run's.
 pub fn page_mark(run_id: &str) -> Markup {
@@ -161,6 +164,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
 fn one_view(device: &Device, view: &View) -> Markup {
     let (total, unit) = (device.total_joules, printable(&device.unit));
     let what = if view.view == "kernels" { "kernel" } else { "function" };
+    let is_time = unit == "s";
     let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());
     let mut groups: BTreeMap<(usize, &str), f64> = BTreeMap::new();
     for row in &view.callpaths {
@@ -179,7 +183,9 @@ fn one_view(device: &Device, view: &View) -> Markup {
             table {
                 thead {
                     tr {
-                        th.number { (unit) } th.number { "share" } th {} th.number { "inclusive " (unit) } th.number { "s" }
+                        th.number { (unit) } th.number { "share" } th {}
+                        @if !is_time { th.number title=(LEAST) { "least" } th.number title=(MOST) { "most" } }
+                        th.number { "inclusive " (unit) } th.number { "s" }
                         th.number { "calls" } @if has_watts { th.number { "W" } } th { (what) }
                     }
                 }
@@ -187,6 +193,10 @@ fn one_view(device: &Device, view: &View) -> Markup {
                     @for row in view.regions.iter().take(MOST_ROWS) {
                         tr {
                             (share_cells(row.exclusive_joules, total))
+                            @if !is_time {
+                                td.number { (joules(row.resolved_joules)) }
+                                td.number { (row.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
+                            }
                             td.number { (joules(row.inclusive_joules)) }
                             td.number { (format!("{:.3}", row.exclusive_seconds)) }
                             td.number { (row.calls) }
@@ -202,6 +212,9 @@ fn one_view(device: &Device, view: &View) -> Markup {
                         }
                     }
                 }
+            }
+            @if !is_time && !view.regions.is_empty() {
+                p.small { "least: " (LEAST) "; most: " (MOST) "; the attributed joules lie between" }
             }
             @if !has_watts && !view.regions.is_empty() {
                 p.small { "no watts: no function had 10 samples to itself" }

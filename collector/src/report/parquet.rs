@@ -35,6 +35,7 @@ const HOLDS: [Column; COLUMNS.len()] = [
     Column::Figure(|row| Some(row.exclusive_joules)),
     Column::Figure(|row| Some(row.inclusive_joules)),
     Column::Figure(|row| row.resolved_joules),
+    Column::Figure(|row| row.possible_joules),
     Column::Figure(|row| row.exclusive_seconds),
     Column::Figure(|row| row.mean_watts),
 ];

@@ -23,11 +23,12 @@ pub struct Row<'a> {
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: Option<f64>,
+    pub possible_joules: Option<f64>,
     pub exclusive_seconds: Option<f64>,
     pub mean_watts: Option<f64>,
 }
 
-pub const COLUMNS: [&str; 15] = [
+pub const COLUMNS: [&str; 16] = [
     "node",
     "device",
     "energy",
@@ -41,6 +42,7 @@ pub const COLUMNS: [&str; 15] = [
     "exclusive_joules",
     "inclusive_joules",
     "resolved_joules",
+    "possible_joules",
     "exclusive_seconds",
     "mean_watts",
 ];
@@ -75,6 +77,7 @@ fn paths<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>
             exclusive_joules: row.exclusive_joules,
             inclusive_joules: row.inclusive_joules,
             resolved_joules: Some(row.resolved_joules),
+            possible_joules: row.possible_joules,
             exclusive_seconds: Some(row.exclusive_seconds),
             mean_watts: row.watts.mean_watts,
             ..of(device, view)

@@ -119,7 +119,8 @@ fn a_parquet_file_has_the_same_rows() {
         assert_eq!(read.get_string(8).unwrap(), wanted.region);
         assert_eq!(read.get_long(9).ok(), wanted.calls.map(|calls| calls as i64));
         assert_eq!(read.get_double(10).unwrap(), wanted.exclusive_joules);
-        assert_eq!(read.get_double(13).ok(), wanted.exclusive_seconds);
+        assert_eq!(read.get_double(13).ok(), wanted.possible_joules);
+        assert_eq!(read.get_double(14).ok(), wanted.exclusive_seconds);
     }
 }
 

@@ -249,7 +249,9 @@ impl Engine {
 
     /// A sample of the view's counter: the interval that ends at `time` is paid.
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
-        self.views[view.0 as usize].sample(time, increase);
+        let locations = &self.locations;
+        let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
+        self.views[view.0 as usize].sample(time, increase, region_of);
     }
 
     pub fn totals(&self, view: ViewIndex) -> ViewTotals {

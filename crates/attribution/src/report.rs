@@ -13,7 +13,10 @@ pub struct CallpathRow {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
+    /// The least of its exclusive joules that are its own: see [`ViewReport`].
     pub resolved_joules: f64,
+    /// The most that they can be.
+    pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
     /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
@@ -28,12 +31,19 @@ pub struct RegionRow {
     /// A region that is on the stack twice counts once.
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
+    /// A sample interval counts once, however many of the region's call paths ran in it.
+    pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
     /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
     pub joules_per_tick: Option<(f64, f64)>,
 }
 
+/// # Least and most joules
+/// Resolved are the joules of the sample intervals that belonged to one frame alone, from end to end; possible are those of
+/// all intervals in which it ran at all, lost ones among them. Its exclusive joules lie between. With independent sharing, where
+/// each consumer is given all joules, an interval is possible for a region once for each consumer (a group counts as one).
+///
 /// # Least and most power
 /// Of a sample interval that is the device's power where energy is time sliced (joules / length), whoever it was shared
 /// with; where it goes to the busy only, it is what each of them was charged with (joules / run time of all).
@@ -62,6 +72,11 @@ impl Engine {
         let mut regions = BTreeMap::new();
         for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_nobody()) {
             self.report_consumer(seen, consumer, each, &mut regions);
+        }
+        for (region, joules) in seen.possible_regions() {
+            if let Some(row) = regions.get_mut(&region) {
+                row.possible_joules += joules;
+            }
         }
         let mut regions: Vec<RegionRow> = regions.into_values().collect();
         regions.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
@@ -99,6 +114,7 @@ impl Engine {
                 exclusive_joules: account.joules,
                 inclusive_joules: inclusive[at.0 as usize],
                 resolved_joules: resolved.joules,
+                possible_joules: consumer.possible_joules(at),
                 exclusive_ticks: node.exclusive_ticks,
                 resolved_ticks: resolved.ticks,
                 joules_per_tick: account.prices(),
@@ -118,6 +134,7 @@ impl RegionRow {
             exclusive_joules: 0.0,
             inclusive_joules: 0.0,
             resolved_joules: 0.0,
+            possible_joules: 0.0,
             exclusive_ticks: 0,
             resolved_ticks: 0,
             joules_per_tick: None,

@@ -2,7 +2,7 @@
 
 use crate::callpaths::NodeIndex;
 use crate::counter::Increase;
-use ampere_model::Timestamp;
+use ampere_model::{RegionRef, Timestamp};
 use std::collections::HashMap;
 
 /// How the joules of a sample interval go to the frames that ran in it.
@@ -81,6 +81,28 @@ pub(crate) struct Resolved {
     pub ticks: u64,
 }
 
+/// The most that a call path can have spent: the joules of all sample intervals in which it ran. Apart from the account: only
+/// samples touch it.
+#[derive(Clone, Copy, Debug)]
+struct Possible {
+    joules: f64,
+    /// Its place in [`View::possible_regions`].
+    region: u32,
+}
+
+/// The same of a region, in which an interval counts once, however many of its call paths ran. With independent sharing every
+/// sharer is given all joules, so an interval counts once for each sharer that ran the region.
+#[derive(Clone, Copy, Debug)]
+struct PossibleRegion {
+    region: RegionRef,
+    joules: f64,
+    /// The sample that ended the last interval in which it ran.
+    last_sample: u64,
+}
+
+/// Who shares a view's joules: a group, or else a consumer.
+type Sharer = Result<u32, u32>;
+
 /// At that time, a consumer's innermost frame becomes this one.
 pub(crate) type Move = (Timestamp, NodeIndex);
 
@@ -120,6 +142,7 @@ pub(crate) struct Consumer {
     changed: Timestamp,
     /// By call path.
     accounts: Vec<Account>,
+    possible: Vec<Option<Possible>>,
 }
 
 #[derive(Clone, Debug)]
@@ -148,6 +171,9 @@ pub(crate) struct View {
     listed: Vec<(u32, NodeIndex)>,
     /// By location and call path. Apart from the accounts: at most one grows in an interval.
     resolved: HashMap<(u32, NodeIndex), Resolved>,
+    possible_regions: Vec<PossibleRegion>,
+    /// Places in it. No sharer where an interval counts once for all of them.
+    region_places: HashMap<(RegionRef, Option<Sharer>), u32>,
     totals: ViewTotals,
     /// What the consumers were paid, each joule counted once: asked for where sharing is independent.
     handed_out: f64,
@@ -171,6 +197,8 @@ impl View {
             idle_ticks: 0.0,
             listed: Vec::new(),
             resolved: HashMap::new(),
+            possible_regions: Vec::new(),
+            region_places: HashMap::new(),
             totals: ViewTotals::default(),
             handed_out: 0.0,
             late: 0,
@@ -196,6 +224,7 @@ impl View {
             before: NodeIndex::ROOT,
             changed: self.reached,
             accounts: Vec::new(),
+            possible: Vec::new(),
         });
         let consumer = (self.consumers.len() - 1) as u32;
         self.switch(consumer, self.reached, node);
@@ -342,8 +371,13 @@ impl View {
         clock
     }
 
-    /// A sample: the interval that ends here is paid.
-    pub fn sample(&mut self, time: Timestamp, increase: Increase) {
+    /// A sample: the interval that ends here is paid. `region_of`: the region of a location's call path.
+    pub fn sample(
+        &mut self,
+        time: Timestamp,
+        increase: Increase,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
         if increase == Increase::Unusable {
             self.totals.unusable_samples += 1;
             return;
@@ -357,11 +391,13 @@ impl View {
         match increase {
             Increase::Joules(joules) => {
                 self.totals.total_joules += joules;
+                self.add_possible(joules, region_of);
                 self.pay(joules, ticks);
             }
             Increase::Lost(joules) => {
                 self.totals.total_joules += joules;
                 self.totals.lost_joules += joules;
+                self.add_possible(joules, region_of);
             }
             Increase::Reset => {
                 self.totals.counter_resets += 1;
@@ -372,6 +408,56 @@ impl View {
         }
         self.totals.samples += 1;
         self.begin_interval();
+    }
+
+    /// The interval's joules may have been spent by any call path that ran in it, whatever the policy makes of them, and also
+    /// where they are lost. Between two samples of one time nothing ran: there it is what ran until then.
+    fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
+        if joules == 0.0 {
+            return;
+        }
+        if self.listed.is_empty() {
+            for index in 0..self.consumers.len() {
+                let node = self.consumers[index].just_before(self.now);
+                if !node.is_root() {
+                    self.add_possible_to(index as u32, node, joules, &region_of);
+                }
+            }
+        }
+        for at in 0..self.listed.len() {
+            let (index, node) = self.listed[at];
+            self.add_possible_to(index, node, joules, &region_of);
+        }
+    }
+
+    fn add_possible_to(
+        &mut self,
+        index: u32,
+        node: NodeIndex,
+        joules: f64,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        let consumer = &mut self.consumers[index as usize];
+        let at = node.0 as usize;
+        if at >= consumer.possible.len() {
+            consumer.possible.resize(consumer.accounts.len().max(at + 1), None);
+        }
+        let possible = consumer.possible[at].get_or_insert_with(|| {
+            let region = region_of(consumer.location, node);
+            let independent = self.sharing == Sharing::Independent;
+            let sharer = independent.then(|| consumer.group.ok_or(index));
+            let place = *self.region_places.entry((region, sharer)).or_insert_with(|| {
+                self.possible_regions.push(PossibleRegion { region, joules: 0.0, last_sample: u64::MAX });
+                (self.possible_regions.len() - 1) as u32
+            });
+            Possible { joules: 0.0, region: place }
+        });
+        possible.joules += joules;
+        let region = &mut self.possible_regions[possible.region as usize];
+        if region.last_sample != self.totals.samples {
+            region.last_sample = self.totals.samples;
+            region.joules += joules;
+        }
     }
 
     fn begin_interval(&mut self) {
@@ -508,6 +594,11 @@ impl View {
         self.resolved.get(&(location, node)).copied().unwrap_or_default()
     }
 
+    /// (region, the most that it can have spent): with independent sharing a region is there once for each sharer.
+    pub fn possible_regions(&self) -> impl Iterator<Item = (RegionRef, f64)> {
+        self.possible_regions.iter().map(|possible| (possible.region, possible.joules))
+    }
+
     pub fn consumers(&self) -> &[Consumer] {
         &self.consumers
     }
@@ -534,6 +625,10 @@ impl Consumer {
 
     pub fn account(&self, node: NodeIndex) -> Account {
         self.accounts.get(node.0 as usize).copied().unwrap_or_default()
+    }
+
+    pub fn possible_joules(&self, node: NodeIndex) -> f64 {
+        self.possible.get(node.0 as usize).copied().flatten().map_or(0.0, |possible| possible.joules)
     }
 }
 

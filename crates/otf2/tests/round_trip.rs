@@ -274,7 +274,9 @@ fn python_reads_it() {
 /// Enters, leaves and metric events of a real run, location by location, as the Python binding counts them.
 #[test]
 fn a_real_trace_like_python() {
-    let Some(anchor) = real_trace() else { return eprintln!("skipped: no shared trace") };
+    let Some(anchor) = real_trace() else {
+        return eprintln!("skipped: no ../shared/traces/mi300a-two-kernels");
+    };
     let Some(lines) = python(&anchor) else { return eprintln!("skipped: no python3-otf2") };
     let mut trace = Trace::open(&anchor).unwrap();
     assert_eq!(trace.missing(), []);
@@ -313,7 +315,9 @@ fn a_real_trace_like_python() {
 
 #[test]
 fn a_real_trace_s_definitions() {
-    let Some(anchor) = real_trace() else { return eprintln!("skipped: no shared trace") };
+    let Some(anchor) = real_trace() else {
+        return eprintln!("skipped: no ../shared/traces/mi300a-two-kernels");
+    };
     let trace = Trace::open(&anchor).unwrap();
     let d = trace.definitions();
     assert!(d.regions.values().any(|region| region.name.contains("heavy_kernel")));

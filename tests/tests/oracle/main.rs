@@ -1,12 +1,12 @@
 //! `ampere attribute` against the definition, in a slow and readable implementation of its own, on random traces.
 //!
 //! 500 traces; `AMPERE_ORACLE_TRACES=5000` for more, `AMPERE_ORACLE_SEED=...` for others. A failure names its seed, which
-//! with one trace makes it again. `AMPERE_ORACLE` is the oracle's path where it is not beside the repository.
+//! with one trace makes it again.
 
 mod random;
 
-use ampere_tests::artifact;
-use ampere_tests::runs::{list, number, shared};
+use ampere_tests::runs::{has_python_otf2, list, number, oracle};
+use ampere_tests::{artifact, skip_unless};
 use random::{Generated, Random};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,25 +32,9 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-fn oracle() -> Option<PathBuf> {
-    let named = std::env::var_os("AMPERE_ORACLE").map(PathBuf::from);
-    let path = named.or_else(|| shared("oracle/attribute.py"));
-    if path.is_none() {
-        println!("skipped: no oracle beside the repository");
-        return None;
-    }
-    let has_otf2 =
-        Command::new("/usr/bin/python3").args(["-c", "import otf2"]).stderr(Stdio::null()).status();
-    if !has_otf2.is_ok_and(|status| status.success()) {
-        println!("skipped: the oracle needs python3-otf2");
-        return None;
-    }
-    path
-}
-
-fn ask(oracle: &Path, directories: &[PathBuf]) -> Child {
+fn ask(directories: &[PathBuf]) -> Child {
     let mut command = Command::new("/usr/bin/python3");
-    command.arg("-c").arg(DRIVER).arg(oracle).args(directories).stdout(Stdio::piped());
+    command.arg("-c").arg(DRIVER).arg(oracle()).args(directories).stdout(Stdio::piped());
     command.spawn().expect("python runs")
 }
 
@@ -68,7 +52,7 @@ fn ours(directory: &Path, policy: &str) -> Value {
 
 #[test]
 fn random_traces_give_what_the_definition_says() {
-    let Some(oracle) = oracle() else { return };
+    skip_unless!(has_python_otf2(), "no python3-otf2");
     let (traces, seed) = (setting("AMPERE_ORACLE_TRACES", 500), setting("AMPERE_ORACLE_SEED", 1));
     let mut rows = 0;
     let seeds: Vec<u64> = (seed..seed + traces).collect();
@@ -78,7 +62,7 @@ fn random_traces_give_what_the_definition_says() {
             batch.iter().map(|seed| place.path().join(seed.to_string())).collect();
         let generated: Vec<Generated> =
             batch.iter().zip(&directories).map(|(seed, directory)| generate(*seed, directory)).collect();
-        let mut theirs = ask(&oracle, &directories);
+        let mut theirs = ask(&directories);
         let mut lines = BufReader::new(theirs.stdout.take().expect("piped")).lines();
         for ((seed, directory), generated) in batch.iter().zip(&directories).zip(&generated) {
             let ours = ours(directory, generated.policy);
@@ -111,23 +95,28 @@ struct Comparison {
 
 impl Comparison {
     fn all(&mut self, ours: &Value, theirs: &Value) {
-        let mut seen = BTreeMap::new();
-        // Each device is there twice: first with its ranks, then with its streams.
-        for expected in list(theirs, "devices") {
-            let name = expected["name"].as_str().expect("a name").to_owned();
-            let device = list(ours, "devices").iter().find(|device| device["name"] == name.as_str());
-            let device = device.unwrap_or_else(|| panic!("seed {}: {name} is missing", self.seed));
-            let view = seen.entry(name.clone()).or_insert(0);
-            self.view(&name, device, &list(device, "views")[*view], expected);
-            *view += 1;
+        // `json_of` says what they are called.
+        let theirs: BTreeMap<&str, &Value> = list(theirs, "devices")
+            .iter()
+            .map(|device| (device["name"].as_str().expect("a name"), device))
+            .collect();
+        let mut views = 0;
+        for device in list(ours, "devices") {
+            for view in list(device, "views") {
+                let name = format!("{} {}", text(device, "name"), text(view, "view"));
+                let expected =
+                    theirs.get(name.as_str()).unwrap_or_else(|| panic!("seed {}: {name}", self.seed));
+                self.view(&name, device, view, expected);
+                self.bounds(&name, view, expected, &theirs);
+                views += 1;
+            }
         }
-        assert!(seen.values().all(|views| *views == 2), "seed {}: {seen:?}", self.seed);
-        assert_eq!(seen.len(), list(ours, "devices").len(), "seed {}", self.seed);
+        let expected = theirs.keys().filter(|name| !name.contains(" of ")).count();
+        assert_eq!(views, expected, "seed {}", self.seed);
     }
 
-    fn view(&mut self, name: &str, device: &Value, view: &Value, expected: &Value) {
+    fn view(&mut self, what: &str, device: &Value, view: &Value, expected: &Value) {
         let total = number(expected, "total");
-        let what = format!("{name} {}", view["view"]);
         let same = |what: String, ours: f64, theirs: f64| {
             assert_same(self.seed, self.policy, total, what, ours, theirs)
         };
@@ -138,27 +127,73 @@ impl Comparison {
             same(format!("{what} {key}"), number(view, key), number(expected, theirs));
         }
         assert_eq!(number(view, "lost_joules"), 0.0, "seed {} {what}", self.seed);
-        let (mut exclusive, mut inclusive) = (BTreeMap::new(), BTreeMap::new());
-        for row in list(view, "callpaths") {
-            let path: Vec<&str> = list(row, "path").iter().filter_map(Value::as_str).collect();
-            *exclusive.entry(path.join(";")).or_insert(0.0) += number(row, "exclusive_joules");
-        }
-        for row in list(view, "regions") {
-            inclusive
-                .insert(row["region"].as_str().expect("a name").to_owned(), number(row, "inclusive_joules"));
-        }
-        let mut rows = 0;
-        for (kind, ours) in [("exclusive", &exclusive), ("inclusive", &inclusive)] {
-            let theirs = expected[kind].as_object().expect("a table");
-            let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-            for key in keys {
-                let theirs = theirs.get(key).and_then(Value::as_f64).unwrap_or(0.0);
-                same(format!("{what} {kind} {key}"), ours.get(key).copied().unwrap_or(0.0), theirs);
-                rows += 1;
-            }
-        }
-        self.rows += rows;
+        let exclusive = sums(list(view, "callpaths"), path, "exclusive_joules");
+        let inclusive = sums(list(view, "regions"), region, "inclusive_joules");
+        self.table(&format!("{what} exclusive"), total, &exclusive, &expected["exclusive"]);
+        self.table(&format!("{what} inclusive"), total, &inclusive, &expected["inclusive"]);
     }
+
+    /// The least and the most of each row. What is resolved is of one location alone, and its call path has the sum; what is
+    /// possible is of each location, so the oracle was asked about each of them by itself, too.
+    fn bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
+        let total = number(expected, "total");
+        let resolved = sums(list(view, "callpaths"), path, "resolved_joules");
+        self.table(&format!("{what} resolved"), total, &resolved, &expected["resolved"]);
+        let regions = sums(list(view, "regions"), region, "possible_joules");
+        self.table(&format!("{what} possible"), total, &regions, &expected["possible_regions"]);
+        let begin = format!("{what} of ");
+        for (name, expected) in theirs.range(begin.as_str()..) {
+            let Some(consumer) = name.strip_prefix(&begin) else { break };
+            let rows: Vec<Value> =
+                list(view, "callpaths").iter().filter(|row| is_of(row, consumer)).cloned().collect();
+            let possible = sums(&rows, path, "possible_joules");
+            self.table(&format!("{name} possible"), total, &possible, &expected["possible"]);
+        }
+        for row in list(view, "callpaths").iter().chain(list(view, "regions")) {
+            let figures =
+                ["resolved_joules", "exclusive_joules", "possible_joules"].map(|key| number(row, key));
+            let rounding = 1e-9 * figures[2] + 1e-13 * total.abs();
+            let in_order = figures.windows(2).all(|pair| pair[0] <= pair[1] + rounding);
+            assert!(in_order, "seed {} ({}): {what} {row}", self.seed, self.policy);
+        }
+    }
+
+    fn table(&mut self, what: &str, total: f64, ours: &BTreeMap<String, f64>, theirs: &Value) {
+        let theirs = theirs.as_object().expect("a table");
+        let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+        for key in keys {
+            let theirs = theirs.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+            let ours = ours.get(key).copied().unwrap_or(0.0);
+            assert_same(self.seed, self.policy, total, format!("{what} {key}"), ours, theirs);
+            self.rows += 1;
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+fn path(row: &Value) -> String {
+    list(row, "path").iter().filter_map(Value::as_str).collect::<Vec<_>>().join(";")
+}
+
+fn region(row: &Value) -> String {
+    text(row, "region").to_owned()
+}
+
+/// Whether a call path's row is of a location, which the oracle knows as "location" or "group/location".
+fn is_of(row: &Value, consumer: &str) -> bool {
+    let (group, location) = (text(row, "location_group"), text(row, "location"));
+    consumer == location || consumer == format!("{group}/{location}")
+}
+
+fn sums(rows: &[Value], name: fn(&Value) -> String, figure: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for row in rows {
+        *sums.entry(name(row)).or_insert(0.0) += number(row, figure);
+    }
+    sums
 }
 
 /// To 1e-9 of the figure. The oracle takes differences of sums, so of very small figures it has fewer digits: to 1e-13

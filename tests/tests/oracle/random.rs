@@ -50,7 +50,7 @@ struct Device {
 pub struct Generated {
     /// For `ampere attribute --config`.
     pub toml: String,
-    /// For the oracle: each device twice, first its ranks view, then its kernels view.
+    /// For the oracle: see [`json_of`].
     pub json: Value,
     pub policy: &'static str,
 }
@@ -314,14 +314,26 @@ fn toml(devices: &[Device]) -> String {
     text
 }
 
+/// Each device once for each view, "GPU-0 ranks", and once more for each consumer by itself, "GPU-0 ranks of MPI Rank 0/Master
+/// thread".
 fn json_of(devices: &[Device]) -> Value {
-    let of = |device: &Device, consumers: Vec<String>| {
-        json!({"name": device.name, "node": device.node, "metric": device.metric, "scale": device.scale,
-               "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers})
-    };
-    let both = devices.iter().flat_map(|device| {
-        let mains = device.ranks.iter().map(|rank| format!("MPI Rank {rank}/Master thread")).collect();
-        [of(device, mains), of(device, device.streams.clone())]
-    });
-    json!({"devices": both.collect::<Vec<_>>()})
+    let mut all = Vec::new();
+    for device in devices {
+        let mut ask = |name: String, consumers: &[String]| {
+            all.push(json!({
+                "name": name, "node": device.node, "metric": device.metric, "scale": device.scale,
+                "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers
+            }));
+        };
+        let mains: Vec<String> =
+            device.ranks.iter().map(|rank| format!("MPI Rank {rank}/Master thread")).collect();
+        for (view, consumers) in [("ranks", &mains), ("kernels", &device.streams)] {
+            let name = format!("{} {view}", device.name);
+            for consumer in consumers {
+                ask(format!("{name} of {consumer}"), std::slice::from_ref(consumer));
+            }
+            ask(name, consumers);
+        }
+    }
+    json!({"devices": all})
 }
