@@ -8,9 +8,8 @@ use std::ptr::null_mut;
 /// `ampere-bench read-with-otf2 merged|local TRACE`: prints the number of events.
 pub const COMMAND: &str = "read-with-otf2";
 
-pub fn main(arguments: &[String]) {
-    let [order, anchor] = arguments else { panic!("{COMMAND} merged|local TRACE") };
-    let anchor = CString::new(anchor.as_str()).expect("a name without NUL");
+pub fn main(order: &str, anchor: &str) {
+    let anchor = CString::new(anchor).expect("a name without NUL");
     let mut locations = Vec::new();
     // SAFETY: all handles are used in the order that the library wants, and the reader is closed once; the vector is
     // what the callback for locations takes it for, and outlives the reading of definitions.
@@ -32,7 +31,7 @@ pub fn main(arguments: &[String]) {
                 check(sys::OTF2_Reader_CloseDefReader(reader, definitions));
             }
         }
-        let events = match order.as_str() {
+        let events = match order {
             "merged" => read_merged(reader, &locations),
             _ => read_local(reader, &locations),
         };
@@ -126,21 +125,16 @@ unsafe extern "C" fn on_location(
     sys::OTF2_CALLBACK_SUCCESS
 }
 
-/// `ampere-bench write-with-otf2 LOCATIONS EVENTS DIRECTORY`: writes so many events on each location, and prints how many seconds
-/// that took, with the closing of the files.
+/// `ampere-bench write-with-otf2 LOCATIONS EVENTS DIRECTORY`: writes so many events on each location.
 pub const WRITE_COMMAND: &str = "write-with-otf2";
 
 /// The events of the load that the collector gets, from the library's own interface and nothing else.
-pub fn write_main(arguments: &[String]) {
-    let [locations, events, directory] = arguments else {
-        panic!("{WRITE_COMMAND} LOCATIONS EVENTS DIRECTORY")
-    };
+pub fn write_main(locations: &str, events: &str, directory: &str) {
     let (locations, events): (u64, u64) =
         (locations.parse().expect("a number"), events.parse().expect("a number"));
-    let directory = CString::new(directory.as_str()).expect("a name without NUL");
+    let directory = CString::new(directory).expect("a name without NUL");
     let pattern = crate::load::Pattern::Walk.records();
     let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(flush), otf2_post_flush: None };
-    let begun = std::time::Instant::now();
     // SAFETY: all handles are used in the order that the library wants, and the archive is closed once; names and callbacks
     // outlive it.
     unsafe {
@@ -174,7 +168,6 @@ pub fn write_main(arguments: &[String]) {
         }
         check(sys::OTF2_Archive_CloseEvtFiles(archive));
     }
-    println!("{}", begun.elapsed().as_secs_f64());
 }
 
 unsafe extern "C" fn flush(

@@ -1,46 +1,85 @@
-//! A program as a process of its own: how long it takes, and how much memory.
+//! A program as a process of its own: how long it takes, and how much CPU time and memory.
 
-use std::io::Read;
+use anyhow::{Context, bail};
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 pub struct Ran {
     pub seconds: f64,
+    pub used: Used,
+    pub output: Vec<u8>,
+}
+
+/// Of a process and of all that it has waited for.
+pub struct Used {
+    pub cpu_seconds: f64,
     /// The most memory that was resident at once. Files that are read count only where they are mapped: of `ampere` and the
     /// C library's reader that is their code. The kernel begins to count before the program is executed, so that it is
     /// never less than this program's own peak.
     pub peak_megabytes: f64,
-    pub output: Vec<u8>,
 }
 
 /// Runs it to its end, which must be a good one.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for it, and says what it used")]
-pub fn run(command: &mut Command) -> Ran {
+pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
+    let mut errors = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
     let begun = Instant::now();
-    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let mut output = Vec::new();
-    child.stdout.take().expect("a pipe").read_to_end(&mut output).expect("its output");
+    child.stdout.take().context("no pipe")?.read_to_end(&mut output)?;
+    let waited = wait(child);
+    let seconds = begun.elapsed().as_secs_f64();
+    match waited {
+        Ok(used) => Ok(Ran { seconds, used, output }),
+        Err(error) => {
+            let mut said = String::new();
+            errors.rewind()?;
+            errors.read_to_string(&mut said)?;
+            let last = said.trim().lines().last().unwrap_or_default().to_owned();
+            Err(error.context(last).context(format!("{command:?}")))
+        }
+    }
+}
+
+/// Waits for it.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it, and says what it used")]
+pub fn wait(child: Child) -> anyhow::Result<Used> {
     let mut status = 0;
     // SAFETY: all bits zero are a good rusage; both outlive the call. The child has not been waited for, and Child does
     // not wait for it when it is dropped.
-    let usage = unsafe {
+    let (waited, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        let waited = libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage);
-        assert_eq!(waited, child.id() as libc::pid_t);
-        usage
+        (libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage), usage)
     };
-    let seconds = begun.elapsed().as_secs_f64();
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{command:?} fails");
-    // Linux gives it in units of 1024 bytes.
-    Ran { seconds, peak_megabytes: usage.ru_maxrss as f64 * 1024.0 / 1e6, output }
+    if waited != child.id() as libc::pid_t {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
+        bail!("it ended with wait status {status:#x}");
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    Ok(Used {
+        cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        // Linux gives it in units of 1024 bytes.
+        peak_megabytes: usage.ru_maxrss as f64 * 1024.0 / 1e6,
+    })
 }
 
 /// A program or library that was built with this one.
 pub fn beside(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join(name)
+}
+
+/// The made-up librocm_smi64.
+pub fn stand_in() -> anyhow::Result<PathBuf> {
+    let library = beside("libfake_rocm_smi64.so");
+    if !library.exists() {
+        bail!("no {}: cargo build --release --workspace", library.display());
+    }
+    Ok(library)
 }
 
 /// `ampere attribute`, with no configuration but the default.
@@ -50,10 +89,14 @@ pub fn attribute(trace: &Path) -> Command {
     command
 }
 
+/// Free bytes of a directory's file system.
+pub fn free_bytes(directory: &Path) -> u64 {
+    rustix::fs::statvfs(directory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
+}
+
 /// A directory in memory if there is room, on disk otherwise.
-pub fn directory(bytes: u64) -> tempfile::TempDir {
+pub fn directory(bytes: u64) -> anyhow::Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
-    let free = rustix::fs::statvfs(memory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    let place = if free > 2 * bytes { memory.to_owned() } else { std::env::temp_dir() };
-    tempfile::tempdir_in(place).expect("a directory")
+    let place = if free_bytes(memory) > 2 * bytes { memory.to_owned() } else { std::env::temp_dir() };
+    Ok(tempfile::tempdir_in(place)?)
 }

@@ -1,16 +1,16 @@
 //! The collector as a process, fed through rings as many processes would: what an event costs it, with and without a trace, how
 //! much memory it takes, whether the number of locations matters, and what it costs when nothing happens.
 
-use crate::load::{Feed, Load, Pattern};
-use crate::{Figure, median};
+use crate::load::{Feed, Load, Pattern, event_bytes};
+use crate::{Figure, child, median, medians};
+use std::path::Path;
 use std::time::Duration;
 
 const ROUNDS: usize = 5;
 
-pub fn figures() -> Result<Vec<Figure>, String> {
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let mut figures = vec![throughput()?];
     figures.extend(traced()?);
-    figures.extend(memory()?);
     Ok(figures)
 }
 
@@ -24,13 +24,12 @@ const RANKS: Load = Load {
     most_series: 2000,
 };
 
-fn throughput() -> Result<Figure, String> {
+fn throughput() -> anyhow::Result<Figure> {
     const EVENTS: u64 = 60_000_000;
-    let run = || Ok(Feed::start(&RANKS)?.run_for_events(EVENTS)?.main_thread_per_event());
-    let runs: Result<Vec<f64>, String> = (0..ROUNDS).map(|_| run()).collect();
+    let [measured] = medians(ROUNDS, |_| Ok(Feed::start(&RANKS)?.run_for_events(EVENTS)?.cpu_per_event()))?;
     Ok(Figure {
-        what: "collector: decode, order and attribute an event, one core",
-        value: median(runs?),
+        what: "collector: decode, order and attribute an event, CPU of all threads",
+        value: measured,
         unit: "ns",
         yardstick: "to reach: 50 million a second",
         yardstick_value: 20.0,
@@ -38,63 +37,81 @@ fn throughput() -> Result<Figure, String> {
 }
 
 /// The records are kept while the program runs and become OTF2 when it is over: both, and what a user waits for.
-fn traced() -> Result<[Figure; 2], String> {
+fn traced() -> anyhow::Result<[Figure; 3]> {
     const EVENTS: u64 = 32_000_000;
     let load = Load { trace: true, ..RANKS };
-    let (mut all, mut waited, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let run = Feed::start(&load)?.run_for_events(EVENTS)?;
-        let finish = run.seconds_to_finish * 1e9 / run.events as f64;
-        all.push(run.main_thread_per_event() + finish);
-        waited.push(finish);
-        theirs.push(written_bare(u64::from(load.processes), EVENTS)?);
-    }
-    let (all, waited, theirs) = (median(all), median(waited), median(theirs));
+    let (mut cpu, mut bytes) = ([const { Vec::new() }; 2], [0.0; 2]);
+    let [waited, theirs] = medians(ROUNDS, |which| {
+        let (used, events, wall);
+        if which == 0 {
+            let run = Feed::start(&load)?.run_for_events(EVENTS)?;
+            (used, events, wall) = (run.cpu_nanoseconds_at_end, run.events, run.seconds_to_finish * 1e9);
+            bytes[0] = run.trace_bytes / run.events as f64;
+        } else {
+            let directory = tempfile::tempdir_in("/dev/shm")?;
+            let ran = written_bare(u64::from(load.processes), EVENTS, directory.path())?;
+            (used, events, wall) = (ran.used.cpu_seconds * 1e9, EVENTS, ran.seconds * 1e9);
+            bytes[1] = event_bytes(&directory.path().join("traces")) / EVENTS as f64;
+        }
+        cpu[which].push(used / events as f64);
+        Ok(wall / events as f64)
+    })?;
+    let [cpu, cpu_theirs] = cpu.map(median);
+    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
+        what,
+        value,
+        unit,
+        yardstick,
+        yardstick_value,
+    };
     Ok([
-        Figure {
-            what: "collector: the same with the OTF2 trace written",
-            value: all,
-            unit: "ns",
-            yardstick: "OTF2's C library writes the same alone; to reach: 1.5 x",
-            yardstick_value: theirs,
-        },
-        Figure {
-            what: "collector: of that, after the program's end",
-            value: waited,
-            unit: "ns",
-            yardstick: "OTF2's C library writes the same alone",
-            yardstick_value: theirs,
-        },
+        figure(
+            "collector: the same with the OTF2 trace written, CPU",
+            cpu,
+            "ns",
+            "OTF2's C library writes the same alone, CPU; to reach: 1.5 x",
+            cpu_theirs,
+        ),
+        figure(
+            "collector: after the program's end, with the trace, wall",
+            waited,
+            "ns",
+            "OTF2's C library writes the same alone, wall",
+            theirs,
+        ),
+        figure(
+            "collector: the trace, an event",
+            bytes[0],
+            "bytes",
+            "OTF2's C library writes the same alone",
+            bytes[1],
+        ),
     ])
 }
 
-/// Nanoseconds an event.
-fn written_bare(locations: u64, events: u64) -> Result<f64, String> {
-    let directory = tempfile::tempdir_in("/dev/shm").map_err(|e| e.to_string())?;
-    let mut command = std::process::Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+fn written_bare(locations: u64, events: u64, directory: &Path) -> anyhow::Result<child::Ran> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args([crate::bare::WRITE_COMMAND, &locations.to_string(), &(events / locations).to_string()]);
-    let ran = crate::child::run(command.arg(directory.path()));
-    let seconds: f64 = String::from_utf8_lossy(&ran.output).trim().parse().map_err(|e| format!("{e}"))?;
-    Ok(seconds * 1e9 / events as f64)
+    child::run(command.arg(directory))
 }
 
 /// Events of all locations together, each second.
 const RATE: f64 = 4e6;
 
 /// An hour of a program with 20,000 events a second, in 18 seconds; and a tenth of it.
-fn memory() -> Result<[Figure; 2], String> {
+pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
-    let peak = |seconds| -> Result<f64, String> {
+    let peak = |seconds| -> anyhow::Result<f64> {
         let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(seconds))?;
         let callpaths = run.summary["devices"][0]["views"][0]["callpaths"].as_array().map_or(0, Vec::len);
         if callpaths < 99_000 {
-            return Err(format!("{callpaths} call paths"));
+            anyhow::bail!("{callpaths} call paths");
         }
         Ok(run.peak_bytes / 1e6)
     };
     let figure =
         |what, value| Figure { what, value, unit: "MB", yardstick: "at most", yardstick_value: 64.0 };
-    Ok([
+    Ok(vec![
         figure("collector: most memory, 64 locations, 100,000 call paths", peak(1_800)?),
         figure("collector: the same, ten times the events (an hour's worth)", peak(18_000)?),
     ])
@@ -103,48 +120,37 @@ fn memory() -> Result<[Figure; 2], String> {
 /// For a profiler: that load alone, of so many processes and threads, for so many seconds.
 pub const LOAD_COMMAND: &str = "--load";
 
-pub fn load(processes: &str, threads: &str, seconds: &str) {
-    let number = |text: &str| text.parse::<u32>().map_err(|e| format!("{text}: {e}"));
-    let run = || -> Result<f64, String> {
-        let load = Load { processes: number(processes)?, threads: number(threads)?, ..LOCATIONS };
-        let feed = Feed::start(&load)?;
-        Ok(feed.run_at_rate(RATE, Duration::from_secs(number(seconds)?.into()))?.main_thread_per_event())
-    };
-    match run() {
-        Ok(nanoseconds) => println!("{nanoseconds:.2} ns an event"),
-        Err(why) => println!("{why}"),
-    }
+pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
+    let load = Load { processes: processes.parse()?, threads: threads.parse()?, ..LOCATIONS };
+    let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(seconds.parse()?))?;
+    println!("{:.2} ns an event", run.cpu_per_event());
+    Ok(())
 }
 
 const LOCATIONS: Load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
 
 /// The same events a second from 1,024 threads of 64 processes and from 16 of 16.
-pub fn many_locations() -> Result<Vec<Figure>, String> {
-    let cost = |processes, threads| -> Result<f64, String> {
+pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
+    let [few, many] = medians(ROUNDS, |which| {
+        let (processes, threads) = [(16, 1), (64, 16)][which];
         let load = Load { processes, threads, ..LOCATIONS };
-        Ok(Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(4))?.main_thread_per_event())
-    };
-    let (mut many, mut few) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        few.push(cost(16, 1)?);
-        many.push(cost(64, 16)?);
-    }
+        Ok(Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(4))?.cpu_per_event())
+    })?;
     Ok(vec![Figure {
-        what: "collector: an event at 4 million a second, 1,024 locations",
-        value: median(many),
+        what: "collector: an event at 4 million a second, 1,024 locations, CPU",
+        value: many,
         unit: "ns",
         yardstick: "16 locations; to reach: 1.2 x",
-        yardstick_value: median(few),
+        yardstick_value: few,
     }])
 }
 
-pub fn idle() -> Result<Vec<Figure>, String> {
+pub fn idle() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 16, ..RANKS };
-    let shares: Result<Vec<f64>, String> =
-        (0..3).map(|_| Feed::start(&load)?.idle(Duration::from_secs(5))).collect();
+    let [share] = medians(3, |_| Feed::start(&load)?.idle(Duration::from_secs(5)))?;
     Ok(vec![Figure {
         what: "collector: CPU while the job does nothing",
-        value: 100.0 * median(shares?),
+        value: 100.0 * share,
         unit: "% of core",
         yardstick: "at most",
         yardstick_value: 0.5,

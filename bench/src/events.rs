@@ -1,17 +1,20 @@
-//! The event path as Score-P sees it: the built library, called through its function pointers, with a live collector;
-//! against callbacks that count.
+//! The event path as Score-P sees it: the built library, called through its function pointers, with a live collector; beside a
+//! plugin in C that does the least possible, and callbacks that count.
 
-use crate::{Figure, alternate};
+use crate::{Figure, child, in_turn, least, median, medians};
 use scorep_abi::{
-    AnyHandle, Callbacks, EventFunction, GetInfo, Location, RegionEvent, event, handle_type, mode,
+    AnyHandle, Callbacks, EventFunction, GetInfo, Location, RegionEvent, SubstratePluginInfo, event,
+    handle_type, mode,
 };
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// Small enough for the collector to follow on the other core.
-const CALLS: u64 = 100_000;
-/// Between rounds the collector catches up.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(60);
+/// Events a second of a program that works between its calls: a collector on the other core follows, and a main thread's ring
+/// wraps about ten times a second.
+const RATE: f64 = 5e6;
 
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -27,16 +30,15 @@ const TREES: u64 = 1_000_000;
 pub const SAMPLED_CHILD: &str = "--events-sampled";
 pub const RECORDED_CHILD: &str = "--events-recorded";
 
+const LEAST: &str = "C plugin that stores 16 bytes and a position";
+const COUNTING: &str = "a callback that increments a counter";
+
 /// This program as such a child, with these variables: the numbers that it says.
-fn numbers_of(child: &str, variables: &[(&str, &std::ffi::OsStr)]) -> Result<Vec<f64>, String> {
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let ran = std::process::Command::new(own).arg(child).envs(variables.iter().copied()).output();
-    let text = String::from_utf8(ran.map_err(|e| e.to_string())?.stdout).unwrap_or_default();
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    if numbers.is_empty() {
-        return Err(format!("the child said {text:?}"));
-    }
-    Ok(numbers)
+fn numbers_of(child: &str, variables: &[(&str, &OsStr)]) -> anyhow::Result<Vec<f64>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let ran = child::run(command.arg(child).envs(variables.iter().copied()))?;
+    let text = String::from_utf8_lossy(&ran.output);
+    Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
 /// Of a child: its session, its results, and the plugin.
@@ -55,10 +57,7 @@ impl Place {
             std::env::set_var("AMPERE_SHM", shm.path());
             std::env::set_var("AMPERE_OUTPUT", out.path().join("out"));
         }
-        let library = crate::child::beside("libscorep_substrate_ampere.so");
-        // SAFETY: our own library; its initialisers are Rust's.
-        let library = unsafe { libloading::Library::new(&library) }.expect("the built plugin");
-        Place { _shm: shm, out, library }
+        Place { _shm: shm, out, library: open(&child::beside("libscorep_substrate_ampere.so")) }
     }
 
     fn summary(&self) -> serde_json::Value {
@@ -67,187 +66,262 @@ impl Place {
     }
 }
 
-pub fn figures() -> Result<Vec<Figure>, String> {
+fn open(library: &Path) -> libloading::Library {
+    // SAFETY: our own libraries; their initialisers are Rust's, or none.
+    unsafe { libloading::Library::new(library) }.expect("the built plugin")
+}
+
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    least::build_plugin()?;
     let mut figures = recorded()?;
     figures.extend(folded()?);
     figures.extend(sampled()?);
     Ok(figures)
 }
 
-/// With and without a sampler that reads all the time, in turn, each in processes of their own: a process has one collector.
-/// By the thread's CPU time it is what an event costs; by the wall clock there is also what the thread loses where the sampler
-/// finds no core but its own.
-fn sampled() -> Result<[Figure; 2], String> {
-    const TURNS: usize = 4;
-    let library = crate::child::beside("libfake_rocm_smi64.so");
-    if !library.exists() {
-        return Err(format!("no {}: cargo build --release --workspace", library.display()));
-    }
-    let measure = |counters: &str| -> Result<[Vec<f64>; 2], String> {
-        let numbers = numbers_of(
-            SAMPLED_CHILD,
-            &[
-                ("AMPERE_COUNTERS", counters.as_ref()),
-                ("AMPERE_ROCM_SMI_LIBRARY", library.as_os_str()),
-                ("FAKE_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
-            ],
-        )?;
-        // Pairs: by the wall clock, by the thread's CPU time.
-        Ok([0, 1].map(|clock| numbers.iter().skip(clock).step_by(2).copied().collect()))
-    };
-    let (mut with, mut without) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-    for _ in 0..TURNS {
-        for (all, counters) in [(&mut without, "none"), (&mut with, "rocm_smi")] {
-            all.iter_mut().zip(measure(counters)?).for_each(|(all, more)| all.extend(more));
-        }
-    }
-    let figure = |what, value, yardstick_value| Figure {
-        what,
-        value: crate::median(value),
-        unit: "ns",
-        yardstick: "the same without a counter",
-        yardstick_value: crate::median(yardstick_value),
-    };
-    let ([wall, cpu], [wall_without, cpu_without]) = (with, without);
-    Ok([
-        figure("plugin: an enter or leave beside 8 devices at 1 kHz, CPU", cpu, cpu_without),
-        figure("plugin: the same by the wall clock", wall, wall_without),
-    ])
+/// Enter and leave.
+#[derive(Clone, Copy)]
+struct Functions {
+    enter: RegionEvent,
+    leave: RegionEvent,
 }
 
-/// The child's side: nanoseconds an event, by round.
-pub fn sampled_child() {
-    const ROUNDS: usize = 11;
-    let place = Place::prepare();
-    let host = Host::start(&place.library);
-    // Until the counters are open and sampled.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    let rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| host.round()).collect();
-    host.end();
-    rounds.iter().for_each(|(wall, cpu)| println!("{wall} {cpu}"));
-}
-
-/// Folded from the start, in a process of its own.
-fn folded() -> Result<Vec<Figure>, String> {
-    let [ours, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..] else {
-        return Err("the child did not say three numbers".to_owned());
-    };
-    Ok(vec![
-        Figure {
-            what: "plugin: an enter or leave of folded calls, 4 deep",
-            value: ours,
-            unit: "ns",
-            yardstick: "a callback that increments a counter; to reach: + 6",
-            yardstick_value: counting,
-        },
-        Figure {
-            what: "plugin: calls of that run in its summary",
-            value: exact,
-            unit: "calls",
-            yardstick: "that were made",
-            yardstick_value: (u64::from(DEEP) * TREES * FOLDED_ROUNDS) as f64,
-        },
-    ])
-}
-
-const FOLDED_ROUNDS: u64 = 15;
-
-/// The child's side: nanoseconds an event, of the yardstick, and how many calls the summary has.
-pub fn child() {
-    let place = Place::prepare();
-    let host = Host::start(&place.library);
-    let (mut ours, mut counting_only) = (Vec::new(), Vec::new());
-    for _ in 0..FOLDED_ROUNDS {
-        let time = |enter: RegionEvent, leave: RegionEvent| {
-            let begun = std::time::Instant::now();
-            trees(enter, leave);
-            begun.elapsed().as_nanos() as f64 / (2 * u64::from(DEEP) * TREES) as f64
-        };
-        ours.push(time(host.enter, host.leave));
-        counting_only.push(time(counting, counting));
-    }
-    host.end();
-    let summary = place.summary();
-    let regions = summary["devices"][0]["views"][0]["regions"].as_array().cloned().unwrap_or_default();
-    let calls: f64 = regions.iter().filter_map(|region| region["calls"].as_f64()).sum();
-    println!("{} {} {calls}", crate::median(ours), crate::median(counting_only));
-}
-
-/// Both sides look at the clock once for each tree of calls.
-fn trees(enter: RegionEvent, leave: RegionEvent) {
-    let (enter, leave) = std::hint::black_box((enter, leave));
-    for _ in 0..TREES {
-        let now = ampere_ring::clock::ticks();
-        for depth in 0..DEEP {
-            // SAFETY: the plugin's own functions, called as Score-P does, or ones that take anything.
-            unsafe { enter(std::ptr::null_mut(), now + u64::from(depth), 1 + depth, std::ptr::null_mut()) };
-        }
-        for depth in (0..DEEP).rev() {
-            // SAFETY: as above.
-            unsafe {
-                leave(std::ptr::null_mut(), now + u64::from(8 - depth), 1 + depth, std::ptr::null_mut())
-            };
-        }
-    }
-}
-
-fn recorded() -> Result<Vec<Figure>, String> {
-    let [ours, counting, suppressed] = numbers_of(RECORDED_CHILD, &[])?[..] else {
-        return Err("the child did not say three numbers".to_owned());
-    };
-    Ok(vec![
-        Figure {
-            what: "plugin: an enter or leave through the .so, live collector",
-            value: ours,
-            unit: "ns",
-            yardstick: "a callback that increments a counter",
-            yardstick_value: counting,
-        },
-        Figure {
-            what: "plugin: calls suppressed in that run",
-            value: suppressed,
-            unit: "calls",
-            yardstick: "to reach",
-            yardstick_value: 0.0,
-        },
-    ])
-}
-
-/// The child's side: nanoseconds an event, of the yardstick, and how many calls were suppressed.
-pub fn recorded_child() {
-    let place = Place::prepare();
-    let host = Host::start(&place.library);
-    let (mut ours, mut counting_only) = (Vec::new(), Vec::new());
-    for _ in 0..25 {
-        ours.push(host.round().0);
-        let (counted, _) = alternate(2 * CALLS, count_calls, || {});
-        counting_only.push(counted);
-    }
-    host.end();
-    let suppressed = place.summary()["quality"]["suppressed_calls"].as_f64().unwrap_or(f64::NAN);
-    println!("{} {} {suppressed}", crate::median(ours), crate::median(counting_only));
-}
+const COUNT_ONLY: Functions = Functions { enter: counting, leave: counting };
 
 unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u64) {
     COUNT.store(COUNT.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-fn count_calls() {
-    let function: RegionEvent = std::hint::black_box(counting);
-    for i in 0..CALLS {
-        // SAFETY: the function takes anything.
+impl Functions {
+    /// # Safety
+    /// A plugin's, after its init.
+    unsafe fn of(info: &SubstratePluginInfo) -> Functions {
+        // SAFETY: the calls are made in Score-P's order, and the entries have these types.
         unsafe {
-            function(std::ptr::null_mut(), i, 1, std::ptr::null_mut());
-            function(std::ptr::null_mut(), i, 1, std::ptr::null_mut());
+            let mut table: *const EventFunction = std::ptr::null();
+            let length =
+                info.get_event_functions.expect("get_event_functions")(mode::RECORDING_ENABLED, &mut table);
+            assert!(length as usize > event::EXIT_REGION, "the plugin is inert");
+            let entry = |at: usize| {
+                let function = (*table.add(at)).expect("an event function");
+                std::mem::transmute::<unsafe extern "C" fn(), RegionEvent>(function)
+            };
+            Functions { enter: entry(event::ENTER_REGION), leave: entry(event::EXIT_REGION) }
+        }
+    }
+
+    /// Of the C plugin. It stays loaded.
+    fn least() -> Functions {
+        let library = std::mem::ManuallyDrop::new(open(&least::plugin()));
+        // SAFETY: the plugin's entry point has this type; the calls are made in Score-P's order.
+        unsafe {
+            let get_info: libloading::Symbol<GetInfo> =
+                library.get(b"SCOREP_SubstratePlugin_least_get_info").expect("its entry point");
+            let info = get_info();
+            assert_eq!(info.init.expect("init")(), 0);
+            Functions::of(&info)
+        }
+    }
+
+    fn calls(self, calls: u64) {
+        let Functions { enter, leave } = std::hint::black_box(self);
+        for _ in 0..calls {
+            let now = ampere_ring::clock::ticks();
+            // SAFETY: a plugin's own functions, called as Score-P does, or ones that take anything.
+            unsafe {
+                enter(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
+                leave(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
+            }
+        }
+    }
+
+    /// So many calls at a time, at the usual rate: nanoseconds an event in each batch, by each of the clocks.
+    fn batches<const N: usize>(
+        self,
+        calls: u64,
+        duration: Duration,
+        clocks: impl Fn() -> [f64; N],
+    ) -> [Vec<f64>; N] {
+        let period = Duration::from_secs_f64(2.0 * calls as f64 / RATE);
+        let mut all = [const { Vec::new() }; N];
+        let (begun, mut due) = (Instant::now(), Instant::now());
+        while begun.elapsed() < duration {
+            while Instant::now() < due {
+                std::hint::spin_loop();
+            }
+            due = Instant::now() + period;
+            let before = clocks();
+            self.calls(calls);
+            let after = clocks();
+            for clock in 0..N {
+                all[clock].push((after[clock] - before[clock]) / (2 * calls) as f64);
+            }
+        }
+        all
+    }
+
+    /// Both sides look at the clock once for each tree of calls.
+    fn trees(self) {
+        let Functions { enter, leave } = std::hint::black_box(self);
+        for _ in 0..TREES {
+            let now = ampere_ring::clock::ticks();
+            for depth in 0..DEEP {
+                let time = now + u64::from(depth);
+                // SAFETY: as in `calls`.
+                unsafe { enter(std::ptr::null_mut(), time, 1 + depth, std::ptr::null_mut()) };
+            }
+            for depth in (0..DEEP).rev() {
+                let time = now + u64::from(8 - depth);
+                // SAFETY: as in `calls`.
+                unsafe { leave(std::ptr::null_mut(), time, 1 + depth, std::ptr::null_mut()) };
+            }
         }
     }
 }
 
+fn nanoseconds(clock: rustix::time::ClockId) -> f64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+fn wall() -> f64 {
+    nanoseconds(rustix::time::ClockId::Monotonic)
+}
+
+fn recorded() -> anyhow::Result<Vec<Figure>> {
+    let [ours, least, counting, percent] = numbers_of(RECORDED_CHILD, &[])?[..] else {
+        anyhow::bail!("the child did not say four numbers");
+    };
+    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
+        what,
+        value,
+        unit,
+        yardstick,
+        yardstick_value,
+    };
+    const RECORDED: &str = "plugin: an enter or leave recorded, in a ring that wraps, live collector";
+    Ok(vec![
+        figure(RECORDED, ours, "ns", LEAST, least),
+        figure("plugin: the same", ours, "ns", COUNTING, counting),
+        figure("plugin: calls of that run that were not recorded", percent, "%", "at most", 0.0),
+    ])
+}
+
+/// The child's side: nanoseconds an event, of ours and of the yardsticks, and what part of the calls was coalesced or
+/// suppressed.
+pub fn recorded_child() {
+    const ROUNDS: usize = 9;
+    const CALLS: u64 = 500;
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
+    let all = [host.functions, Functions::least(), COUNT_ONLY];
+    // Until the collector knows its clock and each ring has been written through.
+    for functions in all {
+        functions.batches(CALLS, Duration::from_secs(1), || [wall()]);
+    }
+    let measured = medians(ROUNDS, |which| {
+        let [batches] = all[which].batches(CALLS, Duration::from_millis(300), || [wall()]);
+        Ok(median(batches))
+    });
+    host.end();
+    let [ours, least, counting]: [f64; 3] = measured.expect("figures");
+    let summary = place.summary();
+    let of = |name: &str| summary["quality"][name].as_f64().unwrap_or(f64::NAN);
+    let aside = of("coalesced_calls") + of("suppressed_calls");
+    println!("{ours} {least} {counting} {}", 100.0 * aside / (aside + of("events") / 2.0));
+}
+
+/// With and without a sampler that reads all the time, in turn, each in processes of their own: a process has one collector.
+/// By the thread's CPU time it is what an event costs; by the wall clock there is also what the thread loses where the sampler
+/// finds no core but its own.
+fn sampled() -> anyhow::Result<[Figure; 2]> {
+    const TURNS: usize = 5;
+    let library = child::stand_in()?;
+    let mut cpu = [const { Vec::new() }; 2];
+    let [wall, wall_without] = medians(TURNS, |which| {
+        let numbers = numbers_of(
+            SAMPLED_CHILD,
+            &[
+                ("AMPERE_COUNTERS", ["rocm_smi", "none"][which].as_ref()),
+                ("AMPERE_ROCM_SMI_LIBRARY", library.as_os_str()),
+                ("FAKE_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
+            ],
+        )?;
+        let [wall, used] = numbers[..] else { anyhow::bail!("the child did not say two numbers") };
+        cpu[which].push(used);
+        Ok(wall)
+    })?;
+    let [cpu, cpu_without] = cpu.map(median);
+    let figure = |what, value, yardstick_value| Figure {
+        what,
+        value,
+        unit: "ns",
+        yardstick: "the same without a counter",
+        yardstick_value,
+    };
+    Ok([
+        figure("plugin: a recorded event beside 8 devices at 1 kHz, CPU", cpu, cpu_without),
+        figure("plugin: the same, wall", wall, wall_without),
+    ])
+}
+
+/// The child's side: nanoseconds an event, by the wall clock and by the thread's CPU time.
+pub fn sampled_child() {
+    /// So many that the kernel's clock of a thread is nothing beside them.
+    const CALLS: u64 = 10_000;
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
+    // Until the counters are open and sampled, and the ring has been written through.
+    host.functions.batches(CALLS, Duration::from_millis(700), || [wall()]);
+    let cpu = || nanoseconds(rustix::time::ClockId::ThreadCPUTime);
+    let [wall, cpu] = host.functions.batches(CALLS, Duration::from_secs(1), || [wall(), cpu()]);
+    host.end();
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    println!("{} {}", mean(wall), mean(cpu));
+}
+
+/// Folded from the start, in a process of its own.
+fn folded() -> anyhow::Result<Vec<Figure>> {
+    let [ours, least, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..]
+    else {
+        anyhow::bail!("the child did not say four numbers");
+    };
+    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
+        what,
+        value,
+        unit,
+        yardstick,
+        yardstick_value,
+    };
+    let made = (u64::from(DEEP) * TREES) as f64 * FOLDED_ROUNDS as f64;
+    Ok(vec![
+        figure("plugin: an enter or leave of coalesced calls, 4 deep", ours, "ns", LEAST, least),
+        figure("plugin: the same", ours, "ns", COUNTING, counting),
+        figure("plugin: calls of that run in its summary", 100.0 * exact / made, "%", "of those made", 100.0),
+    ])
+}
+
+const FOLDED_ROUNDS: usize = 15;
+
+/// The child's side: nanoseconds an event, of the yardsticks, and how many calls the summary has.
+pub fn folded_child() {
+    let place = Place::prepare();
+    let host = Host::start(&place.library);
+    let (ours, least) = (host.functions, Functions::least());
+    let works: [&mut dyn FnMut(); 3] =
+        [&mut || ours.trees(), &mut || least.trees(), &mut || COUNT_ONLY.trees()];
+    let [ours, least, counting] = in_turn(FOLDED_ROUNDS, 2 * u64::from(DEEP) * TREES, works);
+    host.end();
+    let summary = place.summary();
+    let regions = summary["devices"][0]["views"][0]["regions"].as_array().cloned().unwrap_or_default();
+    let calls: f64 = regions.iter().filter_map(|region| region["calls"].as_f64()).sum();
+    println!("{ours} {least} {counting} {calls}");
+}
+
 /// Just enough of a Score-P.
 pub struct Host {
-    info: scorep_abi::SubstratePluginInfo,
-    enter: RegionEvent,
-    leave: RegionEvent,
+    info: SubstratePluginInfo,
+    functions: Functions,
 }
 
 extern "C" fn number(_: *const Location) -> u32 {
@@ -308,15 +382,7 @@ impl Host {
             let info = get_info();
             info.init.expect("init")();
             info.set_callbacks.expect("set_callbacks")(&CALLBACKS, size_of::<Callbacks>());
-            let mut table: *const EventFunction = std::ptr::null();
-            let length =
-                info.get_event_functions.expect("get_event_functions")(mode::RECORDING_ENABLED, &mut table);
-            assert!(length as usize > event::EXIT_REGION, "the plugin is inert");
-            let entry = |at: usize| {
-                let function = (*table.add(at)).expect("an event function");
-                std::mem::transmute::<unsafe extern "C" fn(), RegionEvent>(function)
-            };
-            let host = Host { info, enter: entry(event::ENTER_REGION), leave: entry(event::EXIT_REGION) };
+            let host = Host { info, functions: Functions::of(&info) };
             for region in 1..=DEEP {
                 info.new_definition_handle.expect("definitions")(region, handle_type::REGION);
             }
@@ -327,29 +393,8 @@ impl Host {
         }
     }
 
-    /// Nanoseconds an event, of many after a pause: by the wall clock, and by the thread's CPU time.
-    fn round(&self) -> (f64, f64) {
-        let cpu = || {
-            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-        };
-        std::thread::sleep(PAUSE);
-        let (begun, used) = (std::time::Instant::now(), cpu());
-        self.some_calls(CALLS);
-        let (wall, used) = (begun.elapsed().as_nanos() as f64, cpu() - used);
-        (wall / (2 * CALLS) as f64, used / (2 * CALLS) as f64)
-    }
-
     pub fn some_calls(&self, calls: u64) {
-        let (enter, leave) = std::hint::black_box((self.enter, self.leave));
-        for _ in 0..calls {
-            let now = ampere_ring::clock::ticks();
-            // SAFETY: the plugin's own functions, called as Score-P does.
-            unsafe {
-                enter(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
-                leave(std::ptr::null_mut(), now, 1, std::ptr::null_mut());
-            }
-        }
+        self.functions.calls(calls);
     }
 
     pub fn end(&self) {

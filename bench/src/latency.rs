@@ -5,6 +5,7 @@
 //! before it is some steps less. So one that is shown late is not taken for the next one.
 
 use crate::{Figure, events};
+use anyhow::{Context, anyhow, bail};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +24,7 @@ const WATTS: f64 = 1000.0;
 const BEGINS_SECONDS: f64 = 3.0;
 const SCRAPE_PERIOD: Duration = Duration::from_millis(5);
 
-pub fn figures() -> Result<Vec<Figure>, String> {
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let mut latencies = measure()?;
     latencies.sort_by(f64::total_cmp);
     let part =
@@ -52,18 +53,15 @@ fn monotonic() -> f64 {
 }
 
 /// Seconds from each change to the end of the first scrape that shows it.
-fn measure() -> Result<Vec<f64>, String> {
-    let library = crate::child::beside("libfake_rocm_smi64.so");
-    if !library.exists() {
-        return Err(format!("no {}: cargo build --release --workspace", library.display()));
-    }
-    let shm = tempfile::tempdir_in("/dev/shm").map_err(|e| e.to_string())?;
-    let out = tempfile::tempdir().map_err(|e| e.to_string())?;
+fn measure() -> anyhow::Result<Vec<f64>> {
+    let library = crate::child::stand_in()?;
+    let shm = tempfile::tempdir_in("/dev/shm")?;
+    let out = tempfile::tempdir()?;
     let epoch = monotonic();
     let ends = BEGINS_SECONDS + f64::from(CHANGES) * STEP_SECONDS;
     let step_ms = STEP_SECONDS * 1e3;
     let script = format!("watts={WATTS};epoch={epoch};step_ms={step_ms};freeze=0@{ends}-1e9");
-    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let own = std::env::current_exe()?;
     let mut child = Command::new(own)
         .arg(CHILD)
         .env("AMPERE_SHM", shm.path())
@@ -74,19 +72,18 @@ fn measure() -> Result<Vec<f64>, String> {
         .env("AMPERE_ROCM_SMI_LIBRARY", library)
         .env("FAKE_ROCM_SMI", script)
         .stdin(Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
+        .spawn()?;
     let scrapes = scrape_until(&out.path().join("out/collector.json"), epoch + ends + 1.0);
     drop(child.stdin.take());
-    let ended = child.wait().map_err(|e| e.to_string())?;
+    let ended = child.wait()?;
     if !ended.success() {
-        return Err(format!("the process that is measured: {ended}"));
+        bail!("the process that is measured: {ended}");
     }
     latencies(&scrapes?, epoch + BEGINS_SECONDS, epoch + ends)
 }
 
 /// (time, joules) of each scrape, from the first one that has any.
-fn scrape_until(announced: &Path, end: f64) -> Result<Vec<(f64, f64)>, String> {
+fn scrape_until(announced: &Path, end: f64) -> anyhow::Result<Vec<(f64, f64)>> {
     let (mut address, mut scrapes) = (None, Vec::new());
     while monotonic() < end {
         let begun = Instant::now();
@@ -96,7 +93,7 @@ fn scrape_until(announced: &Path, end: f64) -> Result<Vec<(f64, f64)>, String> {
             address = json["url"].as_str().and_then(|url| url.strip_prefix("http://")).map(str::to_owned);
         }
         if let Some(address) = &address {
-            let body = scrape(address).map_err(|e| format!("no scrape: {e}"))?;
+            let body = scrape(address).context("no scrape")?;
             let line = body.lines().find(|line| line.starts_with("ampere_device_energy_joules_total{"));
             let joules = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
             scrapes.extend(joules.map(|joules: f64| (monotonic(), joules)));
@@ -115,14 +112,14 @@ fn scrape(address: &str) -> std::io::Result<String> {
 }
 
 /// Of the changes between two times, the second of which is when the counter stood still for good.
-fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> Result<Vec<f64>, String> {
-    let (_, all) = *scrapes.last().ok_or("no scrape showed any energy")?;
+fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec<f64>> {
+    let (_, all) = *scrapes.last().context("no scrape showed any energy")?;
     let last_step = (end / STEP_SECONDS).floor();
     // Which steps a scrape shows.
     let shown = |joules: f64| {
         let behind = (all - joules) / (STEP_SECONDS * WATTS);
         let whole = (behind - behind.round()).abs() < 0.01;
-        if whole { Ok(last_step - behind.round()) } else { Err(format!("{behind} steps is no whole number")) }
+        if whole { Ok(last_step - behind.round()) } else { Err(anyhow!("{behind} steps is no whole number")) }
     };
     let mut next = (begin / STEP_SECONDS).ceil();
     let mut latencies = Vec::new();
@@ -134,7 +131,7 @@ fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> Result<Vec<f64>, S
         }
     }
     if next <= last_step || latencies.len() < 200 || latencies.iter().any(|latency| *latency < 0.0) {
-        return Err(format!("{} changes were seen, up to {next} of {last_step}", latencies.len()));
+        bail!("{} changes were seen, up to {next} of {last_step}", latencies.len());
     }
     Ok(latencies)
 }

@@ -1,11 +1,13 @@
 //! A collector under load: a real one, with rings that this program fills as fast as it is read, in the place of many processes.
 
-use crate::child;
+use crate::ring_size::RingSize;
 use crate::trace::{Event, Walk};
+use crate::{Missing, child};
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
+use anyhow::{Context, bail};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,8 +33,6 @@ pub enum Pattern {
     Tree { deep: u32, wide: u32 },
 }
 
-/// Records of a ring, as the plugin makes it by default.
-const RING_RECORDS: u64 = 1 << 16;
 /// Records of one location that are written at once.
 const CHUNK: usize = 1 << 10;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -41,7 +41,8 @@ pub struct Feed {
     _shm: tempfile::TempDir,
     output: tempfile::TempDir,
     session: Session,
-    collector: Child,
+    /// None: it has been waited for.
+    collector: Option<Child>,
     hosts: Vec<Child>,
     logs: Vec<LogWriter>,
     locations: Vec<Fed>,
@@ -61,10 +62,14 @@ struct Fed {
 
 pub struct Outcome {
     pub events: u64,
-    /// CPU of the thread that drains and attributes, until all was attributed.
-    pub nanoseconds_of_main_thread: f64,
-    /// From the last process' goodbye until the collector's end.
+    /// CPU of all threads, until all was attributed.
+    pub cpu_nanoseconds: f64,
+    /// The same until the end, with the writing of the trace.
+    pub cpu_nanoseconds_at_end: f64,
+    /// From the last process' goodbye until the collector's end, by the wall clock.
     pub seconds_to_finish: f64,
+    /// Of the trace's events.
+    pub trace_bytes: f64,
     pub peak_bytes: f64,
     /// From a record's being written to its having been read, as seen twice a millisecond. Of a run at a rate.
     pub longest_wait_seconds: f64,
@@ -72,8 +77,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn main_thread_per_event(&self) -> f64 {
-        self.nanoseconds_of_main_thread / self.events as f64
+    pub fn cpu_per_event(&self) -> f64 {
+        self.cpu_nanoseconds / self.events as f64
     }
 }
 
@@ -83,13 +88,17 @@ impl Feed {
         self.output.path().join("out")
     }
 
-    pub fn start(load: &Load) -> Result<Feed, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let shm = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
-        let output = tempfile::tempdir_in("/dev/shm").map_err(|e| text(&e))?;
+    pub fn start(load: &Load) -> anyhow::Result<Feed> {
+        let memory = Path::new("/dev/shm");
+        let rings: u64 = (0..load.threads).map(ring_bytes).sum::<u64>() * u64::from(load.processes);
+        if child::free_bytes(memory) < 2 * rings {
+            return Err(Missing(format!("no room in /dev/shm for {} MB of rings", rings >> 20)).into());
+        }
+        let shm = tempfile::tempdir_in(memory)?;
+        let output = tempfile::tempdir_in(memory)?;
         let place = shm.path().join("s-bench");
-        std::fs::create_dir(&place).map_err(|e| text(&e))?;
-        let session = Session::open_or_create_in(&place).map_err(|e| text(&e))?;
+        std::fs::create_dir(&place)?;
+        let session = Session::open_or_create_in(&place)?;
         let collector = Command::new(child::beside("ampere-collector"))
             .arg("--session")
             .arg(session.directory())
@@ -102,12 +111,12 @@ impl Feed {
             .env("AMPERE_TRACE", if load.trace { "on" } else { "off" })
             .stdin(Stdio::null())
             .spawn()
-            .map_err(|e| format!("ampere-collector: {e}: cargo build --release --workspace"))?;
+            .context("ampere-collector: cargo build --release --workspace")?;
         let mut feed = Feed {
             _shm: shm,
             output,
             session,
-            collector,
+            collector: Some(collector),
             hosts: Vec::new(),
             logs: Vec::new(),
             locations: Vec::new(),
@@ -124,13 +133,12 @@ impl Feed {
     }
 
     /// A process that does nothing stands for the one that would write.
-    fn add_process(&mut self, number: u32, load: &Load) -> Result<(), String> {
-        let host =
-            Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().map_err(|e| e.to_string())?;
+    fn add_process(&mut self, number: u32, load: &Load) -> anyhow::Result<()> {
+        let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
         let pid = host.id();
         self.hosts.push(host);
         let directory = self.session.directory().to_owned();
-        let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).map_err(|e| e.to_string())?;
+        let mut log = LogWriter::create(&directory.join(format!("{pid}.defs")))?;
         log.append(&Definition::Process(Process {
             pid,
             start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
@@ -156,14 +164,15 @@ impl Feed {
         for thread in 0..load.threads {
             let name = format!("{pid}.{thread}.ring");
             let path = directory.join(&name);
-            let ring = RingProducer::create(&path, RING_RECORDS, thread).map_err(|e| e.to_string())?;
+            let records = ring_bytes(thread) / size_of::<Record>() as u64;
+            let ring = RingProducer::create(&path, records, thread)?;
             log.append(&Definition::Location(Location {
                 id: LocalLocation(thread),
                 kind: LocationKind::CpuThread,
                 name: if thread == 0 { "Master thread".to_owned() } else { format!("thread {thread}") },
                 ring: name,
             }));
-            let gauge = RingGauge::open(&path).map_err(|e| e.to_string())?;
+            let gauge = RingGauge::open(&path)?;
             self.locations.push(Fed { ring, gauge, written: VecDeque::new(), at: 0 });
         }
         self.logs.push(log);
@@ -180,7 +189,7 @@ impl Feed {
     }
 
     /// As many events as this, or a few more, as fast as the collector takes them.
-    pub fn run_for_events(mut self, events: u64) -> Result<Outcome, String> {
+    pub fn run_for_events(mut self, events: u64) -> anyhow::Result<Outcome> {
         let mut written = 0;
         while written < events {
             written += self.write_chunks()?;
@@ -189,7 +198,7 @@ impl Feed {
     }
 
     /// Events at a rate, in events a second of all locations together.
-    pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> Result<Outcome, String> {
+    pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
         let mut written = 0;
         while begun.elapsed() < duration {
@@ -203,24 +212,24 @@ impl Feed {
     }
 
     /// CPU seconds of the whole collector while nothing happens, each second.
-    pub fn idle(self, duration: Duration) -> Result<f64, String> {
+    pub fn idle(self, duration: Duration) -> anyhow::Result<f64> {
         std::thread::sleep(Duration::from_secs(5)); // until it has settled
-        let (begun, before) = (Instant::now(), process_seconds(self.collector.id()));
+        let (begun, before) = (Instant::now(), self.cpu_nanoseconds()?);
         std::thread::sleep(duration);
-        let used = process_seconds(self.collector.id()) - before;
-        let share = used / begun.elapsed().as_secs_f64();
+        let used = self.cpu_nanoseconds()? - before;
+        let share = used * 1e-9 / begun.elapsed().as_secs_f64();
         self.finish(0)?;
         Ok(share)
     }
 
     /// A chunk on every location; their times lie between the last ones and now.
-    fn write_chunks(&mut self) -> Result<u64, String> {
+    fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());
         while self.locations.iter_mut().any(|location| location.ring.free() < chunk as u64 + 2) {
             std::thread::sleep(Duration::from_micros(100));
             if begun.elapsed() > LONGEST_WAIT {
-                return Err("the collector does not read".to_owned());
+                bail!("the collector does not read");
             }
         }
         let now = clock::ticks();
@@ -240,6 +249,22 @@ impl Feed {
         Ok((chunk * self.locations.len()) as u64)
     }
 
+    /// Of all threads of the collector so far.
+    fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
+        let pid = self.collector.as_ref().context("no collector")?.id() as libc::pid_t;
+        let mut clock = 0;
+        // SAFETY: all bits zero are a good timespec; both outlive the calls.
+        let (error, time) = unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            let error = libc::clock_getcpuclockid(pid, &mut clock);
+            (if error == 0 { libc::clock_gettime(clock, &mut time) } else { error }, time)
+        };
+        if error != 0 {
+            bail!("the collector has no CPU clock: it has ended");
+        }
+        Ok(time.tv_sec as f64 * 1e9 + time.tv_nsec as f64)
+    }
+
     fn look_at_waiting(&mut self) {
         for location in &mut self.locations {
             let waiting = location.gauge.capacity_records() - location.gauge.free();
@@ -251,17 +276,17 @@ impl Feed {
         }
     }
 
-    fn finish(mut self, events: u64) -> Result<Outcome, String> {
+    fn finish(mut self, events: u64) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
         while self.locations.iter().any(|l| l.gauge.free() < l.gauge.capacity_records()) {
             std::thread::sleep(Duration::from_millis(1));
             if begun.elapsed() > LONGEST_WAIT {
-                return Err("the collector does not read".to_owned());
+                bail!("the collector does not read");
             }
         }
         // Slack, and a snapshot.
         std::thread::sleep(Duration::from_millis(250));
-        let nanoseconds_of_main_thread = main_thread_nanoseconds(self.collector.id());
+        let cpu_nanoseconds = self.cpu_nanoseconds()?;
         let begun = Instant::now();
         let now = clock::ticks();
         for location in &mut self.locations {
@@ -272,24 +297,23 @@ impl Feed {
             log.append(&Definition::Finished { left_out: 0 });
             self.session.leave();
         }
-        let status = self.collector.wait().map_err(|e| e.to_string())?;
-        if !status.success() {
-            return Err(format!("the collector ended with {status}"));
-        }
+        let collector = self.collector.take().context("no collector")?;
+        let used = child::wait(collector).context("the collector")?;
         let seconds_to_finish = begun.elapsed().as_secs_f64();
-        let summary =
-            std::fs::read(self.output.path().join("out/summary.json")).map_err(|e| e.to_string())?;
-        let summary: serde_json::Value = serde_json::from_slice(&summary).map_err(|e| e.to_string())?;
+        let summary = std::fs::read(self.output().join("summary.json"))?;
+        let summary: serde_json::Value = serde_json::from_slice(&summary)?;
         let seen = summary["quality"]["events"].as_u64().unwrap_or(0);
         if seen < events {
-            return Err(format!("{seen} events of {events} in the summary"));
+            bail!("{seen} events of {events} in the summary");
         }
         let peak_bytes = summary["overhead"]["collector_peak_rss_bytes"].as_f64().unwrap_or(f64::NAN);
         let longest_wait_seconds = self.longest_wait.as_secs_f64();
         Ok(Outcome {
             events,
-            nanoseconds_of_main_thread,
+            cpu_nanoseconds,
+            cpu_nanoseconds_at_end: used.cpu_seconds * 1e9,
             seconds_to_finish,
+            trace_bytes: event_bytes(&self.output().join("traces")),
             peak_bytes,
             longest_wait_seconds,
             summary,
@@ -299,7 +323,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        for host in self.hosts.iter_mut().chain([&mut self.collector]) {
+        for host in self.hosts.iter_mut().chain(&mut self.collector) {
             let _ = host.kill();
             let _ = host.wait();
         }
@@ -340,18 +364,14 @@ fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
     }
 }
 
-/// Nanoseconds on a core, from the scheduler.
-fn main_thread_nanoseconds(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap_or_default();
-    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
+/// As the plugin makes it.
+fn ring_bytes(thread: u32) -> u64 {
+    RingSize::from_environment().0.bytes(thread, false)
 }
 
-/// CPU seconds of all its threads.
-fn process_seconds(pid: u32) -> f64 {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let nanoseconds = threads.filter_map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<f64>().ok()
-    });
-    nanoseconds.sum::<f64>() / 1e9
+/// Of the files of a trace that have events.
+pub fn event_bytes(traces: &Path) -> f64 {
+    let files = std::fs::read_dir(traces).into_iter().flatten().flatten();
+    let events = files.filter(|file| file.path().extension().is_some_and(|end| end == "evt"));
+    events.filter_map(|file| Some(file.metadata().ok()?.len() as f64)).sum()
 }

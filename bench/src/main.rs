@@ -1,6 +1,7 @@
-//! `make bench`: one table, each figure beside its yardstick, medians of runs that alternate with the yardstick's.
-//! The same as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine"). A group that cannot
-//! run on this machine says why.
+//! `make bench`: each figure beside its yardstick, medians of runs that alternate with the yardstick's, as lines on the terminal
+//! and as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine"). A group that lacks what this
+//! machine does not have says so; one that fails makes the exit status 1. `KEEP=1`, or `ampere-bench tables` afterwards, makes
+//! `target/bench.json` the source of the documents' tables.
 
 mod bare;
 mod child;
@@ -9,116 +10,143 @@ mod engine;
 mod events;
 mod hosts;
 mod latency;
+mod least;
 mod load;
 mod long;
 mod metrics;
 mod offline;
-mod oracle;
+mod results;
 mod ring;
+/// How large the plugin makes its rings.
+#[path = "../../plugin/src/ring_size.rs"]
+mod ring_size;
 mod sampler;
 mod trace;
 
+use anyhow::Context;
+use results::Figure;
+use serde_json::{Value, json};
+use std::fmt::{Display, Formatter};
+use std::process::ExitCode;
 use std::time::Instant;
 
-/// One line of the table.
-pub struct Figure {
-    pub what: &'static str,
-    pub value: f64,
-    pub unit: &'static str,
-    pub yardstick: &'static str,
-    pub yardstick_value: f64,
+/// What is missing on this machine.
+#[derive(Debug)]
+pub struct Missing(pub String);
+
+impl Display for Missing {
+    fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
-fn main() {
-    type Bench = fn() -> Result<Vec<Figure>, String>;
-    if let [_, child, library] = &std::env::args().collect::<Vec<_>>()[..]
-        && child == sampler::CHILD
-    {
-        return sampler::child(library);
+impl std::error::Error for Missing {}
+
+enum Bench {
+    Figures(fn() -> anyhow::Result<Vec<Figure>>),
+    /// A program run in several ways.
+    Runs(fn() -> anyhow::Result<Vec<Value>>),
+}
+
+const BENCHES: [(&str, Bench); 14] = [
+    (hosts::CALLS, Bench::Runs(hosts::calls)),
+    (hosts::HPL, Bench::Runs(hosts::hpl)),
+    ("ring", Bench::Figures(ring::figures)),
+    ("event path", Bench::Figures(events::figures)),
+    ("engine", Bench::Figures(engine::figures)),
+    ("offline", Bench::Figures(offline::figures)),
+    ("collector", Bench::Figures(collector::figures)),
+    ("locations", Bench::Figures(collector::many_locations)),
+    ("idle", Bench::Figures(collector::idle)),
+    ("metrics", Bench::Figures(metrics::figures)),
+    ("sampler", Bench::Figures(sampler::figures)),
+    ("latency", Bench::Figures(latency::figures)),
+    ("long trace", Bench::Figures(long::figures)),
+    ("memory", Bench::Figures(collector::memory)),
+];
+
+const RESULTS: &str = "target/bench.json";
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        [sampler::CHILD, library] => sampler::child(library),
+        [events::CHILD] => events::folded_child(),
+        [events::SAMPLED_CHILD] => events::sampled_child(),
+        [events::RECORDED_CHILD] => events::recorded_child(),
+        [latency::CHILD] => latency::child(),
+        [bare::COMMAND, order, trace] => bare::main(order, trace),
+        [bare::WRITE_COMMAND, locations, events, directory] => bare::write_main(locations, events, directory),
+        [collector::LOAD_COMMAND, processes, threads, seconds] => {
+            collector::load(processes, threads, seconds)?
+        }
+        ["tables"] => {
+            let text =
+                std::fs::read_to_string(RESULTS).with_context(|| format!("{RESULTS}: make bench first"))?;
+            results::keep(&serde_json::from_str(&text)?)?;
+        }
+        _ => return measure(&words),
     }
-    if std::env::args().nth(1).is_some_and(|first| first == events::CHILD) {
-        return events::child();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
+    if let Some(unknown) = wanted.iter().find(|w| BENCHES.iter().all(|(name, _)| name != *w)) {
+        anyhow::bail!("there is no group {unknown:?}; there are {:?}", BENCHES.map(|(name, _)| name));
     }
-    match std::env::args().nth(1).as_deref() {
-        Some(events::SAMPLED_CHILD) => return events::sampled_child(),
-        Some(events::RECORDED_CHILD) => return events::recorded_child(),
-        Some(latency::CHILD) => return latency::child(),
-        _ => {}
-    }
-    let benches: [(&str, Bench); 14] = [
-        ("ring", ring::figures),
-        ("event path", events::figures),
-        ("Score-P", hosts::score_p),
-        ("HPL", hosts::hpl_embedded),
-        ("engine", engine::figures),
-        ("offline", offline::figures),
-        ("collector", collector::figures),
-        ("locations", collector::many_locations),
-        ("idle", collector::idle),
-        ("metrics", metrics::figures),
-        ("sampler", sampler::figures),
-        ("latency", latency::figures),
-        ("long trace", long::figures),
-        ("oracle", oracle::figures),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if wanted.first().is_some_and(|first| first == bare::COMMAND) {
-        return bare::main(&wanted[1..]);
-    }
-    if wanted.first().is_some_and(|first| first == bare::WRITE_COMMAND) {
-        return bare::write_main(&wanted[1..]);
-    }
-    if let [command, processes, threads, seconds] = &wanted[..]
-        && command == collector::LOAD_COMMAND
-    {
-        return collector::load(processes, threads, seconds);
-    }
-    let mut json = Vec::new();
-    println!("{:<58} {:>10} {:<9} {:>10}  yardstick", "figure", "measured", "", "yardstick");
-    for (name, bench) in
-        benches.into_iter().filter(|(n, _)| wanted.is_empty() || wanted.iter().any(|w| w == n))
-    {
-        eprintln!("... {name}");
-        let figures = match bench() {
-            Ok(figures) => figures,
-            Err(why) => {
-                println!("{name:<58} skipped: {why}");
-                json.push(serde_json::json!({"figure": name, "skipped": why}));
-                continue;
-            }
+    let (load, begun) = (results::load(), Instant::now());
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for (name, bench) in BENCHES.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name)) {
+        eprintln!("... {name} ({:.0} s)", begun.elapsed().as_secs_f64());
+        let (measured, key) = match bench {
+            Bench::Figures(bench) => (bench().map(|all| all.iter().map(Figure::json).collect()), "figure"),
+            Bench::Runs(bench) => (bench(), "program"),
         };
-        for f in figures {
-            println!(
-                "{:<58} {:>10.2} {:<9} {:>10.2}  {}",
-                f.what, f.value, f.unit, f.yardstick_value, f.yardstick
-            );
-            json.push(serde_json::json!({"figure": f.what, "value": f.value, "unit": f.unit,
-                                         "yardstick": f.yardstick, "yardstick_value": f.yardstick_value}));
+        let new = measured.unwrap_or_else(|error| {
+            let is_missing = error.is::<Missing>();
+            failed |= !is_missing;
+            let why = if is_missing { error.to_string() } else { format!("FAILED: {error:#}") };
+            vec![json!({key: name, "run": "all", "skipped": why})]
+        });
+        new.iter().for_each(results::print);
+        lines.extend(new);
+    }
+    // The file is for whole runs.
+    if wanted.is_empty() {
+        let document = results::document(&lines, &load);
+        std::fs::write(RESULTS, serde_json::to_string_pretty(&document)? + "\n").context(RESULTS)?;
+        if std::env::var_os("KEEP").is_some() && !failed {
+            results::keep(&document)?;
         }
     }
-    if !wanted.is_empty() {
-        return; // the file is for whole runs
-    }
-    let path = std::path::Path::new("target/bench.json");
-    if let Err(error) = std::fs::write(path, serde_json::to_string_pretty(&json).unwrap_or_default() + "\n") {
-        eprintln!("cannot write {}: {error}", path.display());
-    }
+    eprintln!("{:.0} s", begun.elapsed().as_secs_f64());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Medians of two things timed in turn, in nanoseconds per step.
-pub fn alternate(steps: u64, mut ours: impl FnMut(), mut theirs: impl FnMut()) -> (f64, f64) {
-    const ROUNDS: usize = 7;
-    let time = |work: &mut dyn FnMut()| {
+/// Medians of several things timed in turn, in nanoseconds a step. Every second time they are in the opposite order.
+pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn FnMut(); N]) -> [f64; N] {
+    medians(rounds, |which| {
         let begun = Instant::now();
-        work();
-        begun.elapsed().as_nanos() as f64 / steps as f64
-    };
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        a.push(time(&mut ours));
-        b.push(time(&mut theirs));
+        works[which]();
+        Ok(begun.elapsed().as_nanos() as f64 / steps as f64)
+    })
+    .unwrap_or([f64::NAN; N])
+}
+
+/// Medians of several things measured in turn, every second time in the opposite order.
+pub fn medians<const N: usize>(
+    rounds: usize,
+    mut measure: impl FnMut(usize) -> anyhow::Result<f64>,
+) -> anyhow::Result<[f64; N]> {
+    let mut values = [const { Vec::new() }; N];
+    for round in 0..rounds {
+        for at in 0..N {
+            let which = if round % 2 == 0 { at } else { N - 1 - at };
+            values[which].push(measure(which)?);
+        }
     }
-    (median(a), median(b))
+    Ok(values.map(median))
 }
 
 pub fn median(mut values: Vec<f64>) -> f64 {

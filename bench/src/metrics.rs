@@ -21,11 +21,11 @@ const RATE: f64 = 1e6;
 const DURATION: Duration = Duration::from_secs(5);
 const SCRAPE_PERIOD: Duration = Duration::from_millis(50);
 
-pub fn figures() -> Result<Vec<Figure>, String> {
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let (quiet, _) = run(false)?;
     let (scraped, times) = run(true)?;
     if times.is_empty() {
-        return Err("no scrape had ten thousand series".to_owned());
+        anyhow::bail!("no scrape had ten thousand series");
     }
     Ok(vec![
         Figure {
@@ -46,7 +46,7 @@ pub fn figures() -> Result<Vec<Figure>, String> {
 }
 
 /// The longest that a record waited, and seconds for each scrape of so many series.
-fn run(scraped: bool) -> Result<(f64, Vec<f64>), String> {
+fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
     let feed = Feed::start(&LOAD)?;
     let announced = feed.output().join("collector.json");
     let over = AtomicBool::new(false);
@@ -65,7 +65,7 @@ fn run(scraped: bool) -> Result<(f64, Vec<f64>), String> {
         });
         let run = feed.run_at_rate(RATE, DURATION);
         over.store(true, Ordering::Relaxed);
-        let times = scraper.join().map_err(|_| "the scraper failed".to_owned())?;
+        let times = scraper.join().map_err(|_| anyhow::anyhow!("the scraper failed"))?;
         Ok((run?.longest_wait_seconds, times))
     })
 }

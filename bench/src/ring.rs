@@ -1,6 +1,7 @@
 //! Records through a ring with a consumer on another core, ours in shared memory and ringbuf's own on the heap.
 
-use crate::{Figure, alternate};
+use crate::ring_size::RingSize;
+use crate::{Figure, in_turn};
 use ampere_ring::{Kind, Record, RingConsumer, RingProducer};
 use ringbuf::SharedRb;
 use ringbuf::storage::Heap;
@@ -8,12 +9,13 @@ use ringbuf::traits::{Consumer, Producer, Split};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const RECORDS: u64 = 20_000_000;
-const CAPACITY: u64 = 1 << 19;
 /// The consumer looks now and then, as the collector does: it does not fight for every cache line.
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
-pub fn figures() -> Result<Vec<Figure>, String> {
-    let (ours, theirs) = alternate(RECORDS, through_ours, through_ringbuf);
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    let records = RingSize::from_environment().0.bytes(0, false) / size_of::<Record>() as u64;
+    let [ours, theirs] =
+        in_turn(7, RECORDS, [&mut || through_ours(records), &mut || through_ringbuf(records)]);
     Ok(vec![Figure {
         what: "ring: a record pushed, consumer on the other core",
         value: ours,
@@ -23,15 +25,16 @@ pub fn figures() -> Result<Vec<Figure>, String> {
     }])
 }
 
-fn through_ours() {
+/// Both have so many slots: a main thread's ring.
+fn through_ours(capacity: u64) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let path = directory.path().join("b.ring");
-    let mut producer = RingProducer::create(&path, CAPACITY, 0).expect("a ring");
+    let mut producer = RingProducer::create(&path, capacity, 0).expect("a ring");
     let mut consumer = RingConsumer::open(&path).expect("the same ring");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut batch = Vec::with_capacity(CAPACITY as usize);
+            let mut batch = Vec::with_capacity(capacity as usize);
             while !stop.load(Ordering::Relaxed) {
                 batch.clear();
                 let count = consumer.copy_out(&mut batch, usize::MAX).expect("an honest producer");
@@ -49,14 +52,14 @@ fn through_ours() {
     });
 }
 
-fn through_ringbuf() {
-    let ring = SharedRb::<Heap<Record>>::new(CAPACITY as usize);
+fn through_ringbuf(capacity: u64) {
+    let ring = SharedRb::<Heap<Record>>::new(capacity as usize);
     let (mut producer, mut consumer) = ring.split();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = &stop;
         scope.spawn(move || {
-            let mut batch = vec![Record::default(); CAPACITY as usize];
+            let mut batch = vec![Record::default(); capacity as usize];
             while !stop.load(Ordering::Relaxed) {
                 let count = consumer.pop_slice(&mut batch);
                 std::hint::black_box(&batch[..count]);

@@ -1,7 +1,7 @@
 //! The sampler: its CPU time, by its thread's own clock, and how well it keeps its time. In a process of its own, as the
 //! stand-in for the vendor's library takes its script from the environment.
 
-use crate::Figure;
+use crate::{Figure, child};
 use ampere_collector::clock::Timer;
 use ampere_collector::config::Config;
 use ampere_collector::sampler::{RING_NAME, Sampler};
@@ -15,7 +15,7 @@ pub const CHILD: &str = "--sampler";
 const RUN: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_millis(1);
 
-pub fn figures() -> Result<Vec<Figure>, String> {
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [eight, _] = measure("devices=8;busy_us=20")?;
     let [one, missed] = measure("devices=1")?;
     // On a loaded machine some ticks are left out: what all of them would have cost.
@@ -46,18 +46,14 @@ pub fn figures() -> Result<Vec<Figure>, String> {
 }
 
 /// CPU seconds of a reading, all else included, and the part of the deadlines that were missed.
-fn measure(script: &str) -> Result<[f64; 2], String> {
-    let own = std::env::current_exe().expect("this program has a path");
-    let library = own.with_file_name("libfake_rocm_smi64.so");
-    if !library.exists() {
-        return Err(format!("no {}: cargo build --release --workspace", library.display()));
-    }
-    let child = Command::new(own).args([CHILD]).arg(library).env("FAKE_ROCM_SMI", script).output();
-    let text = String::from_utf8(child.expect("a child").stdout).unwrap_or_default();
+fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.arg(CHILD).arg(child::stand_in()?).env("FAKE_ROCM_SMI", script);
+    let text = String::from_utf8(child::run(&mut child)?.output).unwrap_or_default();
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {
         [cost, missed, ..] => Ok([cost, missed]),
-        _ => Err(format!("the child said {text:?}")),
+        _ => anyhow::bail!("the child said {text:?}"),
     }
 }
 

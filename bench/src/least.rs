@@ -1,0 +1,36 @@
+//! C programs of ours that do the least possible: yardsticks.
+
+use crate::child;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where they are built.
+pub fn directory() -> PathBuf {
+    child::beside("bench-programs")
+}
+
+/// The plugin (`least.c`), by the name under which Score-P looks for it.
+pub fn plugin() -> PathBuf {
+    directory().join("libscorep_substrate_least.so")
+}
+
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}
+
+pub fn build_plugin() -> anyhow::Result<PathBuf> {
+    build("least.c", "libscorep_substrate_least.so")
+}
+
+pub fn build_engine() -> anyhow::Result<PathBuf> {
+    build("least_engine.c", "libleast_engine.so")
+}
+
+fn build(name: &str, library: &str) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(directory())?;
+    let library = directory().join(library);
+    child::run(Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source(name)))
+        .with_context(|| name.to_owned())?;
+    Ok(library)
+}
