@@ -44,7 +44,6 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
 }
 
 /// Waits for it.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for it, and says what it used")]
 pub fn wait(child: Child) -> anyhow::Result<Used> {
     let mut status = 0;
     // SAFETY: all bits zero are a good rusage; both outlive the call. The child has not been waited for, and Child does

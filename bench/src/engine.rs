@@ -15,6 +15,7 @@ const FEW_EVENTS_PER_SAMPLE: u64 = 2;
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     // SAFETY: our own library, which has no initialisers; the function has this type.
     let library = unsafe { libloading::Library::new(least::build_engine()?)? };
+    // SAFETY: as above.
     let least = unsafe { library.get::<unsafe extern "C" fn(u64, u64) -> u64>(b"least_engine")? };
     let least = |ranks| {
         let begun = Instant::now();

@@ -54,6 +54,8 @@ const BENCHES: [(&str, Bench); 14] = [
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("engine", Bench::Figures(engine::figures)),
+    // Looks at the memory of children, which is never less than this process' own peak: before those that need much.
+    ("long trace", Bench::Figures(long::figures)),
     ("offline", Bench::Figures(offline::figures)),
     ("collector", Bench::Figures(collector::figures)),
     ("locations", Bench::Figures(collector::many_locations)),
@@ -61,7 +63,6 @@ const BENCHES: [(&str, Bench); 14] = [
     ("metrics", Bench::Figures(metrics::figures)),
     ("sampler", Bench::Figures(sampler::figures)),
     ("latency", Bench::Figures(latency::figures)),
-    ("long trace", Bench::Figures(long::figures)),
     ("memory", Bench::Figures(collector::memory)),
 ];
 
