@@ -11,6 +11,8 @@ use ampere_attribution::{
     Counter, CounterFigures, CounterKind, Engine, Increase, Limits, LocationIndex, ViewIndex,
 };
 use ampere_model::{LocationKind, Quality, Timestamp};
+use otf2::MetricValue;
+use serde::{Deserialize, Serialize};
 
 /// No device gives more; a node of eight GPUs at full power gives half.
 const WATTS_MAX: f64 = 20e3;
@@ -38,6 +40,25 @@ pub struct FoundDevice {
     pub quality: Quality,
     /// Joules per unit of the counter, if the metric's own definition says.
     pub joules_per_unit: Option<f64>,
+}
+
+/// What a trace says of a metric, and a counter of our own does not need.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Watts per unit of the value, if the metric's own definition says that it is a power.
+    pub watts_per_unit: Option<f64>,
+    /// What values of a unit that is not known are to be multiplied by.
+    pub factor: f64,
+    /// A power is about the time since the sample before, and not from its own sample on.
+    pub is_of_time_before: bool,
+    /// Who recorded it, where several have recorded different devices by one name.
+    pub recorder: String,
+}
+
+impl Default for Recorded {
+    fn default() -> Recorded {
+        Recorded { watts_per_unit: None, factor: 1.0, is_of_time_before: false, recorder: String::new() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +111,9 @@ pub struct Device {
     pub ranks: ViewIndex,
     pub kernels: ViewIndex,
     counter: Counter,
+    /// Of a power: what makes joules of it, where the counter does not.
+    power_before: Option<PowerBefore>,
+    is_power: bool,
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first.
     counts: Option<bool>,
@@ -102,7 +126,19 @@ impl Device {
     /// One that nothing is configured of. Views: ranks, kernels.
     pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
         let curve = Curve::new(1); // of what is no power, nobody asks
-        Device { info, ranks, kernels, counter, setting: None, counts: None, curve, delay_ticks: 0 }
+        let (power_before, is_power, setting) = (None, false, None);
+        Device {
+            info,
+            ranks,
+            kernels,
+            counter,
+            power_before,
+            is_power,
+            setting,
+            counts: None,
+            curve,
+            delay_ticks: 0,
+        }
     }
 
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
@@ -143,6 +179,24 @@ impl Device {
         (time, increase)
     }
 
+    /// A sample, as a trace has it.
+    pub fn read_value(&mut self, time: Timestamp, value: &MetricValue) -> (Timestamp, Increase) {
+        if let Some(power) = &mut self.power_before {
+            let joules = power.joules_until(time, value);
+            return self.read_f64(time, joules);
+        }
+        match value {
+            MetricValue::U64(value) => self.read_u64(time, *value),
+            MetricValue::I64(value) => self.read_i64(time, *value),
+            MetricValue::F64(value) => self.read_f64(time, *value),
+        }
+    }
+
+    /// Whether its joules are integrated from a power.
+    pub fn is_power(&self) -> bool {
+        self.is_power
+    }
+
     /// Its power over the run.
     pub fn curve(&self) -> Option<PowerCurve> {
         self.curve.shown().filter(|_| self.info.unit == Unit::Joules)
@@ -155,6 +209,33 @@ impl Device {
     /// It was read, and never showed anything but 0.
     pub fn is_silent(&self) -> bool {
         self.counts == Some(false)
+    }
+}
+
+/// A power whose values are each about the time since the one before: as a counter of joules.
+struct PowerBefore {
+    watts_per_unit: f64,
+    watts_max: f64,
+    ticks_per_second: f64,
+    last: Option<Timestamp>,
+    joules: f64,
+}
+
+impl PowerBefore {
+    /// Joules since the first sample; no number where the value is no power.
+    fn joules_until(&mut self, time: Timestamp, value: &MetricValue) -> f64 {
+        let value = match value {
+            MetricValue::U64(value) => *value as f64,
+            MetricValue::I64(value) => *value as f64,
+            MetricValue::F64(value) => *value,
+        };
+        let watts = value * self.watts_per_unit;
+        if !(0.0..=self.watts_max).contains(&watts) || self.last.is_some_and(|last| time < last) {
+            return f64::NAN;
+        }
+        let last = self.last.replace(time).unwrap_or(time);
+        self.joules += watts * ((time - last) as f64 / self.ticks_per_second);
+        self.joules
     }
 }
 
@@ -207,6 +288,10 @@ impl Attributor {
     }
 
     pub fn add_device_at(&mut self, found: FoundDevice, place: Place) -> Option<usize> {
+        self.add_recorded(found, place, Recorded::default())
+    }
+
+    pub fn add_recorded(&mut self, found: FoundDevice, place: Place, recorded: Recorded) -> Option<usize> {
         let named = self.config.devices.iter().find_map(|setting| {
             setting.name_for(&found.node, &found.metric).map(|name| (setting.clone(), name))
         });
@@ -215,27 +300,43 @@ impl Attributor {
             None if !self.config.devices.is_empty() && found.source == "trace" => return None,
             None => (None, ampere_model::device_name(&found.metric)),
         };
+        let name = if recorded.recorder.is_empty() { name } else { format!("{name}@{}", recorded.recorder) };
+        let by_definition = recorded.watts_per_unit.or(found.joules_per_unit);
+        let is_power =
+            setting.as_ref().and_then(|s| s.instantaneous).unwrap_or(recorded.watts_per_unit.is_some());
         // Our own counters are in joules already: a scale that was written for a trace's raw values is not for them.
         let own = found.joules_per_unit.filter(|_| found.source != "trace");
-        let scale = own.or(setting.as_ref().and_then(|s| s.scale)).or(found.joules_per_unit);
+        let scale = own.or(setting.as_ref().and_then(|s| s.scale)).or(by_definition);
         // A wrap, too, is of a trace's raw values.
         let wraps_at = setting.as_ref().and_then(|s| s.wraps_at).filter(|_| found.source == "trace");
         // What is configured without being an energy by its definition may count anything, instructions for example.
-        let watts_max = self.config.counter_watts_max.or(found.joules_per_unit.map(|_| WATTS_MAX));
+        let watts_max =
+            self.config.counter_watts_max.or(by_definition.map(|_| WATTS_MAX)).unwrap_or(f64::INFINITY);
         let limits = Limits {
-            watts_max: watts_max.unwrap_or(f64::INFINITY),
+            watts_max,
             gap: self.config.counter_gap,
             stale_seconds: self.config.counter_stale.as_secs_f64(),
             ticks_per_second: self.ticks_per_second as f64,
         };
-        let kind = match (&setting, scale) {
-            (Some(s), scale) if s.instantaneous => {
-                CounterKind::Instantaneous { watts_per_unit: scale.unwrap_or(1.0) }
-            }
-            (_, Some(joules_per_unit)) => CounterKind::Cumulative { joules_per_unit, wraps_at },
-            (Some(_), None) => CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at },
-            (None, None) => return None,
+        let scale = match scale {
+            None if setting.is_none() => return None,
+            scale => scale.unwrap_or(recorded.factor),
         };
+        let kind = match is_power {
+            true if recorded.is_of_time_before => {
+                CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None }
+            }
+            true => CounterKind::Instantaneous { watts_per_unit: scale },
+            false => CounterKind::Cumulative { joules_per_unit: scale, wraps_at },
+        };
+        let power_before = (is_power && recorded.is_of_time_before).then_some(PowerBefore {
+            watts_per_unit: scale,
+            watts_max,
+            ticks_per_second: self.ticks_per_second as f64,
+            last: None,
+            joules: 0.0,
+        });
+        let is_integrated = is_power && found.quality == Quality::Measured;
         let delay = setting.as_ref().map_or(0.0, |s| s.delay.as_secs_f64());
         let of_topology = TopologyCounter::new(&found.metric, place, setting.as_ref());
         self.devices.push(Device {
@@ -244,13 +345,15 @@ impl Attributor {
                 name,
                 metric: found.metric,
                 source: found.source,
-                quality: found.quality,
+                quality: if is_integrated { Quality::Integrated } else { found.quality },
                 unit: Unit::Joules,
                 nature: Nature::default(),
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
             counter: Counter::new(kind, limits),
+            power_before,
+            is_power,
             setting,
             counts: None,
             curve: Curve::new(self.ticks_per_second),

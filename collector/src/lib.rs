@@ -19,6 +19,7 @@
 //! growth.rs      how much of anything there may be   signals.rs     being asked to end
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
+//! trace_index.rs what a trace's definitions say   trace_devices.rs  its metrics as devices   recorders.rs  who recorded them
 //! ```
 #![forbid(unsafe_code)]
 
@@ -55,6 +56,7 @@ mod overhead;
 pub mod pace;
 mod power;
 mod process;
+mod recorders;
 pub mod recover;
 pub mod regions;
 pub mod replay;
@@ -72,3 +74,5 @@ pub mod text;
 pub mod time_device;
 pub mod topology;
 pub mod trace;
+mod trace_devices;
+pub mod trace_index;

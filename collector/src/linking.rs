@@ -122,7 +122,9 @@ impl Attributor {
         let info = &self.locations[location];
         let linking = &self.linking;
         let Some(of_node) = linking.by_node.get(&info.node) else { return };
-        let devices = of_node.devices.iter().map(|device| Candidate {
+        let process = self.owner_of(location);
+        let open = of_node.devices.iter().filter(|device| linking.counters[**device].is_open_to(process));
+        let devices = open.map(|device| Candidate {
             index: *device,
             counter: &linking.counters[*device],
             setting: self.devices[*device].setting(),

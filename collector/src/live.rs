@@ -210,9 +210,10 @@ impl LiveRun {
         self.clock = Some(clock);
         self.clock_is_certain = true;
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
-        self.notes.extend(replay.notes.iter().cloned());
+        self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
-        let devices = replay.metrics.iter().map(|m| (m.as_found(), m.place.clone())).collect();
+        let devices =
+            replay.metrics.iter().map(|m| (m.as_found(), m.place.clone(), m.recorded.clone())).collect();
         let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
         let natures = replay.metrics.iter().map(|metric| metric.nature.clone()).collect();
         self.add_devices(metrics, devices, natures, ring.map_err(|e| e.to_string())?);

@@ -272,6 +272,13 @@ pub struct View {
     pub regions: Vec<Region>,
 }
 
+impl View {
+    /// What shares are shares of. Where each consumer gets all, as of time, that is more than the device's own total.
+    pub fn whole(&self) -> f64 {
+        self.attributed_joules + self.idle_joules + self.lost_joules
+    }
+}
+
 /// A name of which many rows have the same: there may be a hundred thousand.
 pub type Name = Arc<str>;
 
@@ -523,7 +530,9 @@ impl Summary {
 
     /// Names of the nodes and number of ranks of an attributor's locations.
     pub fn nodes_and_ranks(attributor: &Attributor) -> (Vec<String>, u32) {
-        let nodes: BTreeSet<&String> = attributor.locations.iter().map(|l| &l.node).collect();
+        let of_devices = attributor.devices.iter().map(|device| &device.info.node);
+        let nodes: BTreeSet<&String> =
+            attributor.locations.iter().map(|l| &l.node).chain(of_devices).collect();
         let ranks = attributor.locations.iter().filter(|l| l.main).count();
         (nodes.into_iter().cloned().collect(), ranks as u32)
     }

@@ -2,7 +2,7 @@
 
 use crate::gauges::OverTheRun;
 use crate::highlights::sentences;
-use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
+use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
 use crate::topology::table;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -179,12 +179,12 @@ impl Page {
         )?;
         self.regions(device, view, out)?;
         self.groups(device, view, out)?;
-        self.callpaths(device, &view.callpaths, out)
+        self.callpaths(device, view, out)
     }
 
     fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit, regions) = (device.total_joules, printable(&device.unit), &view.regions);
+        let (total, unit, regions) = (view.whole(), printable(&device.unit), &view.regions);
         let is_time = unit == "s";
         let has_watts = regions.iter().take(MOST_ROWS).any(|row| row.watts.resolved_watts.is_some());
         // Of time, the seconds are what is shown already.
@@ -240,7 +240,7 @@ impl Page {
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
-        let total = device.total_joules;
+        let total = view.whole();
         let mut sums: BTreeMap<(usize, &str), f64> = BTreeMap::new();
         for row in &view.callpaths {
             // "MPI Rank 10" after "MPI Rank 9".
@@ -268,8 +268,8 @@ impl Page {
         more(count, out)
     }
 
-    fn callpaths(&self, device: &Device, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
-        let total = device.total_joules;
+    fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let (total, rows) = (view.whole(), &view.callpaths);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
         writeln!(

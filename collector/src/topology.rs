@@ -69,6 +69,10 @@ pub struct Place {
     /// It has never shown anything but 0.
     #[serde(default)]
     pub silent: bool,
+    /// In a trace whose processes see each its own GPU by one name: location groups of those that this one is of. Nobody
+    /// else spends from it. Empty: any may.
+    #[serde(default)]
+    pub own: Vec<String>,
 }
 
 /// A counter, as far as it matters who spends from it.
@@ -103,6 +107,15 @@ impl Counter {
 
     pub fn is_gpu(&self) -> bool {
         self.gpu
+    }
+
+    /// Whether a process, by its location group, may spend from it.
+    pub fn is_open_to(&self, process: &str) -> bool {
+        self.place.own.is_empty() || self.place.own.iter().any(|own| own == process)
+    }
+
+    fn is_own(&self) -> bool {
+        !self.place.own.is_empty()
     }
 }
 
@@ -186,6 +199,12 @@ impl Node<'_> {
                     ours.then(|| "configured: locations".to_owned())
                 }
                 None if !vendor.goes_with(device.counter.vendor) => None,
+                None if device.counter.is_own() => {
+                    let number = stream_number(name).or(accelerator.number);
+                    let is_it =
+                        number.is_none() || device.counter.number.is_none_or(|own| Some(own) == number);
+                    is_it.then(|| "its process recorded this counter as its own".to_owned())
+                }
                 None => self.reason_of_stream(device.counter, accelerator, &target),
             };
             spends.links.extend(reason.map(|reason| Link { device: device.index, reason }));
@@ -298,6 +317,7 @@ impl Node<'_> {
                     Ok(format!("configured: ranks = {ranks:?}"))
                 }
                 Some(Ranks::Listed(_)) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
+                _ if device.counter.is_own() => Ok("it recorded this counter as its own".to_owned()),
                 _ if !device.counter.gpu => Ok("not one GPU's: all ranks of the node".to_owned()),
                 Some(Ranks::All) => Ok("its [[device]] names no ranks: all of the node".to_owned()),
                 Some(Ranks::Found) | None => self.reason_of_rank(device, evidence, streams, local),

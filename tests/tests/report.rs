@@ -185,6 +185,19 @@ fn nodes_of_a_job_are_shown_as_one() {
     let folded = report(&place, &["out", "-f", "folded"]).stdout;
     assert!(folded.lines().any(|line| line.starts_with("node-b/node;")), "{folded}");
 
+    let shown = report(&place, &["out", "-f", "chrome"]);
+    shown.said_nothing();
+    let events: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let events = events["traceEvents"].as_array().expect("events");
+    let powers: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event["args"]["name"].as_str())
+        .filter(|name| name.starts_with("power on "))
+        .collect();
+    assert!(powers.len() == 2 && powers.contains(&"power on node-b"), "{powers:?}");
+    let mains: Vec<_> = events.iter().filter(|event| event["name"] == "main" && event["ph"] == "B").collect();
+    assert!(mains.len() == 2 && mains[0]["pid"] != mains[1]["pid"], "{mains:?}");
+
     // What is somebody's is no node; one that was killed is missed.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");
@@ -194,6 +207,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     let whole = summary("out");
     assert_eq!(whole["run"]["complete"], false, "{whole}");
     assert!(whole["run"]["notes"].to_string().contains("node-c is left out"), "{whole}");
+    report(&place, &["out", "-f", "chrome"]).said_once(&["node-c is left out"]);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::spool::Spool;
 use crate::stream::{Event, Stream};
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::Record;
-use otf2::MetricValue;
 
 /// A ring that is no fuller waits for its turn.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
@@ -170,11 +169,8 @@ impl LiveRun {
                 let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
-                let (time, increase) = match samples.metrics[number as usize].value(bits) {
-                    MetricValue::U64(value) => devices[device].read_u64(time, value),
-                    MetricValue::I64(value) => devices[device].read_i64(time, value),
-                    MetricValue::F64(value) => devices[device].read_f64(time, value),
-                };
+                let value = samples.metrics[number as usize].value(bits);
+                let (time, increase) = devices[device].read_value(time, &value);
                 samples.gaps.sample(position, device, time, increase);
                 let of_ranks = samples.rank_queues[device];
                 lanes[RANKS].queue(of_ranks).sample(time, devices[device].ranks, increase);

@@ -683,11 +683,9 @@ impl LiveRun {
             Ok(again) => {
                 summary.topology = again.summary.topology;
                 for device in &mut summary.devices {
-                    let same = again
-                        .summary
-                        .devices
-                        .iter()
-                        .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
+                    let same = again.summary.devices.iter().find(|d| {
+                        (&d.node, &d.metric, &d.name) == (&device.node, &device.metric, &device.name)
+                    });
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
                         let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));

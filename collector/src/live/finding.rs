@@ -1,7 +1,7 @@
 //! What a run is found to consist of: processes, the clock that they go by, and the devices that are sampled.
 
 use super::{LiveRun, RANKS, SAMPLES_SPOOL, Samples};
-use crate::attributor::{Attributor, FoundDevice, LocationInfo};
+use crate::attributor::{Attributor, FoundDevice, LocationInfo, Recorded};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::evidence::place_of;
 use crate::gaps::Gaps;
@@ -18,6 +18,9 @@ use ampere_model::{Clocks, Device, LocationKind};
 use ampere_ring::{Kind, RingConsumer};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+/// A device that is found, and what is known of its counter.
+type FoundCounter = (FoundDevice, DevicePlace, Recorded);
 
 impl LiveRun {
     pub(super) fn find_processes(&mut self) {
@@ -226,10 +229,7 @@ impl LiveRun {
         self.add_devices(metrics, devices, natures, ring);
     }
 
-    pub(super) fn describe(
-        &self,
-        found: &[Device],
-    ) -> (Vec<SampledMetric>, Vec<(FoundDevice, DevicePlace)>, Vec<Nature>) {
+    pub(super) fn describe(&self, found: &[Device]) -> (Vec<SampledMetric>, Vec<FoundCounter>, Vec<Nature>) {
         let node = self.options.facts.node.clone();
         let devices = found.iter().map(|device| {
             let found = FoundDevice {
@@ -239,7 +239,7 @@ impl LiveRun {
                 quality: device.quality,
                 joules_per_unit: Some(1e-9),
             };
-            (found, place_of(device))
+            (found, place_of(device), Recorded::default())
         });
         let devices = devices.collect();
         let metrics = found.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
@@ -250,7 +250,7 @@ impl LiveRun {
     pub(super) fn add_devices(
         &mut self,
         metrics: Vec<SampledMetric>,
-        devices: Vec<(FoundDevice, DevicePlace)>,
+        devices: Vec<FoundCounter>,
         natures: Vec<Nature>,
         ring: RingConsumer,
     ) {
@@ -285,11 +285,11 @@ impl LiveRun {
     pub(super) fn add_more_devices(
         &mut self,
         metrics: Vec<SampledMetric>,
-        devices: Vec<(FoundDevice, DevicePlace)>,
+        devices: Vec<FoundCounter>,
         natures: Vec<Nature>,
     ) {
         let (Some(attributor), Some(samples)) = (&mut self.attributor, &mut self.samples) else { return };
-        let add = |(device, place)| attributor.add_device_at(device, place);
+        let add = |(device, place, recorded)| attributor.add_recorded(device, place, recorded);
         let devices: Vec<_> = devices.into_iter().map(add).collect();
         for (device, nature) in devices.iter().zip(natures) {
             device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));

@@ -162,7 +162,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
 }
 
 fn one_view(device: &Device, view: &View) -> Markup {
-    let (total, unit) = (device.total_joules, printable(&device.unit));
+    let (total, unit) = (view.whole(), printable(&device.unit));
     let what = if view.view == "kernels" { "kernel" } else { "function" };
     let is_time = unit == "s";
     let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());

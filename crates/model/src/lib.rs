@@ -8,7 +8,7 @@ mod definition;
 mod metric;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
-pub use metric::{device_name, joules_per_unit, matches};
+pub use metric::{Quantity, cray_device, device_name, matches, quantity_of_name, quantity_of_unit};
 
 /// Variables that say which GPUs a process may use.
 pub const VISIBLE_DEVICES: [&str; 4] =
