@@ -146,7 +146,7 @@ impl Feed {
             executable: "bench".to_owned(),
             host: "embedded".to_owned(),
             clocks: clock::read_clocks(),
-            environment: Vec::new(),
+            ..Process::default()
         }));
         log.append(&Definition::Rank { rank: number, size: load.processes });
         for region in 0..=load.pattern.regions() {

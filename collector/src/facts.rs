@@ -181,6 +181,12 @@ impl Facts {
         self.node == node_name() && self.boot == boot_id()
     }
 
+    /// Whether it is the same run on the same machine, whatever name the node has there, in another session: a collector that
+    /// cannot see the others' shared memory meets them only where the results go.
+    pub fn is_of_same_run(&self, other: &Facts) -> bool {
+        self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
+    }
+
     /// Whether the collector that wrote this lives, where that can be told.
     pub fn collector_is_alive(&self) -> bool {
         self.is_of_this_boot() && ampere_ring::process::is_alive(self.collector.0, self.collector.1)

@@ -17,6 +17,9 @@ pub struct Snapshot {
     pub run: String,
     #[serde(default)]
     pub job: Option<Job>,
+    /// The run is over: these are its final figures.
+    #[serde(default)]
+    pub is_last: bool,
     /// Seconds since the first process joined.
     pub seconds: f64,
     pub devices: Vec<DeviceFigures>,

@@ -64,6 +64,30 @@ pub struct Run {
     /// Times without sampling, because the collector was killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// Of an MPI job: its size, and which ranks of it are in these figures. `None` where there are several jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiRanks>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MpiRanks {
+    pub size: u32,
+    /// In order.
+    pub ranks: Vec<u32>,
+}
+
+impl MpiRanks {
+    /// Of ranks and sizes of processes.
+    pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
+        let (mut ranks, sizes): (Vec<u32>, BTreeSet<u32>) = processes.filter(|(_, size)| *size > 1).unzip();
+        ranks.sort_unstable();
+        let is_one_job = sizes.len() == 1 && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        sizes.first().copied().filter(|_| is_one_job).map(|size| MpiRanks { size, ranks })
+    }
+
+    pub fn missing(&self) -> Vec<u32> {
+        (0..self.size).filter(|rank| self.ranks.binary_search(rank).is_err()).collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

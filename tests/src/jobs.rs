@@ -171,6 +171,20 @@ impl Place {
         command
     }
 
+    /// For a shell: a command as on another node, which has that name, another boot, and shared memory of its own.
+    pub fn on_another_node(&self, node: &str, command: &str) -> String {
+        let digits: String = node.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let boot = self.write(&format!("boot-of-{node}"), &format!("{digits:0>32}\n"));
+        let shared = self.path(&format!("shm-of-{node}"));
+        std::fs::create_dir(&shared).expect("a directory");
+        format!(
+            "AMPERE_SHM='{}' unshare --uts --mount sh -c \"hostname {node} && mount --bind '{}' \
+             /proc/sys/kernel/random/boot_id && exec {command}\"",
+            shared.display(),
+            boot.display()
+        )
+    }
+
     /// The root of a node that has CPU time and no counter, whatever this machine has.
     pub fn made_up_node(&self) -> PathBuf {
         let root = self.path("node");

@@ -143,12 +143,8 @@ fn nodes_of_a_job_are_shown_as_one() {
     skip_unless!(is_root() && on_path("unshare"), "another node's name needs root and unshare");
     let place = Place::new();
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
-    std::fs::create_dir(place.path("shm-of-b")).expect("a directory");
-    let script = format!(
-        "AMPERE_SHM={} unshare --uts sh -c 'hostname node-b && exec {program}' & {program}; wait",
-        place.path("shm-of-b").display(),
-        program = program.display(),
-    );
+    let program = program.display().to_string();
+    let script = format!("{} & {program}; wait", place.on_another_node("node-b", &program));
     let running = start(
         place
             .ampere_run("out", ["sh", "-c", &script])

@@ -6,16 +6,17 @@ use crate::clock::{CALIBRATION, Timer, best_reading};
 use crate::facts::Losses;
 use crate::gauges::Seen;
 use crate::leftover;
+use crate::missing;
 use crate::process::{LiveLocation, Process, State};
 use crate::spool::{Retired, Spool};
-use crate::summary::{CommandEnd, Ending, Gap};
+use crate::summary::{CommandEnd, Ending, Gap, MpiRanks};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::{self, NoTrace};
 use crate::{clock_text, conflicts, nodes, output, overhead, report, spool};
 use ampere_model::{LocationKind, Timestamp};
 use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_ring::{Kind, Record, Session};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -85,17 +86,31 @@ impl LiveRun {
         gaps
     }
 
+    /// Ranks and sizes of the processes. Of a process that became other programs, the last one's.
+    fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
+        let of_jobs = self.processes.iter().filter(|process| process.replayed.is_none());
+        of_jobs.filter(|process| process.state != State::Replaced).filter_map(|process| process.rank)
+    }
+
+    /// Ranks that the launcher, or MPI, knows of and that never came. `is_alone`: no other node has a part of the run.
+    fn look_for_missing_ranks(&mut self, is_alone: bool) {
+        if self.options.replay.is_some() {
+            return;
+        }
+        let mpi = MpiRanks::of(self.mpi_ranks());
+        let ranks = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+        let size = mpi.map_or(0, |mpi| mpi.size);
+        let here = missing::on_this_node(self.processes.iter().map(Process::environment));
+        let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));
+        if let Some(note) = missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all) {
+            self.is_incomplete = true;
+            self.note(note);
+        }
+    }
+
     /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
     fn note_of_equal_ranks(&self) -> Option<String> {
-        let of_jobs = || self.processes.iter().filter(|process| process.replayed.is_none());
-        // Of a process that became other programs, the last one.
-        let mut last: HashMap<u32, u32> = HashMap::new();
-        for process in of_jobs() {
-            let number = last.entry(process.info.pid).or_default();
-            *number = process.program_number().max(*number);
-        }
-        let is_last = |process: &&Process| last.get(&process.info.pid) == Some(&process.program_number());
-        let ranks = of_jobs().filter(is_last).filter_map(|process| process.rank);
+        let ranks = self.mpi_ranks();
         let mut numbers: Vec<u32> = ranks.filter(|(_, size)| *size > 1).map(|(rank, _)| rank).collect();
         numbers.sort_unstable();
         let twice = numbers.windows(2).find(|pair| pair[0] == pair[1])?[0];
@@ -120,26 +135,41 @@ impl LiveRun {
         }
         for at in 0..self.processes.len() {
             let process = &self.processes[at];
-            let is_over = || !process.is_alive() || self.processes.iter().any(|p| process.is_before(p));
+            let is_over = || !process.is_alive() || process.is_another_program() || self.is_replaced(at);
             if process.state == State::Running && is_over() {
                 // What it wrote before it ended is in its log and its rings.
                 self.processes[at].read_log(&self.spool);
                 self.tell_attributor();
                 if self.processes[at].state == State::Running {
-                    self.has_died(at);
+                    self.set_ended(at);
                 }
             }
             if self.processes[at].state != State::Running {
                 self.close_locations(at);
-                self.processes[at].rest();
+                // It runs as a program that is not measured, and may become one that is.
+                let lives_on = self.processes[at].state == State::Replaced
+                    && !self.is_replaced(at)
+                    && self.processes[at].is_alive();
+                self.processes[at].lives_on = lives_on;
+                if !lives_on {
+                    self.processes[at].rest();
+                }
             } else {
                 self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
             }
         }
     }
 
-    pub(super) fn has_died(&mut self, process: usize) {
-        self.processes[process].state = State::Died;
+    /// It did not say goodbye, and its program runs no more.
+    pub(super) fn set_ended(&mut self, process: usize) {
+        let of = &self.processes[process];
+        let is_replaced = self.is_replaced(process) || of.is_another_program();
+        self.processes[process].state = if is_replaced { State::Replaced } else { State::Died };
+    }
+
+    /// Whether the process became another program, which is measured, too.
+    fn is_replaced(&self, process: usize) -> bool {
+        self.processes.iter().any(|other| self.processes[process].is_before(other))
     }
 
     /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
@@ -149,8 +179,12 @@ impl LiveRun {
         let last_event = process.locations.iter().map(|location| location.stream.last_time()).max();
         match (process.program_end, process.state) {
             (Some(end), _) => end,
-            (None, State::Died) => {
-                process.seen_alive.unwrap_or(0).max(last_event.unwrap_or(0)).max(self.watermark)
+            (None, State::Died | State::Replaced) => {
+                // The next program began no later than it joined.
+                let next = self.processes.iter().filter(|other| process.is_before(other));
+                let next = next.filter_map(|other| Some(self.clock?.at(&other.info.clocks))).min();
+                let seen = process.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
+                seen.max(last_event.unwrap_or(0)).max(self.watermark)
             }
             (None, _) => now,
         }
@@ -267,7 +301,8 @@ impl LiveRun {
 
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self) -> bool {
-        let over = !self.processes.is_empty() && self.processes.iter().all(|p| p.state != State::Running);
+        let over = !self.processes.is_empty()
+            && self.processes.iter().all(|process| process.state != State::Running && !process.lives_on);
         if !over {
             self.quiet_since = None;
         }
@@ -324,6 +359,7 @@ impl LiveRun {
         notes.extend(Gap::notes(&gaps));
         notes.extend(Ending::notes(&endings));
         notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
+        notes.extend(self.processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
         notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
@@ -359,6 +395,7 @@ impl LiveRun {
             command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
             endings,
             gaps,
+            mpi: MpiRanks::of(self.mpi_ranks()),
         };
         let mut summary = Summary::new(attributor, None, run, quality);
         for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
@@ -413,7 +450,7 @@ impl LiveRun {
             attributor.learn_silence();
         }
         self.look_at_settings();
-        self.publish();
+        self.publish_last();
         self.room.give_back();
         if !self.room.is_of(&self.options.output) {
             output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why))?;
@@ -424,6 +461,7 @@ impl LiveRun {
         self.look_for_unread();
         self.look_at_threads();
         let other_nodes = nodes::first_of(&self.options.output, &self.options.facts);
+        self.look_for_missing_ranks(other_nodes.is_none());
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if let Some(all) = &other_nodes {
             self.note(nodes::note(&self.options.facts.node, all));
@@ -609,7 +647,7 @@ impl LiveRun {
         let off = std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value));
         if self.options.mode == Mode::Collector && self.options.replay.is_none() && !off {
             self.note(
-                "nothing of it was recorded: its processes made no MPI calls and have no instrumented functions \
+                "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented functions \
                  (-finstrument-functions, or Score-P)"
                     .to_owned(),
             );

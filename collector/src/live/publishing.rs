@@ -19,8 +19,18 @@ const POWER_WINDOW: Duration = Duration::from_secs(1);
 
 impl LiveRun {
     pub fn publish(&mut self) {
+        self.publish_as(false);
+    }
+
+    /// The run is over.
+    pub(super) fn publish_last(&mut self) {
+        self.publish_as(true);
+    }
+
+    fn publish_as(&mut self, is_last: bool) {
         let begun = Instant::now();
-        let snapshot = self.snapshot();
+        let mut snapshot = self.snapshot();
+        snapshot.is_last = is_last;
         self.latest.set(snapshot);
         if self.latest.was_asked() {
             self.asked = begun;

@@ -40,8 +40,10 @@ pub struct Process {
     pub host: String,
     /// All clocks that a measurement system may use, read one after the other as the log began.
     pub clocks: Clocks,
-    /// Environment variables that say which devices the process may use, in the form `NAME=value`.
+    /// Environment variables that say which devices the process may use, and how it was launched, in the form `NAME=value`.
     pub environment: Vec<String>,
+    /// In which `pid` is its: some number, 0 where it is not known.
+    pub pid_namespace: u64,
 }
 
 /// One reading of every clock that event timestamps may come from.

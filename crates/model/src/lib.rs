@@ -27,6 +27,25 @@ pub const LOCAL_RANKS: [&str; 8] = [
     "SLURM_LOCALID",
 ];
 
+/// Variables that say how many ranks the launcher started on the node, and which launch a rank is of.
+pub const LAUNCHED: [&str; 15] = [
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PMI_LOCAL_SIZE",
+    "JSM_NAMESPACE_LOCAL_SIZE",
+    "FLUX_JOB_NNODES",
+    "FLUX_JOB_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_NODEID",
+    "PMIX_NAMESPACE",
+    "FLUX_JOB_ID",
+    "PALS_APID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMI_JOBID",
+];
+
 /// Whether the launcher calls this process the first of its node: the one that speaks for the others. Where none says
 /// anything, it is.
 pub fn is_first_of_node() -> bool {

@@ -11,6 +11,10 @@
 //! ```
 //!
 //! An entry that the writer was killed in is shorter than its length says: it is not there.
+//!
+//! The writer holds a lock (flock) on its log as long as its program runs, whatever becomes of its descriptors: the kernel keeps
+//! the lock while the mapped file is open, and a program that ends or becomes another one (`exec`) has it mapped no more. So a reader
+//! sees whether the program still runs also where the process has no pid that the reader could look for (a container).
 
 mod codec;
 
@@ -18,7 +22,8 @@ use crate::error::Error;
 use crate::mapping;
 use ampere_model::Definition;
 use ampere_quiet::quietly;
-use rustix::fs::{Mode, OFlags};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -46,12 +51,14 @@ pub struct LogWriter {
     identity: (u64, u64),
     buffer: Vec<u8>,
     left_out: u64,
+    /// Keeps the lock; never read.
+    _held: Option<MmapRaw>,
 }
 
 impl LogWriter {
     /// Makes the log; it must not exist.
     pub fn create(path: &Path) -> Result<LogWriter, Error> {
-        let flags = OFlags::WRONLY
+        let flags = OFlags::RDWR
             | OFlags::APPEND
             | OFlags::CREATE
             | OFlags::EXCL
@@ -59,6 +66,7 @@ impl LogWriter {
             | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
+        let held = hold(&file);
         let file = out_of_the_way(file);
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match quietly(|| rustix::io::write(&file, MAGIC)) {
@@ -69,6 +77,7 @@ impl LogWriter {
                 identity,
                 buffer: Vec::with_capacity(512),
                 left_out: 0,
+                _held: held,
             }),
             Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
             Err(e) => Err(Error::io("write to", path, e)),
@@ -97,6 +106,7 @@ impl LogWriter {
             identity,
             buffer,
             left_out: 0,
+            _held: None,
         })
     }
 
@@ -154,6 +164,12 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
         let _ = rustix::fs::ftruncate(file, start);
     }
     false
+}
+
+/// `None` where the file system has no locks: then a process is known by its pid alone.
+fn hold(file: &OwnedFd) -> Option<MmapRaw> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
+    MmapOptions::new().len(1).map_raw_read_only(file).ok()
 }
 
 /// With a number that the program will not expect: not those of its standard files, if it has closed them, nor the lowest
@@ -222,6 +238,18 @@ impl LogReader {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the program that writes the log still runs, by its lock.
+    pub fn is_held(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| {
+            let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
+                == Err(rustix::io::Errno::WOULDBLOCK);
+            if !held {
+                let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+            }
+            held
+        })
     }
 
     /// Keeps a copy of what is read from now on; to be said before anything is read. Bytes go where they are in the log, so

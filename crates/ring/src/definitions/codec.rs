@@ -76,6 +76,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             for entry in &p.environment {
                 out.string(entry);
             }
+            out.u64(p.pid_namespace);
         }
         Definition::Rank { rank, size } => {
             out.u8(RANK);
@@ -157,6 +158,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 let count = from.u32().filter(|count| *count <= MOST_ENVIRONMENT)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
+            pid_namespace: from.u64()?,
         }),
         RANK => Definition::Rank { rank: from.u32()?, size: from.u32()? },
         REGION => Definition::Region(Region {
@@ -215,7 +217,7 @@ mod tests {
     fn any_definition() -> impl Strategy<Value = Definition> {
         prop_oneof![
             (
-                any::<[u64; 5]>(),
+                any::<[u64; 6]>(),
                 any::<u32>(),
                 any::<[String; 3]>(),
                 prop::collection::vec(any::<String>(), 0..4)
@@ -234,6 +236,7 @@ mod tests {
                             realtime_ns: n[4],
                         },
                         environment,
+                        pid_namespace: n[5],
                     })
                 }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, size)| Definition::Rank { rank, size }),
