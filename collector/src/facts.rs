@@ -121,6 +121,11 @@ impl Facts {
         Facts { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
     }
 
+    /// What is left is for `ampere recover`, though the collector may go on serving its metrics for a while.
+    pub fn has_no_collector(&mut self) {
+        self.collector = (0, 0);
+    }
+
     /// The error is one line.
     pub fn load(spool: &Path) -> Result<Facts, String> {
         let path = spool.join(FILE_NAME);

@@ -511,6 +511,7 @@ impl LiveRun {
             self.options.facts.is_drained |= self.options.mode != Mode::RecoveryFromDisk && !is_cut;
             // Before that there is no trace is noted: it may be made yet.
             self.options.facts.losses = self.losses();
+            self.options.facts.has_no_collector();
             self.save_facts();
             let end = CommandEnd::load(self.session.directory());
             end.iter().for_each(|end| end.save(&self.spool.directory));
