@@ -314,7 +314,7 @@ mod tests {
     /// So that it is seen at once when the long one would measure nothing.
     #[test]
     fn a_minute_of_it() {
-        let settings = Settings { rounds: 1, seed: 7, day_seconds: 60, day_rate: 20_000, fuzz_hours: 1.0 };
+        let settings = Settings { rounds: 1, seed: 7, day_seconds: 60, day_rate: 20_000 };
         let row = row(&settings).expect("a row");
         assert!(row.good, "{}: {:#}", row.found, row.details);
     }

@@ -2,6 +2,7 @@
 //! a look at what was left behind.
 
 use crate::artifact;
+use crate::runs::{may_mount, succeed};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -34,7 +35,7 @@ pub fn have(commands: &[&str]) -> bool {
     let missing =
         commands.iter().find(|command| !std::env::split_paths(&path).any(|d| d.join(command).is_file()));
     if let Some(command) = missing {
-        println!("skipped: no {command} here");
+        println!("skipped: no {command}");
     }
     missing.is_none()
 }
@@ -275,17 +276,13 @@ pub struct Tiny {
 
 impl Tiny {
     pub fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
-        if !is_root() {
-            println!("skipped: a full file system takes root to make");
+        if !may_mount() {
+            println!("skipped: needs root, and to be allowed to mount");
             return None;
         }
         std::fs::create_dir(&at).expect("a directory");
         let options = format!("mode=0755,size={size}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
-        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
-            return None;
-        }
+        succeed(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at));
         Some(Tiny { at })
     }
 

@@ -53,7 +53,7 @@ const KERNELS: &str = "ampere_kernel_energy_joules_total";
 #[test]
 fn prometheus_and_the_dashboard_follow_a_run() {
     let (Some(mpi), Some(server)) = (Mpi::find(), program("prometheus")) else {
-        println!("skipped: there is no mpirun with mpicc, or no prometheus");
+        println!("skipped: no mpirun with mpicc, or no prometheus");
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -187,7 +187,7 @@ fn devices_have_spent(scrapes: &[Vec<Sample>]) {
 /// and names that it would rather have otherwise, is all that it may say.
 fn promtool_accepts(body: &str) {
     let Some(promtool) = program("promtool") else {
-        println!("skipped: there is no promtool");
+        println!("skipped: no promtool");
         return;
     };
     let mut command = Command::new(promtool);

@@ -2,7 +2,7 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
-use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::runs::may_mount;
 use ampere_tests::{artifact, skip_unless};
 use std::path::Path;
 
@@ -140,7 +140,7 @@ fn events_for_perfetto_nest_and_have_the_power_beside_them() {
 
 #[test]
 fn nodes_of_a_job_are_shown_as_one() {
-    skip_unless!(is_root() && on_path("unshare"), "another node's name needs root and unshare");
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     let place = Place::new();
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
     std::fs::create_dir(place.path("shm-of-b")).expect("a directory");

@@ -27,7 +27,7 @@ fn real_library() -> Option<PathBuf> {
 /// Runs a child on made-up GPUs. The library is found by the usual search, as a user's job would.
 fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Told> {
     if real_library().is_none() {
-        return skip("librocm_smi64 is not installed");
+        return skip("no librocm_smi64");
     }
     let before = made_up_gpus::command()?;
     let (name, value) = made_up_gpus::wanted(watts, how);
@@ -151,7 +151,7 @@ fn an_exit_handler_older_than_the_library_does_no_harm() {
 #[test]
 fn a_machine_without_gpus_is_survived() {
     let Some(library) = real_library() else {
-        skip("librocm_smi64 is not installed");
+        skip("no librocm_smi64");
         return;
     };
     if Path::new("/sys/class/kfd").exists() {

@@ -63,7 +63,17 @@ pub fn run(data: &[u8]) {
         let sum = totals.total_joules.abs();
         if sum < 1e300 {
             let error = totals.conservation_error_joules;
-            assert!(error <= 1e-9 + 1e-6 * sum, "{error} J of {sum} J");
+            let rounding = 1e-9 + 1e-6 * sum;
+            assert!(error <= rounding, "{error} J of {sum} J");
+            let report = engine.report(view);
+            let of_paths =
+                report.callpaths.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
+            let of_regions =
+                report.regions.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
+            for (least, attributed, most) in of_paths.chain(of_regions) {
+                let in_order = least <= attributed + rounding && attributed <= most + rounding;
+                assert!(in_order, "{least} J at least, {attributed} J, {most} J at most");
+            }
         }
     }
 }
