@@ -3,6 +3,7 @@
 
 use crate::config::{Config, DeviceSetting, Locations};
 use crate::curve::{Curve, PowerCurve};
+use crate::gauges::PowerSensor;
 use crate::linking::Linking;
 use crate::nature::Nature;
 use crate::regions::Regions;
@@ -93,7 +94,10 @@ pub struct Device {
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first.
     counts: Option<bool>,
+    rises: bool,
     curve: Curve,
+    /// What else of it was read as a power, beside its counter.
+    pub(crate) sensors: Vec<PowerSensor>,
     /// Samples show what was so long ago.
     pub delay_ticks: u64,
 }
@@ -102,7 +106,18 @@ impl Device {
     /// One that nothing is configured of. Views: ranks, kernels.
     pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
         let curve = Curve::new(1); // of what is no power, nobody asks
-        Device { info, ranks, kernels, counter, setting: None, counts: None, curve, delay_ticks: 0 }
+        Device {
+            info,
+            ranks,
+            kernels,
+            counter,
+            setting: None,
+            counts: None,
+            rises: false,
+            curve,
+            sensors: Vec::new(),
+            delay_ticks: 0,
+        }
     }
 
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
@@ -139,6 +154,7 @@ impl Device {
         let time = time.saturating_sub(self.delay_ticks);
         self.counts = Some(self.counts == Some(true) || counts);
         let increase = read(&mut self.counter, time);
+        self.rises |= matches!(increase, Increase::Joules(joules) if joules > 0.0);
         self.curve.see(time, increase);
         (time, increase)
     }
@@ -148,8 +164,28 @@ impl Device {
         self.curve.shown().filter(|_| self.info.unit == Unit::Joules)
     }
 
+    /// The same as it is kept: to be compared with others.
+    pub(crate) fn energy_over_time(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// A power sensor of it shows so many watts, or nothing now.
+    pub fn sense(&mut self, which: &str, time: Timestamp, watts: Option<f64>, ticks_per_second: u64) {
+        let known = self.sensors.iter().position(|sensor| sensor.which == which);
+        let at = known.unwrap_or_else(|| {
+            self.sensors.push(PowerSensor::new(which, ticks_per_second));
+            self.sensors.len() - 1
+        });
+        self.sensors[at].read(time, watts);
+    }
+
     pub fn setting(&self) -> Option<&DeviceSetting> {
         self.setting.as_ref()
+    }
+
+    /// Its counter is known to have risen.
+    pub fn rises(&self) -> bool {
+        self.rises
     }
 
     /// It was read, and never showed anything but 0.
@@ -253,7 +289,9 @@ impl Attributor {
             counter: Counter::new(kind, limits),
             setting,
             counts: None,
+            rises: false,
             curve: Curve::new(self.ticks_per_second),
+            sensors: Vec::new(),
             delay_ticks: self.ticks_of(delay),
         });
         self.link_device(of_topology);

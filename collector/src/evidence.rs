@@ -131,7 +131,7 @@ pub fn place_of(device: &Device) -> Place {
         pci: (!device.pci.is_empty()).then(|| device.pci.clone()),
         uuid: None,
         model: device.description.clone(),
-        silent: false,
+        ..Place::default()
     }
 }
 
@@ -167,7 +167,7 @@ pub fn places(definitions: &Definitions) -> HashMap<(String, String), Place> {
                 pci: pci(&node.properties),
                 uuid: text(&node.properties, UUID),
                 model: text(&node.properties, MODEL).unwrap_or_default(),
-                silent: false,
+                ..Place::default()
             };
             Some(((above.unwrap_or_default(), text(&node.properties, METRIC)?), place))
         })
@@ -195,7 +195,7 @@ mod tests {
             pci: Some("0000:c9:00.0".to_owned()),
             uuid: Some("GPU-1".to_owned()),
             model: "AMD Instinct MI250X".to_owned(),
-            silent: false,
+            ..Place::default()
         };
         let mut definitions = Definitions::default();
         let node =

@@ -17,12 +17,14 @@
 //! supervise.rs   who restarts a collector
 //! listen.rs      where metrics are served             access.rs      to whom          client.rs  who asks
 //! growth.rs      how much of anything there may be   signals.rs     being asked to end
+//! agreement.rs   counters against each other
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod agreement;
 pub mod attributor;
 pub mod client;
 pub mod clock;
@@ -72,3 +74,4 @@ pub mod text;
 pub mod time_device;
 pub mod topology;
 pub mod trace;
+mod trace_sensors;

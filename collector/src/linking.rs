@@ -6,9 +6,9 @@
 //! from the start. That is remembered ([`Attributor::links_moved`]), and the figures are then computed again from the trace, with
 //! everything known.
 
-use crate::attributor::{Attributor, LocationInfo, ViewKind};
+use crate::attributor::{Attributor, Device, LocationInfo, ViewKind};
 use crate::config::Locations;
-use crate::topology::{Candidate, Counter, Evidence, LocalRank, Node, Spends, local_ranks};
+use crate::topology::{Candidate, Counter, Evidence, LocalRank, Node, Place, Spends, local_ranks};
 use ampere_attribution::LocationIndex;
 use ampere_model::LocationKind;
 use std::collections::HashMap;
@@ -76,10 +76,19 @@ impl Attributor {
 
     /// Counters that have never shown anything but 0 are now known for it: it may be that another one counts their GPU.
     pub fn learn_silence(&mut self) {
+        self.learn(|device, place| device.is_silent() && !std::mem::replace(&mut place.silent, true));
+    }
+
+    /// Counters that have risen are now known for it: they count their GPU themselves.
+    pub fn learn_rises(&mut self) {
+        self.learn(|device, place| device.rises() && !std::mem::replace(&mut place.rises, true));
+    }
+
+    /// Links are found anew where something new is known of a GPU's counter.
+    fn learn(&mut self, is_news: impl Fn(&Device, &mut Place) -> bool) {
         let mut nodes = Vec::new();
         for (device, counter) in self.devices.iter().zip(&mut self.linking.counters) {
-            if counter.is_gpu() && device.is_silent() && !counter.place.silent {
-                counter.place.silent = true;
+            if counter.is_gpu() && is_news(device, &mut counter.place) {
                 nodes.push(device.info.node.clone());
             }
         }
@@ -188,10 +197,11 @@ impl Attributor {
         self.linking.moved
     }
 
-    pub fn is_silent(&self, node: &str, metric: &str) -> bool {
-        let counters = self.devices.iter().zip(&self.linking.counters);
-        let mut of = counters.filter(|(device, _)| device.info.metric == metric && device.info.node == node);
-        of.any(|(_, counter)| counter.place.silent)
+    /// What has been learnt of a counter.
+    pub fn place(&self, node: &str, metric: &str) -> Option<&Place> {
+        let mut counters = self.devices.iter().zip(&self.linking.counters);
+        let is_it = |device: &Device| device.info.metric == metric && device.info.node == node;
+        counters.find(|(device, _)| is_it(device)).map(|(_, counter)| &counter.place)
     }
 
     pub fn spends(&self, location: usize) -> &Spends {

@@ -251,6 +251,7 @@ impl LiveRun {
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
             self.drain_samples();
+            self.attributor.iter_mut().for_each(Attributor::learn_rises);
             if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
                 self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
             }

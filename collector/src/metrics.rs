@@ -105,6 +105,7 @@ impl Collector for Scrape {
         let encoder = &mut encoder;
         self.devices(encoder)?;
         self.gauges(encoder)?;
+        self.agreement(encoder)?;
         self.energy(encoder)?;
         self.time(encoder)?;
         self.health(encoder)
@@ -212,6 +213,29 @@ impl Scrape {
             Family { name, help, unit: None, series }.gauge(encoder)?;
         }
         Ok(())
+    }
+
+    /// Counters against each other.
+    fn agreement(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let mut series = Vec::new();
+        for device in &self.snapshot.devices {
+            for check in &device.checks {
+                let labels = vec![
+                    self.node(),
+                    ("device", device.device.as_str()),
+                    ("against", check.against.as_str()),
+                    ("kind", check.kind.as_str()),
+                ];
+                series.extend(check.difference_ratio.map(|difference| (labels, 1.0 + difference)));
+            }
+        }
+        Family {
+            name: "ampere_device_counter_agreement_ratio",
+            help: "Energy by another measurement over that by the device's counter, in the time that both cover",
+            unit: None,
+            series,
+        }
+        .gauge(encoder)
     }
 
     fn energy(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

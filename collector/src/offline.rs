@@ -9,6 +9,7 @@ use crate::order::{Lane, QueueIndex};
 use crate::summary::{QualityFigures, Run, Summary};
 use crate::topology::Place as DevicePlace;
 use crate::trace::{CALLS_NAME, scorep_names};
+use crate::trace_sensors::TraceSensors;
 use crate::{conflicts, evidence};
 use ampere_attribution::{CounterFigures, Increase, LocationIndex};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
@@ -28,6 +29,7 @@ struct Feed<'a> {
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
     members: Classes,
+    sensors: TraceSensors,
     devices: BTreeMap<(String, String), Option<usize>>,
     recorders: Recorders,
     /// What the trace says of its counters.
@@ -193,6 +195,7 @@ fn attribute_once(
         .map(|(reference, _)| (reference, node_of(definitions, reference)))
         .collect();
     let members = classes(definitions, config);
+    let sensors = TraceSensors::new(definitions);
     let relative = relative_metrics(definitions, config);
     let energy_known = has_energy(definitions) || !members.is_empty();
     let definitions = definitions.clone();
@@ -202,6 +205,7 @@ fn attribute_once(
         locations,
         regions,
         members,
+        sensors,
         devices,
         recorders: Recorders::default(),
         latest_sample: 0,
@@ -223,8 +227,11 @@ fn attribute_once(
     let recorders = feed.recorders.notes();
     attributor.end_time();
     attributor.learn_silence();
+    attributor.learn_rises();
     for (found, place, _) in &mut known {
-        place.silent = attributor.is_silent(&found.node, &found.metric);
+        if let Some(learnt) = attributor.place(&found.node, &found.metric) {
+            place.clone_from(learnt);
+        }
     }
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
@@ -337,6 +344,8 @@ impl EventHandler for Feed<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
+        let sensed = time.saturating_add(self.shift);
+        self.sensors.see(self.attributor, self.definitions, location, sensed, (metric, values));
         let Some(members) = self.members.get(&metric.class) else { return ControlFlow::Continue(()) };
         let time = time.saturating_add(self.shift);
         for Member { position, name, joules_per_unit, quality, .. } in members {

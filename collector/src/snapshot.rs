@@ -1,5 +1,6 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
+use crate::agreement::{self, Check};
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::gauges::Now;
 use crate::job::Job;
@@ -69,6 +70,9 @@ pub struct DeviceFigures {
     /// What it says now beside its energy.
     #[serde(default)]
     pub gauges: Vec<Now>,
+    /// Other measurements of its energy, so far.
+    #[serde(default)]
+    pub checks: Vec<Check>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -238,6 +242,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
     let labels = Labels::of(attributor);
+    let mut checks = agreement::checks(attributor, false);
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
@@ -265,6 +270,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             stale: counter.stale,
             readings: Readings::default(),
             gauges: Vec::new(),
+            checks: std::mem::take(&mut checks[number]),
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),

@@ -1,5 +1,6 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
+use crate::agreement::{self, Check};
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::curve::PowerCurve;
 use crate::gauges::OverTheRun;
@@ -249,6 +250,9 @@ pub struct Device {
     /// What the device said beside its energy, as it reported it; nothing of a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
+    /// Other measurements of the same energy beside its counter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
     /// Over the run, in steps; nothing of a device that has no two samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerCurve>,
@@ -457,6 +461,7 @@ impl Summary {
     ) -> Summary {
         let names = Names::of(attributor);
         let mut devices = Vec::new();
+        let mut checks = agreement::checks(attributor, true);
         let mut total_joules = 0.0;
         // Time comes last: energy is what people look for.
         let (time, energy): (Vec<_>, Vec<_>) =
@@ -505,6 +510,7 @@ impl Summary {
                 stale: counter.stale,
                 readings: None,
                 gauges: Vec::new(),
+                checks: std::mem::take(&mut checks[number]),
                 power: device.curve(),
                 views,
             });

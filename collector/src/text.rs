@@ -155,6 +155,9 @@ impl Page {
             let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
             writeln!(out, "  as it reports: {}", printable(&says.join(", ")))?;
         }
+        for check in &device.checks {
+            writeln!(out, "  {}", printable(&check.text()))?;
+        }
         for view in &device.views {
             self.view(device, view, out)?;
         }

@@ -20,7 +20,8 @@
 //! A counter that is not a GPU's is shared by all ranks of its node.
 //!
 //! **Two dies, one counter.** A package of an MI250X shows as two GPUs, of which the even one's counter counts both; the
-//! odd one's fails or stays 0. Who is on the odd one spends from the even one's.
+//! odd one's fails or stays 0. Who is on the odd one spends from the even one's. An odd one whose own counter rises counts for
+//! itself, whatever its model is called: what is measured is more than a name.
 //!
 //! Nothing here does IO or keeps a state: the same evidence gives the same links, live and from the run's own trace.
 
@@ -69,6 +70,9 @@ pub struct Place {
     /// It has never shown anything but 0.
     #[serde(default)]
     pub silent: bool,
+    /// It has risen.
+    #[serde(default)]
+    pub rises: bool,
 }
 
 /// A counter, as far as it matters who spends from it.
@@ -103,6 +107,12 @@ impl Counter {
 
     pub fn is_gpu(&self) -> bool {
         self.gpu
+    }
+
+    /// By its model another GPU's counter counts it, yet its own rises.
+    pub fn contradicts_its_model(&self) -> bool {
+        let is_odd = self.number.is_some_and(|number| !number.is_multiple_of(2));
+        self.gpu && self.place.rises && is_odd && is_mi250x(&self.place.model)
     }
 }
 
@@ -256,6 +266,9 @@ impl Node<'_> {
     /// Whether a counter with an even number counts two dies. `Some(true)` if the GPU's name says so.
     fn two_dies(&self, even: &Counter) -> Option<bool> {
         let first = even.number.filter(|number| number.is_multiple_of(2))?;
+        if self.family(even).any(|c| c.number == Some(first + 1) && c.place.rises) {
+            return None;
+        }
         if is_mi250x(&even.place.model) {
             return Some(true);
         }

@@ -411,6 +411,7 @@ impl LiveRun {
             }
             attributor.end_time();
             attributor.learn_silence();
+            attributor.learn_rises();
         }
         self.look_at_settings();
         self.publish();
@@ -691,8 +692,9 @@ impl LiveRun {
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
                         let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));
+                        let checks = std::mem::take(&mut device.checks); // sensors are not in the trace
                         let same = same.clone();
-                        *device = crate::summary::Device { source, energy, readings, gauges, ..same };
+                        *device = crate::summary::Device { source, energy, readings, gauges, checks, ..same };
                     }
                 }
                 let note = format!("{why_again}: the figures below were computed again from the trace");

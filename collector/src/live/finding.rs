@@ -198,6 +198,7 @@ impl LiveRun {
         while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
             self.note(line);
         }
+        self.take_powers();
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
         if let (Some(_), Ok(found)) = (&self.samples, &found) {
             return self.go_on_with_devices(found);
@@ -218,6 +219,25 @@ impl LiveRun {
         self.add_found(&found.devices, ring);
         if let Some(samples) = &mut self.samples {
             samples.numbers = (0..found.devices.len()).collect();
+        }
+    }
+
+    /// What devices say of their power goes beside their counters.
+    fn take_powers(&mut self) {
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
+        let Some(attributor) = &mut self.attributor else { return };
+        let ticks_per_second = attributor.ticks_per_second;
+        while let Some(reading) = sampler.power() {
+            let number = samples.numbers.get(reading.device);
+            let device = number.and_then(|number| samples.devices.get(*number).copied().flatten());
+            if let Some(device) = device {
+                attributor.devices[device].sense(
+                    reading.which,
+                    reading.time,
+                    reading.watts,
+                    ticks_per_second,
+                );
+            }
         }
     }
 

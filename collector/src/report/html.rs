@@ -153,6 +153,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
             @if !device.gauges.is_empty() {
                 p.small { "as it reports: " (printable(&device.gauges.iter().map(OverTheRun::text).collect::<Vec<_>>().join(", "))) }
             }
+            @for check in &device.checks { p.small { (printable(&check.text())) } }
             @if let Some(curve) = &device.power { (curve::picture(curve, curve::most(curve), &device.energy)) }
             @for name in ["ranks", "kernels"] {
                 @if let Some(view) = view(device, name) { (one_view(device, view)) }

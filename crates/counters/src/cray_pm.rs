@@ -5,7 +5,7 @@
 //! accelerators are of the same moment, and a look at what has not changed costs one read.
 //!
 //! `energy` is the node's and has everything in it, also what is in no other file. An accelerator's is more than its own
-//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told.
+//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told: it is taken to be in order.
 
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,7 @@ mod vendor;
 
 pub use ampere_model::Quality;
 pub use gauge::{Gauge, Quantity};
+pub use relations::accelerator_of_gpu;
 pub use select::open_sources;
 pub use settings::{
     DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_AMDSMI_LIBRARY, ENV_COUNTERS, ENV_IDLE_WATTS,

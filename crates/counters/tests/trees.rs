@@ -260,6 +260,56 @@ fn cray_counts_the_node_and_its_parts() {
 }
 
 #[test]
+fn an_accelerator_is_the_gpu_at_its_place() {
+    for (gpus, accelerators, expected) in [
+        // MI300A: one each.
+        (&[0, 1, 2, 3][..], &[0, 1, 2, 3][..], &[(0, Some(0)), (3, Some(3))][..]),
+        // MI250X: two dies each, of which one has a counter, or both are listed.
+        (&[0, 2, 4, 6], &[0, 1, 2, 3], &[(0, Some(0)), (2, Some(1)), (6, Some(3))]),
+        (&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3], &[(0, Some(0)), (1, Some(0)), (7, Some(3))]),
+        (&[0], &[0, 1, 2, 3], &[(0, Some(0))]),
+        (&[0, 1], &[0], &[(0, Some(0)), (1, Some(0))]),
+        // There is no such accelerator.
+        (&[5], &[], &[(5, None)]),
+        (&[0, 1, 2, 3], &[1, 3], &[(0, None), (1, Some(1))]),
+    ] {
+        let (gpus, accelerators) = (gpus.iter().copied().collect(), accelerators.iter().copied().collect());
+        for (gpu, expected) in expected {
+            let is = ampere_counters::accelerator_of_gpu(*gpu, &gpus, &accelerators);
+            assert_eq!(is, *expected, "{gpu} of {gpus:?}, {accelerators:?}");
+        }
+    }
+}
+
+#[test]
+fn an_accelerator_contains_its_gpu_and_what_is_in_that() {
+    let root = tempfile::tempdir().unwrap();
+    cray(root.path(), 1, 1_000);
+    two_packages(root.path());
+    let root = root.path().to_str().unwrap();
+    let probe = |model, script| {
+        let more = [
+            ("FAKE_AMD_SMI_MODEL", model),
+            ("AMPERE_SYS_ROOT", root),
+            ("AMPERE_COUNTERS", "amdsmi,cray_pm,rapl"),
+        ];
+        common::probe_with(&common::AMD_SMI, script, "read", &more)
+    };
+    let told = probe("AMD Instinct MI250X", "devices=8;zero=odd");
+    let of = |told: &common::Told, name: &str| {
+        told.contains[told.names().iter().position(|known| *known == name).expect(name)].clone()
+    };
+    assert_eq!(
+        (of(&told, "accel0"), of(&told, "accel3")),
+        (vec!["GPU-0".to_owned()], vec!["GPU-6".to_owned()])
+    );
+    assert_eq!(told.topmost(), ["node"]);
+    let told = probe("AMD Instinct MI300A", "devices=4");
+    assert_eq!(of(&told, "accel1"), ["GPU-1", "package-1", "package-1-core"]);
+    assert_eq!(of(&told, "accel2"), ["GPU-2"]);
+}
+
+#[test]
 fn cray_is_read_as_one_set_when_it_is_fresh() {
     let root = tempfile::tempdir().unwrap();
     cray(root.path(), 1, 1_000);
