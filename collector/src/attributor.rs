@@ -87,8 +87,14 @@ impl ViewKind {
 
 pub struct Device {
     pub info: DeviceInfo,
+    /// By the ranks' main threads.
     pub ranks: ViewIndex,
+    /// By all threads of the ranks, those of a process as one consumer: as soon as some rank of the node has a second thread with
+    /// frames. It is the twin of `ranks`, and gets the same samples.
+    pub threads: Option<ViewIndex>,
     pub kernels: ViewIndex,
+    /// Which of the two the settings call the ranks view.
+    locations: Locations,
     counter: Counter,
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first.
@@ -100,16 +106,41 @@ pub struct Device {
 
 impl Device {
     /// One that nothing is configured of. Views: ranks, kernels.
-    pub(crate) fn new(info: DeviceInfo, [ranks, kernels]: [ViewIndex; 2], counter: Counter) -> Device {
+    pub(crate) fn new(
+        info: DeviceInfo,
+        [ranks, kernels]: [ViewIndex; 2],
+        locations: Locations,
+        counter: Counter,
+    ) -> Device {
         let curve = Curve::new(1); // of what is no power, nobody asks
-        Device { info, ranks, kernels, counter, setting: None, counts: None, curve, delay_ticks: 0 }
+        Device {
+            info,
+            ranks,
+            threads: None,
+            kernels,
+            locations,
+            counter,
+            setting: None,
+            counts: None,
+            curve,
+            delay_ticks: 0,
+        }
     }
 
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
-        match kind {
-            ViewKind::Ranks => self.ranks,
-            ViewKind::Kernels => self.kernels,
+        match (kind, self.locations) {
+            (ViewKind::Ranks, Locations::Main) => self.ranks,
+            (ViewKind::Ranks, Locations::All) => self.threads.unwrap_or(self.ranks),
+            (ViewKind::Kernels, _) => self.kernels,
         }
+    }
+
+    /// The ranks view by the locations that the settings do not choose, where that is another one.
+    pub fn other_ranks(&self) -> Option<(Locations, ViewIndex)> {
+        self.threads.map(|threads| match self.locations {
+            Locations::Main => (Locations::All, threads),
+            Locations::All => (Locations::Main, self.ranks),
+        })
     }
 
     /// What was seen of the counter so far.
@@ -249,6 +280,8 @@ impl Attributor {
                 nature: Nature::default(),
             },
             ranks: self.engine.add_view(self.config.policy, self.config.sharing),
+            threads: None,
+            locations: self.config.locations,
             kernels: self.engine.add_view(self.config.policy, self.config.sharing),
             counter: Counter::new(kind, limits),
             setting,
@@ -264,7 +297,7 @@ impl Attributor {
         (seconds * self.ticks_per_second as f64).round() as u64
     }
 
-    /// Whether a location's frames are a rank's.
+    /// Whether a location's frames are a rank's, by the settings.
     pub fn is_rank(&self, info: &LocationInfo) -> bool {
         let all = self.config.locations == Locations::All;
         info.kind == LocationKind::CpuThread && (info.main || all)

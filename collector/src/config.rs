@@ -61,6 +61,15 @@ pub enum Locations {
     All,
 }
 
+impl Locations {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Locations::Main => "main",
+            Locations::All => "all",
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {

@@ -4,11 +4,13 @@
 //! | what | where |
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
+//! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
 //! | whose stream it is | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
+use crate::linking::ThreadSeconds;
 use crate::topology::{Accelerator, Evidence, Place, metric_number};
 use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
 use otf2::{
@@ -22,6 +24,8 @@ const COUNTER: &str = "energy counter";
 const METRIC: &str = "metric";
 /// Property of a trace whose run was killed, or lost something: its summary says what.
 const INCOMPLETE: &str = "ampere::incomplete";
+/// Property of a process: CPU seconds of its main thread and of all others.
+const THREAD_SECONDS: &str = "ampere::thread_seconds";
 const KIND: &str = "kind";
 const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
@@ -117,11 +121,20 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     all
 }
 
-/// A process' variables as properties. Only those that links are found by.
-pub fn environment_properties(environment: &[String]) -> Vec<Property> {
+/// How long the threads of a process ran, where its trace says so.
+pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
+    let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
+    let (main, others) = text.split_once(' ')?;
+    Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
+}
+
+/// What is known of a process as properties: its variables, only those that links are found by, and how long its threads ran.
+pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
     let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
-    split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value)).collect()
+    let variables = split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value));
+    let threads = threads.map(|seconds| format!("{} {}", seconds.main, seconds.others));
+    variables.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
 }
 
 /// What a live run knows of a counter.

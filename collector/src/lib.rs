@@ -46,6 +46,7 @@ pub mod listen;
 pub mod live;
 pub mod metrics;
 pub mod nature;
+mod neighbours;
 pub mod nodes;
 mod numbers;
 pub mod offline;

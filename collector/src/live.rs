@@ -17,6 +17,7 @@ use crate::facts::Facts;
 use crate::gaps::Gaps;
 use crate::growth::{self, CallPaths};
 use crate::metrics::Latest;
+use crate::neighbours::Neighbours;
 use crate::order::{Lane, QueueIndex};
 use crate::power::Power;
 use crate::process::{Process, State};
@@ -26,13 +27,16 @@ use crate::sampler::{self, Sampler};
 use crate::snapshot::Limits;
 use crate::spool::{Place, Spool};
 use crate::stream::Stream;
+use crate::summary::NodeCpu;
 use crate::trace::SampledMetric;
+use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_model::{Clocks, Device, Timestamp};
 use ampere_ring::{Record, RingConsumer, Session};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
@@ -142,6 +146,12 @@ pub struct LiveRun {
     callpaths: CallPaths,
     /// The part of the usual time that a silent GPU stream is waited for.
     patience: f64,
+    run_cpu: Option<SharedRunCpu>,
+    /// As last read.
+    node_cpu: Option<NodeCpu>,
+    neighbours: Option<Neighbours>,
+    next_neighbours: Instant,
+    watched_since: Instant,
 }
 
 /// What one round of the loop found.
@@ -197,6 +207,11 @@ impl LiveRun {
             is_incomplete: false,
             callpaths: CallPaths::default(),
             patience: 1.0,
+            run_cpu: None,
+            node_cpu: None,
+            neighbours: None,
+            next_neighbours: Instant::now(),
+            watched_since: Instant::now(),
         };
         run.begin_replay()?;
         run.go_on();
@@ -221,6 +236,27 @@ impl LiveRun {
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The run goes on now, on this machine: CPU time of its processes is counted from here on, and others' runs are looked
+    /// for. To be called before the first round. `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
+    pub fn watch_node(&mut self, cpus: usize, launcher: Option<u32>) {
+        if self.options.replay.is_some() {
+            return;
+        }
+        let settings = sampler::settings(&self.options.config, &mut Vec::new());
+        let mut run_cpu = RunCpu::new(&settings, cpus);
+        launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
+        for process in &self.processes {
+            run_cpu.add(process.info.pid, process.info.start_time);
+        }
+        self.watched_since = Instant::now();
+        self.run_cpu = Some(Arc::new(Mutex::new(run_cpu)));
+        self.neighbours = Some(Neighbours::of(self.session.directory()));
+    }
+
+    fn with_run_cpu<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> Option<T> {
+        self.run_cpu.as_ref().map(|run| ask(&mut run.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// One round: read definitions, drain rings, attribute what is certain, publish.

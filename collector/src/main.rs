@@ -349,6 +349,7 @@ fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
 
 fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
     let Begin { config, serving, facts, mut notes, goes_on } = begin;
+    let cpus = cpus::count(); // before it goes where it is told
     let _heartbeat = Heartbeat::start(&output.spool);
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
@@ -385,6 +386,8 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         mode: Mode::Collector,
     };
     let mut run = LiveRun::new(session, options, latest)?;
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+    run.watch_node(cpus, parent.filter(|_| arguments.until_input_closes));
     run.notes.extend(notes);
     run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);

@@ -1,6 +1,7 @@
 //! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
 
 use crate::snapshot::{DeviceFigures, RankFigures, Snapshot};
+use crate::summary::NodeCpu;
 use ampere_counters::Quantity;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -438,6 +439,24 @@ impl Scrape {
             series: vec![(vec![self.node()], self.snapshot.collector_cpu_seconds)],
         }
         .counter(encoder)?;
+        let of_node_cpu = |seconds: fn(&NodeCpu) -> f64| {
+            self.snapshot.node_cpu.iter().map(|cpu| (vec![self.node()], seconds(cpu))).collect()
+        };
+        let times: [Plain; 2] = [
+            (
+                "ampere_run_busy_cpu",
+                "CPU time of the run's own processes on this node",
+                of_node_cpu(|cpu| cpu.own_busy_seconds),
+            ),
+            (
+                "ampere_node_busy_cpu",
+                "CPU time of all that ran on the node since the collector began",
+                of_node_cpu(|cpu| cpu.node_busy_seconds),
+            ),
+        ];
+        for (name, help, series) in times {
+            Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;
+        }
         let gauges: [Plain; 5] = [
             (
                 "ampere_counter_stale",

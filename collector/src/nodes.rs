@@ -3,7 +3,7 @@
 use crate::facts::Facts;
 use crate::leftover::spools_below;
 use crate::output::{CLAIM, file_name};
-use crate::summary::{QualityFigures, Run, SCHEMA, Summary, least_trusted};
+use crate::summary::{NodeCpu, QualityFigures, Run, SCHEMA, Summary, least_trusted};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fs::{DirEntry, File};
@@ -140,6 +140,7 @@ fn run_of(all: &[Summary]) -> Run {
         total_joules: runs().map(|run| run.total_joules).sum(),
         seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
         notes: notes_of(all),
+        node_cpu: runs().filter_map(|run| run.node_cpu).reduce(NodeCpu::add),
         command_status: runs().find_map(|run| run.command_status),
         endings,
         gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),

@@ -516,6 +516,10 @@ fn add_locations(
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
+        if main && let Some(group) = location.group {
+            let seconds = evidence::thread_seconds(definitions, group);
+            seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
+        }
         all.insert(reference.0, Place { index, last: 0, events: 0, depth: 0, ends_after: None, queue: None });
     }
     all

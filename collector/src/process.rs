@@ -1,5 +1,6 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
+use crate::linking::ThreadSeconds;
 use crate::numbers::Handles;
 use crate::order::QueueIndex;
 use crate::regions::Regions;
@@ -8,6 +9,7 @@ use crate::spool::{Place, Retired, Spool};
 use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
+use ampere_counters::Stat;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::process::ProcessHandle;
 use ampere_ring::{LogReader, Record, RingConsumer};
@@ -57,6 +59,9 @@ pub struct Process {
     pub died_at: Option<Timestamp>,
     complaints_left_out: bool,
     undefined: usize,
+    /// How long its threads ran, if there are several, and how often that was looked at.
+    pub thread_seconds: Option<ThreadSeconds>,
+    looks: u64,
 }
 
 /// Handles that were used and never defined: more are damage, and their events are left out.
@@ -95,6 +100,8 @@ pub struct LiveLocation {
     pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
     pub fullest: f64,
+    /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
+    is_named: bool,
 }
 
 impl LiveLocation {
@@ -208,6 +215,8 @@ impl Process {
             died_at: None,
             complaints_left_out: false,
             undefined: 0,
+            thread_seconds: None,
+            looks: 0,
         };
         process.read_log(spool);
         process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
@@ -354,7 +363,43 @@ impl Process {
             was_retired: retired.is_some(),
             callpaths: 0,
             fullest: 0.0,
+            is_named: false,
         });
+    }
+
+    /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
+    /// Of a process that has just begun always, then every tenth time.
+    pub fn look_at_threads(&mut self) {
+        const FIRST_LOOKS: u64 = 10;
+        let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
+        if self.replayed.is_some() || self.locations.iter().filter(|location| is_thread(location)).count() < 2
+        {
+            return;
+        }
+        self.looks += 1;
+        let pid = self.info.pid;
+        if self.looks > FIRST_LOOKS && !self.looks.is_multiple_of(FIRST_LOOKS) {
+            return;
+        }
+        let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
+        let Some(main) = Stat::of_thread(pid, pid) else { return };
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        self.thread_seconds = Some(ThreadSeconds {
+            main: seconds(main.cpu_ns),
+            others: seconds(whole.cpu_ns.saturating_sub(main.cpu_ns)),
+        });
+        for location in self.locations.iter_mut().filter(|location| is_thread(location)) {
+            let LiveLocation { definition, is_named, .. } = location;
+            if definition.id.0 == 0 || definition.thread == 0 || definition.thread == pid {
+                continue;
+            }
+            // It has its maker's name until it is given one of its own.
+            let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
+            if thread.name != main.name && !*is_named {
+                definition.name = format!("{} ({})", thread.name, definition.name);
+                *is_named = true;
+            }
+        }
     }
 
     /// What the names of a location's files begin with.

@@ -15,7 +15,7 @@ use crate::clock::Timer;
 use crate::config::Config;
 use crate::gauges::{Seen, Turns};
 use crate::pace::{Pace, Rhythm};
-use ampere_counters::{LastReading, Settings, Source};
+use ampere_counters::{LastReading, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
 use ampere_ring::{
@@ -130,13 +130,14 @@ impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
     /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices. `gauges`: how often these are
     /// asked for, if at all.
-    /// `go_on`: in the place of a sampler that is dead.
+    /// `go_on`: in the place of a sampler that is dead. `run_cpu`: CPU time of the run that is sampled for.
     pub fn start(
         directory: &Path,
         timer: Timer,
         periods: (Duration, Option<Duration>),
         settings: Settings,
         go_on: Option<GoOn>,
+        run_cpu: Option<SharedRunCpu>,
     ) -> Result<Sampler, String> {
         let (stop, is_calm) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let figures = Arc::new(SamplerFigures::default());
@@ -144,7 +145,7 @@ impl Sampler {
         let (tell_news, news) = crossbeam_channel::bounded(64);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
         let parts = (counted, tell_news, is_calm.clone());
-        let work = move || match Work::open(&directory, timer, periods, settings, parts, go_on) {
+        let work = move || match Work::open(&directory, timer, periods, settings, parts, (go_on, run_cpu)) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
                 work.run(&stopped);
@@ -396,9 +397,10 @@ impl Work {
         (period, gauges): (Duration, Option<Duration>),
         settings: Settings,
         (figures, news, is_calm): (Arc<SamplerFigures>, Sender<String>, Arc<AtomicBool>),
-        go_on: Option<GoOn>,
+        (go_on, run_cpu): (Option<GoOn>, Option<SharedRunCpu>),
     ) -> Result<(Work, Found), String> {
         let mut opened = ampere_counters::open_sources(&settings);
+        run_cpu.iter().for_each(|run| opened.sources.iter_mut().for_each(|source| source.count_for(run)));
         if let Some(before) = &go_on {
             before.keep_to_what_was_measured(&mut opened.sources);
         }

@@ -41,7 +41,8 @@ impl Sampled {
         };
         let period = Duration::from_millis(1);
         let sampler =
-            Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None).unwrap();
+            Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None, None)
+                .unwrap();
         while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -196,7 +197,8 @@ fn another_sampler_goes_on_with_ring_numbers_and_wraps() {
     let go_on = GoOn { devices, ticks_per_second: SECOND };
     let periods = (Duration::from_millis(1), None);
     let sampler =
-        Sampler::start(sampled.session.path(), Timer::MonotonicRaw, periods, settings, Some(go_on)).unwrap();
+        Sampler::start(sampled.session.path(), Timer::MonotonicRaw, periods, settings, Some(go_on), None)
+            .unwrap();
     let found = loop {
         match sampler.found() {
             Some(found) => break found.unwrap(),

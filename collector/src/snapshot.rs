@@ -3,7 +3,7 @@
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::gauges::Now;
 use crate::job::Job;
-use crate::summary::{Readings, SamplerOverhead};
+use crate::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,16 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     pub region_time: Vec<RegionTime>,
     pub ranks: Vec<RankFigures>,
+    /// The run's part of what the node's CPUs did; nothing of a replay.
+    #[serde(default)]
+    pub node_cpu: Option<NodeCpu>,
+    /// Where other threads of a rank ran more than its main thread: joules by region as all threads of a rank share them, of the
+    /// devices that are in no other.
+    #[serde(default)]
+    pub threads_energy: Vec<ThreadsEnergy>,
+    /// What is to be known of the figures, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// How far attribution is behind.
     pub lag_seconds: f64,
     pub collector_cpu_seconds: f64,
@@ -75,6 +85,12 @@ pub struct DeviceFigures {
 pub struct RegionEnergy {
     pub rank: String,
     pub device: String,
+    pub region: String,
+    pub joules: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadsEnergy {
     pub region: String,
     pub joules: f64,
 }
@@ -241,7 +257,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
-        let ranks = attributor.engine.totals(device.ranks);
+        let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
         let kernels = attributor.engine.totals(device.kernels);
         let counter = device.counter_figures();
         let figures = DeviceFigures {
@@ -282,7 +298,24 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
     region_time(attributor, &labels, limits, &mut snapshot);
+    if attributor.threads_lead() {
+        snapshot.threads_energy = threads_energy(attributor);
+        snapshot.notes.extend(attributor.note_of_threads());
+    }
     snapshot
+}
+
+fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
+    let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
+    for (number, device) in attributor.devices.iter().enumerate() {
+        if device.info.unit == Unit::Joules && attributor.whole(number).is_none() {
+            let view = device.threads.unwrap_or(device.ranks);
+            let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
+            attributor.engine.each_account(view, add);
+        }
+    }
+    let name = |region| attributor.regions.name(region).to_owned();
+    sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
 }
 
 /// The labels of ranks, each once: a rank may have many threads.

@@ -6,6 +6,7 @@ use crate::gauges::OverTheRun;
 use crate::job::Job;
 use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
+use ampere_attribution::ViewIndex;
 use ampere_model::Quality;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,9 @@ pub struct Run {
     pub timer: String,
     pub ticks_per_second: u64,
     pub notes: Vec<String>,
+    /// The run's part of what its node's CPUs did; nothing of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_cpu: Option<NodeCpu>,
     /// The command's exit status as a shell says it (128 + n for signal n), where `ampere run` waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_status: Option<i32>,
@@ -84,6 +88,55 @@ pub struct Gap {
     pub seconds: f64,
     /// What was spent meanwhile; `null` where sampling did not go on.
     pub joules: Option<f64>,
+}
+
+/// CPU time while the run went on. Of several nodes the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeCpu {
+    /// How long it was counted.
+    pub seconds: f64,
+    /// Of the run's own processes; see `ampere_counters::RunCpu`.
+    pub own_busy_seconds: f64,
+    pub collector_busy_seconds: f64,
+    /// Of all that ran on the node, these included.
+    pub node_busy_seconds: f64,
+    /// CPUs that the run may use, and those of the node.
+    pub cpus: u64,
+    pub node_cpus: u64,
+}
+
+/// Less than this of a core, or of all that ran, is the system's own small business.
+const OTHERS_LEAST_CORES: f64 = 0.1;
+const OTHERS_LEAST_PART: f64 = 0.1;
+
+impl NodeCpu {
+    pub fn words(&self) -> String {
+        let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
+        format!(
+            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average",
+            self.own_busy_seconds,
+            self.node_busy_seconds,
+            cores(self.own_busy_seconds),
+            cores(self.node_busy_seconds)
+        )
+    }
+
+    /// Whether others on the node did enough to be worth a word.
+    pub fn has_others(&self) -> bool {
+        let others = self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds;
+        others > OTHERS_LEAST_CORES * self.seconds && others > OTHERS_LEAST_PART * self.node_busy_seconds
+    }
+
+    pub fn add(self, more: NodeCpu) -> NodeCpu {
+        NodeCpu {
+            seconds: self.seconds.max(more.seconds),
+            own_busy_seconds: self.own_busy_seconds + more.own_busy_seconds,
+            collector_busy_seconds: self.collector_busy_seconds + more.collector_busy_seconds,
+            node_busy_seconds: self.node_busy_seconds + more.node_busy_seconds,
+            cpus: self.cpus + more.cpus,
+            node_cpus: self.node_cpus + more.node_cpus,
+        }
+    }
 }
 
 impl Run {
@@ -253,6 +306,27 @@ pub struct Device {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerCurve>,
     pub views: Vec<View>,
+    /// The ranks view by the locations that the settings do not choose: all threads of the ranks, or their main threads alone. Not
+    /// there where that is the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_ranks: Option<View>,
+    /// Tables begin with it: other threads of a rank ran more than its main thread.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_ranks_lead: bool,
+}
+
+impl Device {
+    /// The views that tables for people show.
+    pub fn shown(&self) -> impl Iterator<Item = &View> {
+        let leading = self.other_ranks.as_ref().filter(|_| self.other_ranks_lead);
+        self.views.iter().map(move |view| leading.filter(|_| view.view == "ranks").unwrap_or(view))
+    }
+
+    /// The ranks view that they do not show.
+    pub fn not_shown(&self) -> Option<&View> {
+        let ranks = || self.views.iter().find(|view| view.view == "ranks");
+        if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
+    }
 }
 
 fn joules() -> String {
@@ -262,6 +336,9 @@ fn joules() -> String {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct View {
     pub view: String,
+    /// Whose frames are a rank's, where that makes a difference: "main" or "all".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub locations: String,
     pub policy: String,
     pub sharing: String,
     pub attributed_joules: f64,
@@ -292,6 +369,17 @@ pub struct Callpath {
     pub resolved_seconds: f64,
     #[serde(default, flatten)]
     pub watts: Watts,
+}
+
+impl View {
+    /// For people.
+    pub fn title(&self) -> String {
+        match self.locations.as_str() {
+            "main" => format!("{} view, by main threads alone", self.view),
+            "all" => format!("{} view, by all threads", self.view),
+            _ => format!("{} view", self.view),
+        }
+    }
 }
 
 impl Callpath {
@@ -458,6 +546,7 @@ impl Summary {
         let names = Names::of(attributor);
         let mut devices = Vec::new();
         let mut total_joules = 0.0;
+        let threads_lead = attributor.threads_lead();
         // Time comes last: energy is what people look for.
         let (time, energy): (Vec<_>, Vec<_>) =
             attributor.devices.iter().enumerate().partition(|(_, device)| device.info.unit == Unit::Seconds);
@@ -474,11 +563,20 @@ impl Summary {
                 if only.is_some_and(|only| only != kind) {
                     continue;
                 }
-                let view = view_table(attributor, &names, device, kind, sample_seconds);
+                let locations = attributor.config().locations;
+                let locations =
+                    device.other_ranks().filter(|_| kind == ViewKind::Ranks).map(|_| locations.as_str());
+                let view = (device.view(kind), kind, locations);
+                let view = view_table(attributor, &names, device, view, sample_seconds);
                 quality.conservation_error_joules =
                     quality.conservation_error_joules.max(view.conservation_error_joules);
                 views.push(view);
             }
+            let other_ranks = device.other_ranks().filter(|_| only != Some(ViewKind::Kernels));
+            let other_ranks = other_ranks.map(|(locations, view)| {
+                let view = (view, ViewKind::Ranks, Some(locations.as_str()));
+                view_table(attributor, &names, device, view, sample_seconds)
+            });
             quality.counter_resets += totals.counter_resets;
             quality.unusable_samples += totals.unusable_samples;
             quality.counter_wraps += counter.wraps;
@@ -507,6 +605,8 @@ impl Summary {
                 gauges: Vec::new(),
                 power: device.curve(),
                 views,
+                other_ranks_lead: threads_lead && other_ranks.is_some(),
+                other_ranks,
             });
         }
         let oddities = attributor.engine.oddities();
@@ -515,7 +615,8 @@ impl Summary {
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         let energy = energies.map(|device| device.info.quality).max_by_key(|quality| trust(*quality));
         let energy = energy.map_or("none", |quality| quality.as_str()).to_owned();
-        let run = Run { energy, total_joules, ..run };
+        let mut run = Run { energy, total_joules, ..run };
+        run.notes.extend(attributor.note_of_threads());
         let topology = table::of_attributor(attributor, only);
         let (schema, overhead) = (SCHEMA.to_owned(), Overhead::default());
         Summary { schema, run, devices, topology, quality, overhead }
@@ -581,7 +682,7 @@ fn view_table(
     attributor: &Attributor,
     names: &Names,
     device: &crate::attributor::Device,
-    kind: ViewKind,
+    (view, kind, locations): (ViewIndex, ViewKind, Option<&str>),
     sample_seconds: f64,
 ) -> View {
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
@@ -597,7 +698,7 @@ fn view_table(
         if is_time { Watts::default() } else { watts() }
     };
     let mut callpaths = Vec::new();
-    let mut report = attributor.engine.report_rows(device.view(kind), &mut |row| {
+    let mut report = attributor.engine.report_rows(view, &mut |row| {
         let (location_group, location) = names.locations[row.location.0 as usize].clone();
         let exclusive = (row.exclusive_joules, row.exclusive_ticks);
         let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
@@ -622,6 +723,7 @@ fn view_table(
     });
     View {
         view: kind.as_str().to_owned(),
+        locations: locations.unwrap_or_default().to_owned(),
         policy: report.policy.as_str().to_owned(),
         sharing: report.sharing.as_str().to_owned(),
         attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0

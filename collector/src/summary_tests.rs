@@ -46,6 +46,83 @@ fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
     Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), QualityFigures::default())
 }
 
+/// A rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`; 1 J in each 10 ms.
+fn threads(config: &str, with_threads: bool) -> Summary {
+    let mut attributor =
+        Attributor::new(Config::parse(config, "test").expect("a configuration"), TICKS_PER_SECOND);
+    let add_location = |attributor: &mut Attributor, number: u32| {
+        let info = LocationInfo {
+            node: "n".to_owned(),
+            group: "MPI Rank 0".to_owned(),
+            name: format!("thread {number}"),
+            kind: LocationKind::CpuThread,
+            rank: Some(0),
+            main: number == 0,
+        };
+        let evidence = crate::topology::Evidence { process: Some(7), ..Default::default() };
+        attributor.add_location_with(info, evidence)
+    };
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = add_location(&mut attributor, 0);
+    let [main, work] = [0, 1].map(|region| attributor.regions.add_unknown(region));
+    attributor.enter(rank, 0, main);
+    let mut running = vec![rank];
+    for time in (0..=100).step_by(10) {
+        if time == 50 && with_threads {
+            // As in a live run, they become known when samples have been paid already.
+            for number in 1..5 {
+                let thread = add_location(&mut attributor, number);
+                attributor.enter(thread, 43, work);
+                running.push(thread);
+            }
+        }
+        let (at, increase) = attributor.devices[device].read_u64(time, 50 + time / 10);
+        let ranks = attributor.devices[device].ranks;
+        attributor.engine.sample(ranks, at, increase);
+    }
+    running.into_iter().for_each(|location| attributor.leave(location, 100));
+    Summary::new(&attributor, None, Run::default(), QualityFigures::default())
+}
+
+#[test]
+fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
+    let (main, all) = (threads("", true), threads("[attribution]\nlocations = \"all\"", true));
+    let (by_main, by_all) = (&main.devices[0], &all.devices[0]);
+    let text = |view: &View| serde_json::to_string(view).expect("JSON");
+    let other = |device: &Device| text(device.other_ranks.as_ref().expect("the other division"));
+    // To the last bit, whichever the settings choose.
+    assert_eq!(text(&by_main.views[0]), other(by_all));
+    assert_eq!(text(&by_all.views[0]), other(by_main));
+    assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
+    let alone = threads("", false);
+    assert!(alone.devices[0].other_ranks.is_none() && alone.run.notes.is_empty());
+    assert_eq!(by_main.views[0].regions[0].exclusive_joules, 10.0);
+    let joules = |view: &View| view.regions.iter().map(|row| row.exclusive_joules).collect::<Vec<_>>();
+    // main alone for 43 ms, then one of five.
+    let [main_alone, shared] = [4.3, 5.7];
+    let expected = [main_alone + shared / 5.0, 4.0 * shared / 5.0];
+    for (found, expected) in joules(&by_all.views[0]).iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    }
+    // 4 x 57 ms in frames, and 100 ms.
+    assert!(by_main.other_ranks_lead && !by_all.other_ranks_lead);
+    assert!(main.run.notes[0].starts_with("other threads of MPI Rank 0 ran more"), "{:?}", main.run.notes);
+    let shown: Vec<&str> = by_main.shown().map(|view| view.locations.as_str()).collect();
+    assert_eq!(shown, ["all", ""]);
+    let page = crate::text::render(&main, false);
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
+    assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
+    assert!(page.contains("by main threads alone: undefined region 0 (100.0%)"), "{page}");
+}
+
 /// A reading every 100 ms, 1 J more each.
 fn steady(count: u64) -> Vec<(u64, u64)> {
     (0..count).map(|i| (i * 100, 50 + i)).collect()

@@ -63,7 +63,9 @@ impl Attributor {
         };
         let views = [(); 2].map(|()| self.engine.add_view(Policy::TimeSliced, Sharing::Independent));
         self.not_begun.push(self.devices.len());
-        self.devices.push(Device::new(info, views, Counter::new(kind, Limits::none(ticks_per_second))));
+        let (locations, counter) =
+            (self.config().locations, Counter::new(kind, Limits::none(ticks_per_second)));
+        self.devices.push(Device::new(info, views, locations, counter));
         self.link_device(topology::Counter::new(TIME, topology::Place::default(), None));
     }
 

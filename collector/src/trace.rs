@@ -196,7 +196,7 @@ fn fill(
             kind: LocationGroupType::Process,
             system_tree_parent: Some(node),
             creating_location_group: None,
-            properties: evidence::environment_properties(process.environment()),
+            properties: evidence::process_properties(process.environment(), process.thread_seconds),
         });
         let mut contexts = BTreeMap::new();
         for (at, location) in process.locations.iter().enumerate() {

@@ -385,7 +385,9 @@ pub fn new_location(location: *const Location) {
         }
     };
     let name = text!(callbacks, location_get_name, location);
-    state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let id = LocalLocation(id);
+    state.define(&Definition::Location(ampere_model::Location { id, kind, name, ring, thread }));
     // Never freed: events may come as long as the process lives.
     let writer = EventWriter::with_events(producer, state.events, SURROUNDINGS);
     let data = Box::into_raw(Box::new(LocationData::new(writer)));

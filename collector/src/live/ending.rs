@@ -12,7 +12,8 @@ use crate::summary::{CommandEnd, Ending, Gap};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::{self, NoTrace};
 use crate::{clock_text, conflicts, nodes, output, overhead, report, spool};
-use ampere_model::{LocationKind, Timestamp};
+use ampere_counters::RunCpu;
+use ampere_model::Timestamp;
 use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_ring::{Kind, Record, Session};
 use std::collections::{BTreeSet, HashMap};
@@ -133,7 +134,20 @@ impl LiveRun {
                 self.close_locations(at);
                 self.processes[at].rest();
             } else {
+                self.look_at_threads(at);
                 self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
+            }
+        }
+    }
+
+    fn look_at_threads(&mut self, process: usize) {
+        let of = &mut self.processes[process];
+        of.look_at_threads();
+        let (Some(attributor), Some(seconds)) = (&mut self.attributor, of.thread_seconds) else { return };
+        attributor.set_cpu_seconds(process as u64, seconds);
+        for location in &of.locations {
+            if let Some(index) = location.index {
+                attributor.locations[index.0 as usize].name.clone_from(&location.definition.name);
             }
         }
     }
@@ -325,6 +339,7 @@ impl LiveRun {
         notes.extend(Ending::notes(&endings));
         notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
+        notes.extend(self.notes_of_node());
         notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
             notes.push(format!(
@@ -356,6 +371,7 @@ impl LiveRun {
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
             notes,
+            node_cpu: self.node_cpu,
             command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
             endings,
             gaps,
@@ -400,6 +416,8 @@ impl LiveRun {
         for at in 0..self.processes.len() {
             self.close_locations(at);
         }
+        // What ended processes used last is in the sampler's last reading.
+        self.with_run_cpu(RunCpu::look);
         if self.sampler.as_mut().is_some_and(|sampler| !sampler.stop()) {
             self.sampler_hangs();
         }
@@ -422,7 +440,6 @@ impl LiveRun {
             );
         }
         self.look_for_unread();
-        self.look_at_threads();
         let other_nodes = nodes::first_of(&self.options.output, &self.options.facts);
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if let Some(all) = &other_nodes {
@@ -613,31 +630,6 @@ impl LiveRun {
                  (-finstrument-functions, or Score-P)"
                     .to_owned(),
             );
-        }
-    }
-
-    /// Whose functions are in the trace and get no joules.
-    fn look_at_threads(&mut self) {
-        let Some(attributor) = &self.attributor else { return };
-        if attributor.devices.iter().all(|device| device.info.unit != Unit::Joules) {
-            return;
-        }
-        let locations = self.processes.iter().flat_map(|process| &process.locations);
-        let of_attributor = locations.filter_map(|location| {
-            Some((location.events, &attributor.locations[location.index?.0 as usize]))
-        });
-        let unseen = of_attributor
-            .filter(|(events, info)| {
-                *events > 0 && info.kind == LocationKind::CpuThread && !attributor.is_rank(info)
-            })
-            .count();
-        if unseen > 0 {
-            let in_trace = if self.spool.wanted { "in the trace and " } else { "" };
-            let threads = if unseen == 1 { "1 thread".to_owned() } else { format!("{unseen} threads") };
-            self.note(format!(
-                "joules of a rank go to what its main thread is in: functions of {threads} beside it are {in_trace}not below \
-                 (AMPERE_LOCATIONS=all shares among all threads)"
-            ));
         }
     }
 

@@ -39,6 +39,7 @@ impl LiveRun {
             match Process::open(&path, &self.spool) {
                 Ok(Some(process)) => {
                     self.known_logs.insert(path);
+                    self.with_run_cpu(|run| run.add(process.info.pid, process.info.start_time));
                     self.processes.push(process);
                 }
                 Ok(None) => self.generation = u64::MAX, // look again
@@ -85,7 +86,7 @@ impl LiveRun {
                     let name = location.definition.name.clone();
                     let evidence = process.evidence(at, number as u64);
                     let info = LocationInfo { node, group, name, kind, rank, main };
-                    let of_rank = attributor.is_rank(&info);
+                    let of_rank = info.kind == LocationKind::CpuThread;
                     let index = attributor.add_location_with(info, evidence);
                     let location = &mut process.locations[at];
                     location.index = Some(index);
@@ -187,7 +188,8 @@ impl LiveRun {
         let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
         let wanted = self.options.config.gauges;
-        match Sampler::start(self.session.directory(), timer, (period, wanted), settings, go_on) {
+        let (directory, run_cpu) = (self.session.directory(), self.run_cpu.clone());
+        match Sampler::start(directory, timer, (period, wanted), settings, go_on, run_cpu) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => self.no_samples(&why),
         }

@@ -2,6 +2,7 @@
 
 use crate::callpaths::NodeIndex;
 use crate::counter::Increase;
+use crate::engine::ViewIndex;
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::HashMap;
 
@@ -117,10 +118,14 @@ struct Group {
 }
 
 impl Group {
-    /// Its clock when the view's is this.
+    /// Its clock when the view's is this. While no more than one member has run in the interval that is the view's own, to the
+    /// last bit: so it matters not since when the consumer has been a member of a group.
     #[inline]
     fn at(&self, clock: f64) -> f64 {
-        if self.running > 0 { self.clock + (clock - self.seen) / f64::from(self.running) } else { self.clock }
+        if self.running <= 1 && self.clock == self.seen {
+            return clock;
+        }
+        self.clock + (clock - self.seen) / f64::from(self.running.max(1))
     }
 
     fn advance(&mut self, clock: f64) {
@@ -178,6 +183,8 @@ pub(crate) struct View {
     /// What the consumers were paid, each joule counted once: asked for where sharing is independent.
     handed_out: f64,
     pub late: u64,
+    /// See [`Engine::fork`](crate::Engine::fork).
+    pub twin: Option<ViewIndex>,
 }
 
 impl View {
@@ -202,7 +209,21 @@ impl View {
             totals: ViewTotals::default(),
             handed_out: 0.0,
             late: 0,
+            twin: None,
         }
+    }
+
+    /// The same so far, with its consumers in groups, each in another one.
+    pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
+        let mut fork = View { late: 0, twin: None, ..self.clone() };
+        for index in 0..fork.consumers.len() {
+            let Some(name) = group(fork.consumers[index].location) else { continue };
+            fork.consumers[index].group = Some(fork.groups.len() as u32);
+            fork.group_names.push(name);
+            let running = u32::from(!fork.consumers[index].node.is_root());
+            fork.groups.push(Group { running, clock: fork.clock, seen: fork.clock });
+        }
+        fork
     }
 
     /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
@@ -236,7 +257,8 @@ impl View {
         let known = self.group_names.iter().position(|known| *known == name);
         known.unwrap_or_else(|| {
             self.group_names.push(name);
-            self.groups.push(Group { seen: self.clock_at(self.reached), ..Group::default() });
+            let clock = self.clock_at(self.reached);
+            self.groups.push(Group { running: 0, clock, seen: clock });
             self.groups.len() - 1
         }) as u32
     }

@@ -711,3 +711,49 @@ proptest! {
         }
     }
 }
+
+/// What a view of all threads says is the same whether it was there from the start or made when the first thread came, and
+/// the view that it was made of is as it would have been without.
+#[test]
+fn a_fork_is_what_a_view_with_groups_would_have_been() {
+    let counted = |joules| Increase::Joules(joules);
+    let drive = |forks: bool| {
+        let mut engine = Engine::new();
+        let mains = [engine.add_location(), engine.add_location()];
+        let process = |location: LocationIndex| Some(u64::from(location.0 % 2));
+        let base = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+        mains.iter().for_each(|main| engine.bind(base, *main));
+        let from_the_start = (!forks).then(|| engine.add_view(Policy::TimeSliced, Sharing::Shared));
+        let views = |all: Option<ViewIndex>| std::iter::once(base).chain(all).collect::<Vec<_>>();
+        if let Some(all) = from_the_start {
+            mains.iter().for_each(|main| engine.bind_member(all, *main, u64::from(main.0 % 2)));
+        }
+        let sample = |engine: &mut Engine, time, increase| {
+            views(from_the_start).into_iter().for_each(|view| engine.sample(view, time, increase));
+        };
+        sample(&mut engine, 0, Increase::First);
+        engine.enter(mains[0], 1, RegionRef(0));
+        engine.enter(mains[1], 3, RegionRef(1));
+        engine.leave(mains[1], 5);
+        sample(&mut engine, 7, counted(0.3));
+        engine.enter(mains[1], 9, RegionRef(2));
+        engine.leave(mains[1], 11);
+        let all = from_the_start.unwrap_or_else(|| engine.fork(base, process));
+        let thread = engine.add_location();
+        engine.bind_member(all, thread, 0);
+        engine.enter(thread, 12, RegionRef(3));
+        engine.enter(mains[1], 13, RegionRef(1));
+        sample(&mut engine, 17, counted(0.7));
+        engine.leave(thread, 20);
+        engine.leave(mains[0], 21);
+        sample(&mut engine, 23, counted(0.1));
+        let rows = |view| engine.report(view).callpaths;
+        (rows(base), engine.totals(base), rows(all), engine.totals(all))
+    };
+    let (forked, whole) = (drive(true), drive(false));
+    assert_eq!(forked, whole, "to the last bit");
+    let (base, _, all, totals) = forked;
+    assert_eq!((base.len(), all.len()), (3, 4));
+    assert!(totals.conservation_error_joules < 1e-15);
+    assert!((totals.total_joules - 1.1).abs() < 1e-15);
+}

@@ -77,6 +77,8 @@ pub struct Location {
     pub name: String,
     /// File name of the location's ring, beside the log.
     pub ring: String,
+    /// The kernel's number of the thread that made it; 0 where that is not known.
+    pub thread: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

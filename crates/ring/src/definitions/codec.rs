@@ -103,6 +103,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             });
             out.string(&l.name);
             out.string(&l.ring);
+            out.u32(l.thread);
         }
         Definition::Device(d) => {
             out.u8(DEVICE);
@@ -179,6 +180,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             },
             name: from.string()?,
             ring: from.string()?,
+            thread: from.u32()?,
         }),
         DEVICE => Definition::Device(Device {
             index: from.u32()?,
@@ -251,10 +253,12 @@ mod tests {
                     }
                 )
             ),
-            (any::<u32>(), 0usize..3, any::<[String; 2]>()).prop_map(|(id, kind, [name, ring])| {
-                let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
-                Definition::Location(Location { id: LocalLocation(id), kind, name, ring })
-            }),
+            (any::<[u32; 2]>(), 0usize..3, any::<[String; 2]>()).prop_map(
+                |([id, thread], kind, [name, ring])| {
+                    let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
+                    Definition::Location(Location { id: LocalLocation(id), kind, name, ring, thread })
+                }
+            ),
             (
                 any::<u32>(),
                 0usize..4,
