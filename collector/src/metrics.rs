@@ -394,7 +394,7 @@ impl Scrape {
             ),
             (
                 "ampere_unrecorded_calls",
-                "Calls of locations that got no ring, told when the process ends",
+                "Calls of locations that got no ring, and of frames too deep; told when the process ends",
                 self.per_rank(|r| r.unrecorded_calls as f64),
             ),
             (

@@ -310,16 +310,8 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
 /// Calls one of Score-P's functions, if there is one, for a string.
 macro_rules! text {
     ($callbacks:expr, $function:ident, $handle:expr) => {
-        // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string of its own.
-        $callbacks.$function.map_or_else(String::new, |f| unsafe { strings::owned(f($handle)) })
-    };
-}
-
-/// The same for its length.
-macro_rules! bytes {
-    ($callbacks:expr, $function:ident, $handle:expr) => {
-        // SAFETY: as above.
-        $callbacks.$function.map_or(0, |f| unsafe { strings::bytes(f($handle)) })
+        // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string that it keeps.
+        $callbacks.$function.map_or(&[][..], |f| unsafe { strings::bytes(f($handle)) })
     };
 }
 
@@ -332,6 +324,9 @@ macro_rules! number {
 }
 
 /// A region becomes known. May be called with Score-P's locks held, from any thread, before `init_mpp`.
+///
+/// With sampling also in a signal handler, which may have interrupted the program in `malloc`: no memory is taken here, nor
+/// by anybody else who holds Score-P's lock or the log's. Score-P interrupts neither us nor itself.
 pub fn new_definition(handle: AnyHandle, kind: c_int) {
     if kind != handle_type::REGION {
         return;
@@ -339,13 +334,7 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
     };
-    let name_bytes = bytes!(callbacks, region_handle_get_name, handle)
-        + bytes!(callbacks, region_handle_get_canonical_name, handle)
-        + bytes!(callbacks, region_handle_get_file_name, handle);
-    if !memory::is_left(name_bytes) {
-        return state.log().leave_out();
-    }
-    state.define(&Definition::Region(Region {
+    state.log().append_region(&Region {
         handle: RegionHandle(handle),
         name: text!(callbacks, region_handle_get_name, handle),
         canonical_name: text!(callbacks, region_handle_get_canonical_name, handle),
@@ -354,7 +343,8 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
         end_line: number!(callbacks, region_handle_get_end_line, handle),
         region_type: number!(callbacks, region_handle_get_type, handle) as u8,
         paradigm: number!(callbacks, region_handle_get_paradigm_type, handle) as u8,
-    }));
+    });
+    state.session.announce();
 }
 
 /// A location becomes known: it gets a ring, and its writer hangs on it from now on.
@@ -368,7 +358,8 @@ pub fn new_location(location: *const Location) {
         location_type::GPU => LocationKind::Gpu,
         _ => return, // metric locations have no enters and leaves
     };
-    if !memory::is_left(bytes!(callbacks, location_get_name, location)) {
+    let name = text!(callbacks, location_get_name, location);
+    if !memory::is_left(name.len()) {
         return state.refuse_location();
     }
     let ring = format!("{}.{id}.ring", state.name);
@@ -384,7 +375,7 @@ pub fn new_location(location: *const Location) {
             return state.refuse_location();
         }
     };
-    let name = text!(callbacks, location_get_name, location);
+    let name = String::from_utf8_lossy(name).into_owned();
     state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
     // Never freed: events may come as long as the process lives.
     let writer = EventWriter::with_events(producer, state.events, SURROUNDINGS);

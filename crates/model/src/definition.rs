@@ -54,13 +54,14 @@ pub struct Clocks {
     pub realtime_ns: u64,
 }
 
+/// Its texts are owned where it was read, and borrowed where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct Region<Text = String> {
     pub handle: RegionHandle,
-    pub name: String,
+    pub name: Text,
     /// The mangled or otherwise original name, where it differs.
-    pub canonical_name: String,
-    pub source_file: String,
+    pub canonical_name: Text,
+    pub source_file: Text,
     /// 0 where unknown.
     pub begin_line: u32,
     pub end_line: u32,

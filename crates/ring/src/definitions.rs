@@ -16,7 +16,7 @@ mod codec;
 
 use crate::error::Error;
 use crate::mapping;
-use ampere_model::Definition;
+use ampere_model::{Definition, Region};
 use ampere_quiet::quietly;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
 /// No entry is longer: what is, is damage.
 const LONGEST_ENTRY_BYTES: usize = 1 << 20;
+/// What the writer keeps for an entry. A longer one takes memory.
+const BUFFER_BYTES: usize = 64 << 10;
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// What is longer, or has more entries, is damage, too: a program of two million functions has less, and whoever reads it
@@ -67,7 +69,7 @@ impl LogWriter {
                 file: Some(file),
                 path: path.to_owned(),
                 identity,
-                buffer: Vec::with_capacity(512),
+                buffer: Vec::with_capacity(BUFFER_BYTES),
                 left_out: 0,
             }),
             Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
@@ -89,7 +91,7 @@ impl LogWriter {
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
         rustix::fs::ftruncate(&file, whole).map_err(|e| Error::io("cut", path, e))?;
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
-        let buffer = Vec::with_capacity(512);
+        let buffer = Vec::with_capacity(BUFFER_BYTES);
         Ok(LogWriter {
             stays_open: true,
             file: Some(file),
@@ -102,9 +104,18 @@ impl LogWriter {
 
     /// Writes one definition. `false` if it found no room; it is counted then.
     pub fn append(&mut self, definition: &Definition) -> bool {
+        self.append_encoded(|buffer| codec::encode(definition, buffer))
+    }
+
+    /// The same for a region, whose texts may be any bytes. It takes no memory: Score-P defines regions in signal handlers.
+    pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
+        self.append_encoded(|buffer| codec::encode_region(region, buffer))
+    }
+
+    fn append_encoded(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; 4]);
-        codec::encode(definition, &mut self.buffer);
+        encode(&mut self.buffer);
         let length = self.buffer.len() - 4;
         if length > LONGEST_ENTRY_BYTES {
             self.left_out += 1;
@@ -131,11 +142,6 @@ impl LogWriter {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let again = rustix::fs::open(&self.path, flags, Mode::empty()).ok();
         self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
-    }
-
-    /// Counts one that is not to be written.
-    pub fn leave_out(&mut self) {
-        self.left_out += 1;
     }
 
     /// Definitions that found no room.

@@ -29,9 +29,10 @@ impl Out<'_> {
     fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
-    fn string(&mut self, value: &str) {
+    fn string(&mut self, value: impl AsRef<[u8]>) {
+        let value = value.as_ref();
         self.u32(value.len() as u32);
-        self.0.extend_from_slice(value.as_bytes());
+        self.0.extend_from_slice(value);
     }
 }
 
@@ -82,17 +83,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u32(*rank);
             out.u32(*size);
         }
-        Definition::Region(r) => {
-            out.u8(REGION);
-            out.u32(r.handle.0);
-            out.string(&r.name);
-            out.string(&r.canonical_name);
-            out.string(&r.source_file);
-            out.u32(r.begin_line);
-            out.u32(r.end_line);
-            out.u8(r.region_type);
-            out.u8(r.paradigm);
-        }
+        Definition::Region(region) => encode_region(region, into),
         Definition::Location(l) => {
             out.u8(LOCATION);
             out.u32(l.id.0);
@@ -135,6 +126,19 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u64(*left_out);
         }
     }
+}
+
+pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8>) {
+    let mut out = Out(into);
+    out.u8(REGION);
+    out.u32(region.handle.0);
+    out.string(&region.name);
+    out.string(&region.canonical_name);
+    out.string(&region.source_file);
+    out.u32(region.begin_line);
+    out.u32(region.end_line);
+    out.u8(region.region_type);
+    out.u8(region.paradigm);
 }
 
 /// `None` for bytes that are no entry of this version.
