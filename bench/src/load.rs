@@ -146,7 +146,7 @@ impl Feed {
             executable: "bench".to_owned(),
             host: "embedded".to_owned(),
             clocks: clock::read_clocks(),
-            environment: Vec::new(),
+            ..Process::default()
         }));
         log.append(&Definition::Rank { rank: number, size: load.processes });
         for region in 0..=load.pattern.regions() {
@@ -171,6 +171,7 @@ impl Feed {
                 kind: LocationKind::CpuThread,
                 name: if thread == 0 { "Master thread".to_owned() } else { format!("thread {thread}") },
                 ring: name,
+                thread: 0,
             }));
             let gauge = RingGauge::open(&path)?;
             self.locations.push(Fed { ring, gauge, written: VecDeque::new(), at: 0 });

@@ -66,7 +66,7 @@ pub fn child(library: &str) {
         ..Settings::default()
     };
     let gauges = Config::default().gauges;
-    let sampler = Sampler::start(directory.path(), Timer::usual(), (PERIOD, gauges), settings, None);
+    let sampler = Sampler::start(directory.path(), Timer::usual(), (PERIOD, gauges), settings, None, None);
     let mut sampler = sampler.expect("a sampler");
     while sampler.found().is_none() {
         std::thread::sleep(PERIOD);

@@ -164,6 +164,10 @@ impl Keeper {
                 let is_said = kept.session.collector_state() == CollectorState::Finished;
                 return if is_done || is_said { Results::Written } else { Results::Missing };
             }
+            // It may go on serving its final figures to who has yet to see them.
+            if kept.session.collector_state() == CollectorState::Finished {
+                return Results::Written;
+            }
             drop(kept);
             if begun.elapsed() > FINISH_LIMIT {
                 return Results::StillWritten;

@@ -8,7 +8,8 @@ use ampere_collector::config::Config;
 use ampere_collector::leftover::spools_below;
 use ampere_collector::live::write_whole_with;
 use ampere_collector::nodes;
-use ampere_collector::report::{Choice, Format, chrome, render};
+use ampere_collector::report::chrome::{self, Part};
+use ampere_collector::report::{Choice, Format, render};
 use ampere_collector::summary::{SCHEMA, Summary};
 use ampere_collector::text::one_line;
 use anyhow::{Context, bail};
@@ -43,17 +44,14 @@ pub struct ReportArguments {
 }
 
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
-    let is_of_events = arguments.format == Format::Chrome; // of a node: each has a trace of its own
-    let summary = if is_of_events { summary_of_node } else { summary_of };
-    let mut summary = summary(&arguments.directory)?;
     let choice = Choice { devices: arguments.device, view: arguments.view };
-    choice.apply(&mut summary).map_err(anyhow::Error::msg)?;
     let output = given(&arguments.output);
-    if is_of_events {
-        let trace = chrome::trace_beside(&arguments.directory)?;
+    if arguments.format == Format::Chrome {
         let config = Config::load(given(&arguments.config))?;
-        return write_events(&trace, &summary, &choice, &config, output);
+        return events_of(&arguments.directory, &choice, &config, output);
     }
+    let mut summary = summary_of(&arguments.directory)?;
+    choice.apply(&mut summary).map_err(anyhow::Error::msg)?;
     let colour = output.is_none() && std::io::stdout().is_terminal();
     let report = render(&summary, arguments.format, colour).map_err(anyhow::Error::msg)?;
     if let Some(path) = output {
@@ -63,16 +61,41 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     print(&report)
 }
 
+/// Of all nodes of the run: each has a trace of its own.
+fn events_of(
+    directory: &Path,
+    choice: &Choice,
+    config: &Config,
+    output: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
+    let summary = summary_of_node(directory)?;
+    let (others, missing) = chrome::other_parts(directory, &summary.run.id, summary_of_node);
+    let mut parts = vec![Part { trace: chrome::trace_beside(directory)?, summary }];
+    parts.extend(others);
+    missing.iter().for_each(|line| say!("ampere: {line}"));
+    let mut unknown = None;
+    for part in &mut parts {
+        // A device may be another node's.
+        if let Err(why) = choice.apply(&mut part.summary) {
+            part.summary.devices.clear();
+            unknown.get_or_insert(why);
+        }
+    }
+    if let Some(why) = unknown.filter(|_| parts.iter().all(|part| part.summary.devices.is_empty())) {
+        bail!("{why}");
+    }
+    write_events(&parts, choice, config, output)
+}
+
 /// A trace may have more events than memory has room for: they are written as they are read.
 fn write_events(
-    trace: &Path,
-    summary: &Summary,
+    parts: &[Part],
     choice: &Choice,
     config: &Config,
     output: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let bar = Progress::default();
-    let write = |out: &mut dyn Write| chrome::write(trace, summary, choice, config, out, &mut bar.step());
+    let write = |out: &mut dyn Write| chrome::write(parts, choice, config, out, &mut bar.step());
     let written = match output {
         Some(path) => {
             let mut warnings = Ok(Vec::new());

@@ -15,7 +15,7 @@ use ampere_collector::stale;
 use ampere_collector::summary::{CommandEnd, Run, Summary};
 use ampere_collector::text::{joules as joules_text, one_line};
 use ampere_ring::process::node_name;
-use ampere_ring::session::is_switched_off;
+use ampere_ring::session::{ENV_SESSION_BOOT, is_switched_off};
 use ampere_ring::{Session, files};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -59,13 +59,14 @@ impl Host {
     fn why_nothing(self) -> &'static str {
         match self {
             Host::Auto => {
-                "no process of the command called MPI, or a function compiled with -finstrument-functions or by Score-P"
+                "no process of the command that can see this run called MPI, or a function compiled with \
+                 -finstrument-functions or by Score-P"
             }
             Host::Scorep => {
-                "no process of the command was built with Score-P; without --host scorep, MPI's functions are measured all the same"
+                "no process of the command that can see this run was built with Score-P; without --host scorep, MPI's functions are measured all the same"
             }
             Host::Embedded => {
-                "no process of the command called MPI, or a function compiled with -finstrument-functions"
+                "no process of the command that can see this run called MPI, or a function compiled with -finstrument-functions"
             }
         }
     }
@@ -124,7 +125,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let output = session.output().unwrap_or_default();
     prepare(&mut command, &parts, &arguments);
-    command.env("AMPERE_SESSION", &name);
+    command.env("AMPERE_SESSION", &name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
     // For collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", &output);
     let child = match spawn(command) {

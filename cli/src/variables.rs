@@ -1,7 +1,7 @@
 //! The environment variables that there are, wherever they are read.
 
 use ampere_collector::config::edit_distance;
-use ampere_ring::session::ENV_DISABLE;
+use ampere_ring::session::{ENV_DISABLE, ENV_SESSION_BOOT};
 
 pub const PREFIX: &str = "AMPERE_";
 /// Read by the collector, with `Config::apply`.
@@ -36,7 +36,7 @@ pub const OF_COUNTERS: [&str; 8] = [
     ampere_counters::ENV_SYS_ROOT,
 ];
 /// Read by the plugin, the host and this program.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "AMPERE_CONFIG",
     "AMPERE_OUTPUT",
     "AMPERE_LISTEN",
@@ -48,6 +48,7 @@ const OTHERS: [&str; 13] = [
     "AMPERE_COLLECTOR",
     ENV_DISABLE,
     "AMPERE_SESSION",
+    ENV_SESSION_BOOT,
     "AMPERE_HOST_PLUGIN",
     "AMPERE_HOST_COLLECTIVES",
 ];

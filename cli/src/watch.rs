@@ -92,8 +92,12 @@ fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
 /// (region, joules over all ranks and devices), most first. Of devices that are in others, the joules are there already.
 fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    for row in &snapshot.threads_energy {
+        *sums.entry(&row.region).or_insert(0.0) += row.joules;
+    }
+    let by_rank = if sums.is_empty() { &snapshot.region_energy[..] } else { &[] };
     let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
-    for row in snapshot.region_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
+    for row in by_rank.iter().filter(|row| topmost.contains(row.device.as_str())) {
         *sums.entry(&row.region).or_insert(0.0) += row.joules;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
@@ -114,7 +118,11 @@ fn device_words(snapshot: &Snapshot) -> String {
             .trim_end()
             .to_owned()
     });
-    words.collect::<Vec<_>>().join(", ")
+    let busy = snapshot.node_cpu.filter(|cpu| cpu.seconds > 0.0).map(|cpu| {
+        let cores = |busy: f64| busy / cpu.seconds;
+        format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds))
+    });
+    words.chain(busy).collect::<Vec<_>>().join(", ")
 }
 
 pub fn line(snapshot: &Snapshot) -> String {
@@ -139,7 +147,9 @@ pub fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
         ),
         format!(" {}", device_words(snapshot)),
     ];
-    for (region, sum) in by_region(snapshot).into_iter().take(functions) {
+    let notes: Vec<String> =
+        snapshot.notes.iter().take(functions / 2).map(|note| format!(" {}", printable(note))).collect();
+    for (region, sum) in by_region(snapshot).into_iter().take(functions - notes.len()) {
         let share = if total > 0.0 { 100.0 * sum / total } else { 0.0 };
         rows.push(format!(
             " {:>10} J {share:>5.1}%  {:<24}  {}",
@@ -148,6 +158,7 @@ pub fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
             short(region, LONGEST_NAME)
         ));
     }
+    rows.extend(notes);
     let running: Vec<String> = snapshot
         .ranks
         .iter()

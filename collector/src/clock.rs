@@ -118,6 +118,11 @@ impl SessionClock {
         SessionClock { timer, ticks_per_second, epoch, dated }
     }
 
+    /// The time of a reading.
+    pub fn at(&self, clocks: &Clocks) -> Timestamp {
+        self.timer.of(clocks)
+    }
+
     pub fn is_dated(&self) -> bool {
         self.dated
     }

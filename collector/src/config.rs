@@ -61,6 +61,15 @@ pub enum Locations {
     All,
 }
 
+impl Locations {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Locations::Main => "main",
+            Locations::All => "all",
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -95,7 +104,8 @@ pub struct DeviceSetting {
     pub name: String,
     pub node: Option<Regex>,
     pub metric: Regex,
-    pub instantaneous: bool,
+    /// `None`: as the metric's definition says, else cumulative.
+    pub instantaneous: Option<bool>,
     /// Raw value to joules (or watts); `None`: as the metric's definition says.
     pub scale: Option<f64>,
     /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
@@ -479,8 +489,9 @@ fn compile(device: FileDevice) -> Result<DeviceSetting, String> {
         node: device.node.map(|pattern| whole(&pattern, "node")).transpose()?,
         metric: whole(&device.metric, "metric")?,
         instantaneous: match device.kind.as_deref() {
-            None | Some("cumulative") => false,
-            Some("instantaneous") => true,
+            None => None,
+            Some("cumulative") => Some(false),
+            Some("instantaneous") => Some(true),
             Some(other) => return Err(format!("kind {other:?}: use \"cumulative\" or \"instantaneous\"")),
         },
         scale: device.scale,

@@ -3,6 +3,7 @@
 //! What is wrong whatever the run is, is an error before it begins ([`impossible`]). What a run shows (a pattern that matches
 //! nothing, two settings for one metric) may be right for the next one, with other nodes and ranks: it is a note.
 
+use crate::agreement;
 use crate::attributor::{Attributor, Device};
 use crate::config::{DeviceSetting, edit_distance};
 use crate::topology::metric_number;
@@ -52,6 +53,8 @@ pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String>
     run.one_name(&mut notes);
     run.several_gpus(&mut notes);
     run.one_gpu_for_all(&mut notes);
+    run.models(&mut notes);
+    notes.extend(agreement::notes(attributor));
     notes
 }
 
@@ -236,6 +239,20 @@ impl<'a> Run<'a> {
                     gpus.len()
                 ));
             }
+        }
+    }
+
+    /// Counters that rise where, by the GPU's model, there is none.
+    fn models(&self, notes: &mut Vec<String>) {
+        let devices = self.attributor.devices.iter().enumerate();
+        for (at, device) in devices.filter(|(at, _)| self.attributor.counter(*at).contradicts_its_model()) {
+            notes.push(format!(
+                "{} on {} is by its model ({}) the second die of a package, which the first one's counter counts, yet its own \
+                 counter rises: it counts for itself",
+                device.info.name,
+                device.info.node,
+                self.attributor.counter(at).place.model
+            ));
         }
     }
 }

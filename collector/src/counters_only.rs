@@ -5,14 +5,17 @@
 
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use crate::config::Config;
+use crate::cpus;
 use crate::leftover;
 use crate::live::devices_in;
 use crate::process::{Process, State};
 use crate::sampler::{self, GoOn, Sampler};
 use crate::spool::Place;
+use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_ring::{CollectorState, Session};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nothing happens here in a hurry: the sampler has a thread of its own.
@@ -34,7 +37,9 @@ pub fn serve(
     // Nobody would see what else the devices say.
     let periods = (config.sample_period, None);
     let go_on = predecessor(session);
-    let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on)?;
+    let run_cpu: SharedRunCpu = Arc::new(Mutex::new(RunCpu::new(&settings, cpus::count())));
+    let for_run = Some(run_cpu.clone());
+    let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on, for_run)?;
     if session.is_given_up() {
         return Err("it was ready too late".to_owned());
     }
@@ -50,6 +55,8 @@ pub fn serve(
         if session.generation() != generation {
             generation = session.generation();
             find(session, &mut processes);
+            let mut run_cpu = run_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+            processes.values().for_each(|process| run_cpu.add(process.info.pid, process.info.start_time));
         }
         let over = |process: &Process| process.state != State::Running || !process.is_alive();
         let has_come = !processes.is_empty();

@@ -44,6 +44,11 @@ pub fn leave_the_core() {
     let _ = sched_setaffinity(None, &all);
 }
 
+/// How many CPUs this process may use.
+pub fn count() -> usize {
+    sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+}
+
 /// The CPUs that this process may use, as a list.
 fn allowed() -> String {
     let Ok(set) = sched_getaffinity(None) else { return "others".to_owned() };

@@ -24,38 +24,58 @@ pub struct Curve {
     begin: Timestamp,
     last: Option<Timestamp>,
     joules: Vec<f64>,
+    /// Of each step, whether it is not known of some of it what was spent.
+    unknown: Vec<bool>,
+    samples: u64,
+    longest_interval: u64,
 }
 
 impl Curve {
     pub fn new(ticks_per_second: u64) -> Curve {
         let step = (ticks_per_second / STEPS_PER_SECOND).max(1);
-        Curve { ticks_per_second: ticks_per_second.max(1), step, begin: 0, last: None, joules: Vec::new() }
+        Curve {
+            ticks_per_second: ticks_per_second.max(1),
+            step,
+            begin: 0,
+            last: None,
+            joules: Vec::new(),
+            unknown: Vec::new(),
+            samples: 0,
+            longest_interval: 0,
+        }
     }
 
     /// A sample, and what it says of the time since the one before.
     pub fn see(&mut self, time: Timestamp, increase: Increase) {
         let joules = match increase {
-            Increase::Unusable => return,
             Increase::First | Increase::Reset => 0.0,
             Increase::Joules(joules) | Increase::Lost(joules) => joules,
         };
         match self.last {
             None => self.begin = time,
-            Some(last) => self.add(last - self.begin, time.max(last) - self.begin, joules),
+            Some(last) => {
+                let (from, to) = (last - self.begin, time.max(last) - self.begin);
+                let is_unknown = matches!(increase, Increase::First | Increase::Reset);
+                self.add(from, to, joules, is_unknown);
+                self.longest_interval = self.longest_interval.max(to - from);
+            }
         }
+        self.samples += 1;
         self.last = self.last.max(Some(time));
     }
 
     /// Times since the begin.
-    fn add(&mut self, from: u64, to: u64, joules: f64) {
+    fn add(&mut self, from: u64, to: u64, joules: f64, is_unknown: bool) {
         while to > self.step.saturating_mul(MOST_STEPS as u64) {
             self.step = self.step.saturating_mul(2);
             self.joules = self.joules.chunks(2).map(|pair| pair.iter().sum()).collect();
+            self.unknown = self.unknown.chunks(2).map(|pair| pair.contains(&true)).collect();
         }
         // What came in no time belongs to what ended then.
         let from = if from == to { from.saturating_sub(1) } else { from };
         let (first, end) = (from / self.step, to.div_ceil(self.step).max(from / self.step + 1));
         self.joules.resize(self.joules.len().max((end as usize).min(MOST_STEPS)), 0.0);
+        self.unknown.resize(self.joules.len(), false);
         let whole = to - from;
         for at in first..end {
             let (left, right) = (at.saturating_mul(self.step), (at + 1).saturating_mul(self.step));
@@ -65,7 +85,44 @@ impl Curve {
             };
             let at = (at as usize).min(self.joules.len() - 1);
             self.joules[at] += joules * part;
+            self.unknown[at] |= is_unknown;
         }
+    }
+
+    /// The times of the first and the last sample.
+    pub fn span(&self) -> Option<(Timestamp, Timestamp)> {
+        Some((self.begin, self.last?))
+    }
+
+    /// The mean time from sample to sample; a step's at least, within which nothing is known of.
+    pub fn interval(&self) -> Option<u64> {
+        let (begin, last) = self.span()?;
+        let intervals = self.samples.checked_sub(1).filter(|count| *count > 0)?;
+        Some(((last - begin) / intervals).max(self.step))
+    }
+
+    pub fn longest_interval(&self) -> u64 {
+        self.longest_interval
+    }
+
+    /// Joules between two times. `None` where something of them is not known.
+    pub fn between(&self, from: Timestamp, to: Timestamp) -> Option<f64> {
+        let (begin, last) = self.span()?;
+        if from < begin || to > last || from >= to {
+            return None;
+        }
+        let (from, to) = (from - begin, to - begin);
+        let mut sum = 0.0;
+        for at in from / self.step..to.div_ceil(self.step) {
+            let (joules, is_unknown) = (*self.joules.get(at as usize)?, self.unknown[at as usize]);
+            if is_unknown {
+                return None;
+            }
+            let left = at.saturating_mul(self.step);
+            let right = left.saturating_add(self.step).min(last - begin);
+            sum += joules * (right.min(to) - left.max(from)) as f64 / (right - left) as f64;
+        }
+        Some(sum)
     }
 
     /// `None` where there are no two samples.
@@ -92,7 +149,6 @@ mod tests {
         let mut curve = Curve::new(1000);
         curve.see(5000, Increase::First);
         curve.see(5010, Increase::Joules(1.0)); // 100 W
-        curve.see(5020, Increase::Unusable);
         curve.see(5030, Increase::Joules(4.0)); // 200 W
         curve.see(5035, Increase::Joules(0.5)); // 100 W, half a step
         assert_eq!(
@@ -103,10 +159,40 @@ mod tests {
     }
 
     #[test]
+    fn energy_between_two_times_is_what_the_samples_say() {
+        let mut curve = Curve::new(1000);
+        curve.see(5000, Increase::First);
+        curve.see(6000, Increase::Joules(100.0));
+        curve.see(6500, Increase::Joules(100.0));
+        for (from, to, expected) in [
+            (5000, 6500, Some(200.0)),
+            (5000, 5500, Some(50.0)),
+            (5995, 6005, Some(1.5)),
+            (6499, 6500, Some(0.2)),
+            (4999, 6000, None),
+            (6000, 6501, None),
+            (6000, 6000, None),
+        ] {
+            let joules = curve.between(from, to);
+            assert!(joules.is_some() == expected.is_some(), "{from} to {to}: {joules:?}");
+            let difference = joules.unwrap_or(0.0) - expected.unwrap_or(0.0);
+            assert!(difference.abs() < 1e-9, "{from} to {to}: {joules:?}");
+        }
+        curve.see(7000, Increase::Reset);
+        curve.see(8000, Increase::Joules(100.0));
+        assert_eq!(curve.between(6000, 8000), None, "nobody knows what was spent before the reset");
+        assert!(curve.between(7000, 8000).is_some_and(|joules| (joules - 100.0).abs() < 1e-9));
+        assert_eq!((curve.interval(), curve.longest_interval()), (Some(750), 1000));
+    }
+
+    #[test]
     fn any_time_is_survived() {
         let mut curve = Curve::new(0);
         for time in [0, 1, u64::MAX / 2, u64::MAX, u64::MAX, 7] {
             curve.see(time, Increase::Joules(1.0));
+        }
+        for (from, to) in [(0, u64::MAX), (1, 7), (u64::MAX - 1, u64::MAX)] {
+            assert!(curve.between(from, to).is_some_and(f64::is_finite));
         }
         let shown = curve.shown().unwrap();
         assert!(shown.watts.len() <= MOST_STEPS && shown.watts.iter().all(|watts| watts.is_finite()));

@@ -4,11 +4,14 @@
 //! | what | where |
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
+//! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
 //! | whose stream it is | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
+//! | whose own a counter is, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
+use crate::linking::ThreadSeconds;
 use crate::topology::{Accelerator, Evidence, Place, metric_number};
 use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
 use otf2::{
@@ -22,6 +25,10 @@ const COUNTER: &str = "energy counter";
 const METRIC: &str = "metric";
 /// Property of a trace whose run was killed, or lost something: its summary says what.
 const INCOMPLETE: &str = "ampere::incomplete";
+/// With the metric's name behind it: location groups, one a line.
+const OWN: &str = "ampere own of ";
+/// Property of a process: CPU seconds of its main thread and of all others.
+const THREAD_SECONDS: &str = "ampere::thread_seconds";
 const KIND: &str = "kind";
 const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
@@ -117,11 +124,20 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     all
 }
 
-/// A process' variables as properties. Only those that links are found by.
-pub fn environment_properties(environment: &[String]) -> Vec<Property> {
+/// How long the threads of a process ran, where its trace says so.
+pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
+    let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
+    let (main, others) = text.split_once(' ')?;
+    Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
+}
+
+/// What is known of a process as properties: its variables, only those that links are found by, and how long its threads ran.
+pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
     let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
-    split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value)).collect()
+    let variables = split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value));
+    let threads = threads.map(|seconds| format!("{} {}", seconds.main, seconds.others));
+    variables.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
 }
 
 /// What a live run knows of a counter.
@@ -131,14 +147,25 @@ pub fn place_of(device: &Device) -> Place {
         pci: (!device.pci.is_empty()).then(|| device.pci.clone()),
         uuid: None,
         model: device.description.clone(),
-        silent: false,
+        ..Place::default()
     }
+}
+
+/// The property that makes [`own`] find again whose own a counter is.
+pub fn own_property(metric: &str, own: &[String]) -> Option<Property> {
+    (!own.is_empty()).then(|| property(&format!("{OWN}{metric}"), &own.join("\n")))
+}
+
+/// Location groups of the processes whose own a counter is that a location has samples of.
+pub fn own(definitions: &Definitions, location: LocationRef, metric: &str) -> Option<Vec<String>> {
+    let properties = &definitions.locations.get(location)?.properties;
+    Some(text(properties, &format!("{OWN}{metric}"))?.lines().map(str::to_owned).collect())
 }
 
 /// A system tree node for a counter of which more is known than its metric's name says. `None`: the name says it all.
 pub fn counter_node(metric: &str, place: &Place, above: SystemTreeNodeRef) -> Option<SystemTreeNode> {
     let gpu = place.kind.eq_ignore_ascii_case("gpu") || metric_number(metric).is_some();
-    if !gpu || *place == Place::default() {
+    if !gpu || (Place { own: Vec::new(), ..place.clone() }) == Place::default() {
         return None;
     }
     let mut properties = vec![property(METRIC, metric)];
@@ -167,7 +194,7 @@ pub fn places(definitions: &Definitions) -> HashMap<(String, String), Place> {
                 pci: pci(&node.properties),
                 uuid: text(&node.properties, UUID),
                 model: text(&node.properties, MODEL).unwrap_or_default(),
-                silent: false,
+                ..Place::default()
             };
             Some(((above.unwrap_or_default(), text(&node.properties, METRIC)?), place))
         })
@@ -195,7 +222,7 @@ mod tests {
             pci: Some("0000:c9:00.0".to_owned()),
             uuid: Some("GPU-1".to_owned()),
             model: "AMD Instinct MI250X".to_owned(),
-            silent: false,
+            ..Place::default()
         };
         let mut definitions = Definitions::default();
         let node =

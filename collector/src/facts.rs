@@ -121,6 +121,11 @@ impl Facts {
         Facts { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
     }
 
+    /// What is left is for `ampere recover`, though the collector may go on serving its metrics for a while.
+    pub fn has_no_collector(&mut self) {
+        self.collector = (0, 0);
+    }
+
     /// The error is one line.
     pub fn load(spool: &Path) -> Result<Facts, String> {
         let path = spool.join(FILE_NAME);
@@ -179,6 +184,12 @@ impl Facts {
     /// Whether the node has not been started anew since.
     pub fn is_of_this_boot(&self) -> bool {
         self.node == node_name() && self.boot == boot_id()
+    }
+
+    /// Whether it is the same run on the same machine, whatever name the node has there, in another session: a collector that
+    /// cannot see the others' shared memory meets them only where the results go.
+    pub fn is_of_same_run(&self, other: &Facts) -> bool {
+        self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
     }
 
     /// Whether the collector that wrote this lives, where that can be told.

@@ -23,17 +23,28 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
+    /// Of the views that tables show.
     pub fn of(summary: &'a Summary) -> Sums<'a> {
-        let devices: Vec<&Device> = topmost(summary).collect();
+        Sums::of_views(summary, |device| device.shown().collect())
+    }
+
+    /// Of the views that the settings chose: those of several runs are alike.
+    pub fn by_settings(summary: &'a Summary) -> Sums<'a> {
+        Sums::of_views(summary, |device| device.views.iter().collect())
+    }
+
+    fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
+        let devices: Vec<(&Device, Vec<&View>)> =
+            topmost(summary).map(|device| (device, views(device))).collect();
         // Both views share the same joules: the ranks' tells of the whole, if it has not been left out.
-        let has_ranks = devices.iter().any(|device| device.views.iter().any(|view| view.view == "ranks"));
+        let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
         // Also of devices from which nobody spends.
         let ranks =
-            || devices.iter().flat_map(|device| device.views.iter().filter(|view| view.view == shown));
-        let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|device| view(device, "kernels"));
+            || devices.iter().flat_map(|(_, views)| views.iter().copied().filter(|view| view.view == shown));
+        let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|(device, _)| view(device, "kernels"));
         Sums {
-            joules: devices.iter().map(|device| device.total_joules).sum::<f64>() + 0.0,
+            joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
             idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
             lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
             regions: by_name(ranks()),
@@ -61,9 +72,9 @@ pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }
 
-/// The one of this name, if anything ran in it.
+/// The shown one of this name, if anything ran in it.
 pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
-    device.views.iter().find(|view| view.view == name && !view.callpaths.is_empty())
+    device.shown().find(|view| view.view == name && !view.callpaths.is_empty())
 }
 
 fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {

@@ -4,6 +4,7 @@
 //! is nothing to pipeline, and has limits: of the head's size and time, of the whole's time, and of how many there are.
 
 use crate::access::{Access, Refusal};
+use crate::linger::{Scraper, Scrapers};
 use crate::listen::{self, Bound, Listen, SocketFile};
 use crate::metrics::{CONTENT_TYPE, Latest, encode};
 use crate::snapshot::Snapshot;
@@ -16,7 +17,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::Cell;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +47,10 @@ pub struct Server {
     pub url: String,
     /// What users should know of where it listens.
     pub notes: Vec<String>,
+    /// Who has asked for metrics.
+    pub scrapers: Scrapers,
+    /// By what it is found by a collector that wants the address when this run is over.
+    pub lingers_as: String,
     /// Goes with it.
     _socket: Option<SocketFile>,
 }
@@ -53,6 +60,7 @@ pub struct Service {
     latest: Latest,
     summaries: Sender<SummaryRequest>,
     access: Access,
+    scrapers: Scrapers,
     /// What was last encoded: many who ask get the same bytes.
     metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
     summary: Mutex<Summaries>,
@@ -73,7 +81,7 @@ pub fn serve(
     summaries: Sender<SummaryRequest>,
 ) -> Result<Server, String> {
     let (bound, note) = listen::bind(wanted)?;
-    let url = bound.url();
+    let (url, lingers_as) = (bound.url(), bound.lingers_as());
     let mut notes: Vec<String> = note.into_iter().collect();
     if bound.is_open_to_others() {
         let who = match access.token() {
@@ -89,17 +97,19 @@ pub fn serve(
         }
     };
     let listener = listener.map_err(|e| format!("cannot listen on {url}: {e}"))?;
+    let scrapers = Scrapers::default();
+    let known = scrapers.clone();
     std::thread::Builder::new()
         .name("ampere-http".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
-                let service = Rc::new(Service::new(latest, summaries, access));
+                let service = Rc::new(Service { scrapers: known, ..Service::new(latest, summaries, access) });
                 runtime.block_on(tokio::task::LocalSet::new().run_until(accept(listener, service)));
             }
         })
         .map_err(|e| format!("cannot start the metrics server: {e}"))?;
-    Ok(Server { url, notes, _socket: socket })
+    Ok(Server { url, notes, scrapers, lingers_as, _socket: socket })
 }
 
 enum Listener {
@@ -115,7 +125,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
             loop {
                 let Ok(place) = places.clone().acquire_owned().await else { return };
                 match listener.accept().await {
-                    Ok((stream, _)) => converse(stream, service.clone(), place),
+                    Ok((stream, from)) => converse(stream, Some(from.ip()), service.clone(), place),
                     Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
                 }
             }
@@ -125,7 +135,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
             loop {
                 let Ok(place) = places.clone().acquire_owned().await else { return };
                 match listener.accept().await {
-                    Ok((stream, _)) => converse(stream, service.clone(), place),
+                    Ok((stream, _)) => converse(stream, None, service.clone(), place),
                     Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
                 }
             }
@@ -135,23 +145,30 @@ async fn accept(listener: Listener, service: Rc<Service>) {
 
 fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    from: Option<IpAddr>,
     service: Rc<Service>,
     place: tokio::sync::OwnedSemaphorePermit,
 ) {
     tokio::task::spawn_local(async move {
         // A client that goes away or sends nonsense is its own problem.
-        let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, service)).await;
+        let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service)).await;
         drop(place);
     });
 }
 
 /// One connection, whatever comes over it.
-pub async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, service: Rc<Service>) {
-    let answer = service_fn(move |request| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(&request).await) }
+pub async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    from: Option<IpAddr>,
+    service: Rc<Service>,
+) {
+    // Of a scrape: by whom, and whether it gets the final figures.
+    let scrape: Cell<Option<(Scraper, bool)>> = Cell::default();
+    let answer = service_fn(|request| {
+        let (service, scrape) = (&service, &scrape);
+        async move { Ok::<_, Infallible>(service.answer(&request, from, scrape).await) }
     });
-    let _ = http1::Builder::new()
+    let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(HEAD_BYTES)
@@ -159,14 +176,23 @@ pub async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, servi
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
+    if let (Ok(()), Some((by, is_last))) = (served, scrape.take()) {
+        service.scrapers.answered(&by, Instant::now(), is_last);
+    }
 }
 
 impl Service {
     pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
-        Service { latest, summaries, access, metrics: Mutex::new(None), summary: Mutex::default() }
+        let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
+        Service { latest, summaries, access, scrapers, metrics, summary }
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<IpAddr>,
+        scrape: &Cell<Option<(Scraper, bool)>>,
+    ) -> Response<Full<Bytes>> {
         let Ok(host) = host_of(request) else {
             return text(StatusCode::BAD_REQUEST, "a request names one host\n");
         };
@@ -192,7 +218,13 @@ impl Service {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         }
         match request.uri().path() {
-            "/metrics" => self.metrics().await,
+            "/metrics" => {
+                let (answer, is_last) = self.metrics().await;
+                let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes);
+                let agent = String::from_utf8_lossy(agent.unwrap_or_default()).into_owned();
+                scrape.set(Some(((from, agent), is_last)));
+                answer
+            }
             "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
             "/summary.json" => self.summary().await,
             "/" => text(
@@ -203,17 +235,19 @@ impl Service {
         }
     }
 
-    async fn metrics(&self) -> Response<Full<Bytes>> {
+    /// And whether the final figures are in it.
+    async fn metrics(&self) -> (Response<Full<Bytes>>, bool) {
         let snapshot = self.latest.get();
+        let is_last = snapshot.is_last;
         let mut last = self.metrics.lock().await;
         let body = match &*last {
             Some((of, body)) if Arc::ptr_eq(of, &snapshot) => body.clone(),
             _ => match encode(snapshot.clone()) {
                 Ok(body) => last.insert((snapshot, Bytes::from(body))).1.clone(),
-                Err(_) => return text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
+                Err(_) => return (text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"), false),
             },
         };
-        reply(StatusCode::OK, CONTENT_TYPE, body)
+        (reply(StatusCode::OK, CONTENT_TYPE, body), is_last)
     }
 
     async fn summary(&self) -> Response<Full<Bytes>> {

@@ -182,6 +182,17 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
     (found, true)
 }
 
+/// Where a collector writes that lives, of the same run on the same machine, and of another session.
+pub fn collected_elsewhere(wanted: &Path, facts: &Facts) -> Option<PathBuf> {
+    let lives = |spool: &PathBuf| {
+        let age = changed(&spool.join(facts::FILE_NAME)).and_then(|time| time.elapsed().ok());
+        age.is_none_or(|age| age < LONGEST_SILENCE)
+    };
+    let is_same = |spool: &PathBuf| Facts::load(spool).is_ok_and(|other| other.is_of_same_run(facts));
+    let found = spools_in(wanted).into_iter().find(|spool| is_same(spool) && lives(spool));
+    found.and_then(|spool| spool.parent().map(Path::to_owned))
+}
+
 /// Sessions below the user's directory in shared memory, with those that are in use.
 pub fn sessions() -> Vec<Leftover> {
     let Ok(base) = Session::base_directory() else { return Vec::new() };
@@ -237,9 +248,12 @@ fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32
     for path in logs_in(directory) {
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;
+        let is_held = log.is_held(); // it may have no pid here
         // What can be read of it tells.
         let _ = log.read_new(|definition| match definition {
-            Definition::Process(process) if is_this_boot && is_alive(process.pid, process.start_time) => {
+            Definition::Process(process)
+                if is_this_boot && (is_held || is_alive(process.pid, process.start_time)) =>
+            {
                 alive = Some(process.pid);
             }
             Definition::Rank { size: of, .. } => {

@@ -17,12 +17,15 @@
 //! supervise.rs   who restarts a collector
 //! listen.rs      where metrics are served             access.rs      to whom          client.rs  who asks
 //! growth.rs      how much of anything there may be   signals.rs     being asked to end
+//! agreement.rs   counters against each other
 //! counters_only.rs   samples for Score-P's own trace, and nothing else
 //! replay.rs      an existing trace, played into a live run        offline.rs  an existing one at once
+//! trace_index.rs what a trace's definitions say   trace_devices.rs  its metrics as devices   recorders.rs  who recorded them
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod agreement;
 pub mod attributor;
 pub mod client;
 pub mod clock;
@@ -41,11 +44,14 @@ pub mod highlights;
 pub mod http;
 pub mod job;
 pub mod leftover;
+pub mod linger;
 pub mod linking;
 pub mod listen;
 pub mod live;
 pub mod metrics;
+mod missing;
 pub mod nature;
+mod neighbours;
 pub mod nodes;
 mod numbers;
 pub mod offline;
@@ -55,6 +61,7 @@ mod overhead;
 pub mod pace;
 mod power;
 mod process;
+mod recorders;
 pub mod recover;
 pub mod regions;
 pub mod replay;
@@ -72,3 +79,6 @@ pub mod text;
 pub mod time_device;
 pub mod topology;
 pub mod trace;
+mod trace_devices;
+pub mod trace_index;
+mod trace_sensors;

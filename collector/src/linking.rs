@@ -6,9 +6,9 @@
 //! from the start. That is remembered ([`Attributor::links_moved`]), and the figures are then computed again from the trace, with
 //! everything known.
 
-use crate::attributor::{Attributor, LocationInfo, ViewKind};
+use crate::attributor::{Attributor, Device, LocationInfo};
 use crate::config::Locations;
-use crate::topology::{Candidate, Counter, Evidence, LocalRank, Node, Spends, local_ranks};
+use crate::topology::{Candidate, Counter, Evidence, LocalRank, Node, Place, Spends, local_ranks};
 use ampere_attribution::LocationIndex;
 use ampere_model::LocationKind;
 use std::collections::HashMap;
@@ -27,9 +27,26 @@ pub struct Linking {
 
 #[derive(Default)]
 struct Process {
-    /// Threads that are consumers of the ranks view.
     threads: Vec<usize>,
     streams: Vec<usize>,
+    cpu: Option<ThreadSeconds>,
+}
+
+/// How long a process' main thread ran, and all of its other threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadSeconds {
+    pub main: f64,
+    pub others: f64,
+}
+
+/// Processes whose other threads ran more than their main thread.
+pub struct BusyThreads<'a> {
+    /// The first of them.
+    pub group: &'a str,
+    pub seconds: ThreadSeconds,
+    /// By the system's count; else by the time in which they had frames open.
+    pub is_cpu_time: bool,
+    pub processes: usize,
 }
 
 #[derive(Default)]
@@ -41,14 +58,14 @@ struct OfNode {
 
 impl Attributor {
     pub fn add_location_with(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
-        let rank = self.is_rank(&info);
-        if rank {
+        let thread = info.kind == LocationKind::CpuThread;
+        if thread {
             self.add_time(&info.node);
         }
         let index = self.engine.add_location();
         let at = index.0 as usize;
         let gpu = info.kind == LocationKind::Gpu;
-        if gpu || rank {
+        if gpu || thread {
             let node = self.linking.by_node.entry(info.node.clone()).or_default();
             let of_node = if gpu { &mut node.streams } else { &mut node.threads };
             of_node.push(at);
@@ -76,10 +93,19 @@ impl Attributor {
 
     /// Counters that have never shown anything but 0 are now known for it: it may be that another one counts their GPU.
     pub fn learn_silence(&mut self) {
+        self.learn(|device, place| device.is_silent() && !std::mem::replace(&mut place.silent, true));
+    }
+
+    /// Counters that have risen are now known for it: they count their GPU themselves.
+    pub fn learn_rises(&mut self) {
+        self.learn(|device, place| device.rises() && !std::mem::replace(&mut place.rises, true));
+    }
+
+    /// Links are found anew where something new is known of a GPU's counter.
+    fn learn(&mut self, is_news: impl Fn(&Device, &mut Place) -> bool) {
         let mut nodes = Vec::new();
         for (device, counter) in self.devices.iter().zip(&mut self.linking.counters) {
-            if counter.is_gpu() && device.is_silent() && !counter.place.silent {
-                counter.place.silent = true;
+            if counter.is_gpu() && is_news(device, &mut counter.place) {
                 nodes.push(device.info.node.clone());
             }
         }
@@ -105,8 +131,8 @@ impl Attributor {
                 let threads = process.map(|process| self.linking.by_process[&process].threads.clone());
                 threads.into_iter().flatten().for_each(|thread| self.link_one(thread));
             }
-            _ if self.is_rank(&self.locations[location]) => {
-                if self.config().by_local_rank {
+            LocationKind::CpuThread => {
+                if self.config().by_local_rank && self.locations[location].main {
                     // How many there are matters to the others, too.
                     let node = self.locations[location].node.clone();
                     self.link_node(&node);
@@ -114,7 +140,7 @@ impl Attributor {
                     self.link_one(location);
                 }
             }
-            _ => {}
+            LocationKind::Metric => {}
         }
     }
 
@@ -122,7 +148,9 @@ impl Attributor {
         let info = &self.locations[location];
         let linking = &self.linking;
         let Some(of_node) = linking.by_node.get(&info.node) else { return };
-        let devices = of_node.devices.iter().map(|device| Candidate {
+        let process = self.owner_of(location);
+        let open = of_node.devices.iter().filter(|device| linking.counters[**device].is_open_to(process));
+        let devices = open.map(|device| Candidate {
             index: *device,
             counter: &linking.counters[*device],
             setting: self.devices[*device].setting(),
@@ -156,31 +184,133 @@ impl Attributor {
     fn apply(&mut self, location: usize, spends: Spends) {
         let before = std::mem::replace(&mut self.linking.spends[location], spends);
         let after = &self.linking.spends[location];
-        let kind = match self.locations[location].kind {
-            LocationKind::Gpu => ViewKind::Kernels,
-            _ => ViewKind::Ranks,
-        };
         let index = LocationIndex(location as u32);
         let changed = |from: &Spends, to: &Spends| -> Vec<usize> {
             from.links.iter().map(|link| link.device).filter(|device| !to.is_from(*device)).collect()
         };
         let (gone, new) = (changed(&before, after), changed(after, &before));
+        let is_gpu = self.locations[location].kind == LocationKind::Gpu;
+        let has_begun = |device: &usize| {
+            let device = &self.devices[*device];
+            self.engine.has_begun(if is_gpu { device.kernels } else { device.ranks })
+        };
+        self.linking.moved |= gone.iter().chain(&new).any(has_begun) && self.engine.has_run(index);
         for device in gone {
-            let view = self.devices[device].view(kind);
-            self.linking.moved |= self.engine.has_begun(view) && self.engine.has_run(index);
-            self.engine.unbind(view, index);
-        }
-        for device in new {
-            let view = self.devices[device].view(kind);
-            self.linking.moved |= self.engine.has_begun(view) && self.engine.has_run(index);
-            match self.linking.evidence[location].process {
-                // The threads of a process share what it gets.
-                Some(process) if kind == ViewKind::Ranks && self.config().locations == Locations::All => {
-                    self.engine.bind_member(view, index, process);
-                }
-                _ => self.engine.bind(view, index),
+            let device = &self.devices[device];
+            for view in [Some(device.ranks), device.threads, Some(device.kernels)].into_iter().flatten() {
+                self.engine.unbind(view, index);
             }
         }
+        for device in new {
+            self.bind(device, index);
+        }
+    }
+
+    fn bind(&mut self, device: usize, location: LocationIndex) {
+        let (device, engine) = (&mut self.devices[device], &mut self.engine);
+        let info = &self.locations[location.0 as usize];
+        if info.kind == LocationKind::Gpu {
+            return engine.bind(device.kernels, location);
+        }
+        let evidence = &self.linking.evidence;
+        let process = |location: LocationIndex| evidence[location.0 as usize].process;
+        if info.main {
+            engine.bind(device.ranks, location);
+        } else if device.threads.is_none() {
+            device.threads = Some(engine.fork(device.ranks, process));
+        }
+        // The threads of a process share what it gets.
+        match (device.threads, process(location)) {
+            (Some(threads), Some(process)) => engine.bind_member(threads, location, process),
+            (Some(threads), None) => engine.bind(threads, location),
+            (None, _) => {}
+        }
+    }
+
+    /// How much CPU time the threads of a process have used.
+    pub fn set_cpu_seconds(&mut self, process: u64, seconds: ThreadSeconds) {
+        if let Some(process) = self.linking.by_process.get_mut(&process) {
+            process.cpu = Some(seconds);
+        }
+    }
+
+    /// Where main threads only wait while others work, a rank's joules tell nothing as long as they go to what its main thread
+    /// is in.
+    pub fn busy_threads(&self) -> Option<BusyThreads<'_>> {
+        let mut first = None;
+        let mut processes = 0;
+        for process in self.linking.by_process.values() {
+            let runs = |at: &&usize| self.engine.has_run(LocationIndex(**at as u32));
+            let is_main = |at: &&usize| self.locations[**at].main;
+            let Some(least) = process.threads.iter().filter(runs).find(|at| !is_main(at)) else { continue };
+            let seconds = process.cpu.unwrap_or_else(|| {
+                let sum = |main: bool| {
+                    process
+                        .threads
+                        .iter()
+                        .filter(|at| is_main(at) == main)
+                        .map(|at| self.frame_seconds(*at))
+                        .sum()
+                };
+                ThreadSeconds { main: sum(true), others: sum(false) }
+            });
+            if seconds.others > seconds.main {
+                processes += 1;
+                if first.is_none_or(|(before, _, _)| least < before) {
+                    first = Some((least, seconds, process.cpu.is_some()));
+                }
+            }
+        }
+        first.map(|(location, seconds, is_cpu_time)| BusyThreads {
+            group: &self.locations[*location].group,
+            seconds,
+            is_cpu_time,
+            processes,
+        })
+    }
+
+    /// How long a location had a frame open.
+    fn frame_seconds(&self, location: usize) -> f64 {
+        let mut sum = 0u64;
+        let add = |_, _, ticks| sum = sum.saturating_add(ticks);
+        self.engine.each_callpath(LocationIndex(location as u32), add);
+        sum as f64 / self.ticks_per_second as f64
+    }
+
+    /// Whether tables are to begin with the division among all threads, which is not the settings' choice.
+    pub fn threads_lead(&self) -> bool {
+        self.config().locations == Locations::Main && self.busy_threads().is_some()
+    }
+
+    /// What is to be said of ranks with several threads that have frames.
+    pub fn note_of_threads(&self) -> Option<String> {
+        if self.config().locations == Locations::All || self.devices.iter().all(|d| d.threads.is_none()) {
+            return None;
+        }
+        let Some(busy) = self.busy_threads() else {
+            let has_run = |at: usize| self.engine.has_run(LocationIndex(at as u32));
+            let is_thread = |info: &LocationInfo| info.kind == LocationKind::CpuThread && !info.main;
+            let threads =
+                self.locations.iter().enumerate().filter(|(at, info)| is_thread(info) && has_run(*at));
+            return (threads.count() > 0).then(|| {
+                "joules of a rank go to what its main thread is in; shared among all of its threads they are in other_ranks of \
+                 summary.json (AMPERE_LOCATIONS=all shows these)"
+                    .to_owned()
+            });
+        };
+        let more = match busy.processes {
+            1 => String::new(),
+            many => format!(", and so did those of {} more", many - 1),
+        };
+        Some(format!(
+            "other threads of {} ran more than its main thread ({:.2} s and {:.2} s {}){more}: tables begin with joules that \
+             all threads of a rank share; by main threads alone they are in views of summary.json and in /metrics, as the \
+             settings say (locations)",
+            busy.group,
+            busy.seconds.others,
+            busy.seconds.main,
+            if busy.is_cpu_time { "of CPU time" } else { "in frames" },
+        ))
     }
 
     /// Some location's links changed when joules had already been handed out by the old ones.
@@ -188,10 +318,11 @@ impl Attributor {
         self.linking.moved
     }
 
-    pub fn is_silent(&self, node: &str, metric: &str) -> bool {
-        let counters = self.devices.iter().zip(&self.linking.counters);
-        let mut of = counters.filter(|(device, _)| device.info.metric == metric && device.info.node == node);
-        of.any(|(_, counter)| counter.place.silent)
+    /// What has been learnt of a counter.
+    pub fn place(&self, node: &str, metric: &str) -> Option<&Place> {
+        let mut counters = self.devices.iter().zip(&self.linking.counters);
+        let is_it = |device: &Device| device.info.metric == metric && device.info.node == node;
+        counters.find(|(device, _)| is_it(device)).map(|(_, counter)| &counter.place)
     }
 
     pub fn spends(&self, location: usize) -> &Spends {

@@ -1,5 +1,6 @@
 //! Where /metrics is served: an address, or a socket in the file system that is its user's alone.
 
+use crate::linger;
 use rustix::fs::Mode;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -7,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Where the collector listens unless told otherwise.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
@@ -14,6 +16,8 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 const TRIED_PORTS: u16 = 100;
 /// What a socket's name begins with, where an address could stand.
 pub const UNIX: &str = "unix:";
+/// So soon a process that ends has closed its port.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// Linux has no room for a longer path of a socket.
 const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -91,6 +95,14 @@ impl Bound {
         }
     }
 
+    /// By what it is found when it lingers ([`linger`]).
+    pub fn lingers_as(&self) -> String {
+        match self {
+            Bound::Tcp(_, address) => linger::name_of_port(address.port()),
+            Bound::Unix(_, file) => linger::name_of_socket(&file.path),
+        }
+    }
+
     /// Whether other machines may reach it.
     pub fn is_open_to_others(&self) -> bool {
         matches!(self, Bound::Tcp(_, address) if !address.ip().is_loopback())
@@ -109,7 +121,7 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), String> {
     let mut first_error = None;
     for step in 0..TRIED_PORTS {
         let Some(port) = wanted.port().checked_add(step) else { break };
-        match TcpListener::bind(SocketAddr::new(wanted.ip(), port)) {
+        match bind_port(SocketAddr::new(wanted.ip(), port)) {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(|e| format!("no address to listen on: {e}"))?;
                 let note = (step > 0)
@@ -133,6 +145,22 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), String> {
     ))
 }
 
+/// A collector whose run is over, and that serves on for who has yet to see its final figures, leaves.
+fn bind_port(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let begun = Instant::now();
+    let mut bound = TcpListener::bind(address);
+    let in_use = |bound: &std::io::Result<TcpListener>| {
+        bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    if in_use(&bound) && linger::has_left(&linger::name_of_port(address.port())) {
+        while in_use(&bound) && begun.elapsed() < CLOSE_LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+            bound = TcpListener::bind(address);
+        }
+    }
+    bound
+}
+
 /// Never loopback instead: who wants a socket wants nobody else to read.
 fn bind_socket(path: &Path) -> Result<Bound, String> {
     let refuse =
@@ -141,11 +169,17 @@ fn bind_socket(path: &Path) -> Result<Bound, String> {
         if !found.file_type().is_socket() {
             return Err(refuse("there is a file that is no socket".to_owned()));
         }
+        linger::has_left(&linger::name_of_socket(path));
         if UnixStream::connect(path).is_ok() {
             return Err(refuse("another collector serves there".to_owned()));
         }
         // One that was killed has left it.
-        std::fs::remove_file(path).map_err(|e| refuse(e.to_string()))?;
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(refuse(error.to_string()));
+            }
+            _ => {}
+        }
     }
     // From its first moment on it is ours alone.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));

@@ -17,6 +17,7 @@ use crate::facts::Facts;
 use crate::gaps::Gaps;
 use crate::growth::{self, CallPaths};
 use crate::metrics::Latest;
+use crate::neighbours::Neighbours;
 use crate::order::{Lane, QueueIndex};
 use crate::power::Power;
 use crate::process::{Process, State};
@@ -26,13 +27,16 @@ use crate::sampler::{self, Sampler};
 use crate::snapshot::Limits;
 use crate::spool::{Place, Spool};
 use crate::stream::Stream;
+use crate::summary::NodeCpu;
 use crate::trace::SampledMetric;
+use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_model::{Clocks, Device, Timestamp};
 use ampere_ring::{Record, RingConsumer, Session};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
@@ -127,6 +131,8 @@ pub struct LiveRun {
     pub notes: Vec<String>,
     /// Everything before this is in the lanes, but for what GPU streams have not reported.
     watermark: Timestamp,
+    /// The last watermark, and since when it has been that.
+    waits_at: Option<(Timestamp, Instant)>,
     /// How far a location has been read whose ring had more than could be taken at once.
     behind: Option<Timestamp>,
     done_until: Timestamp,
@@ -142,6 +148,12 @@ pub struct LiveRun {
     callpaths: CallPaths,
     /// The part of the usual time that a silent GPU stream is waited for.
     patience: f64,
+    run_cpu: Option<SharedRunCpu>,
+    /// As last read.
+    node_cpu: Option<NodeCpu>,
+    neighbours: Option<Neighbours>,
+    next_neighbours: Instant,
+    watched_since: Instant,
 }
 
 /// What one round of the loop found.
@@ -188,6 +200,7 @@ impl LiveRun {
             batch: Vec::with_capacity(BATCH),
             notes: Vec::new(),
             watermark: 0,
+            waits_at: None,
             behind: None,
             done_until: 0,
             quiet_since: None,
@@ -197,6 +210,11 @@ impl LiveRun {
             is_incomplete: false,
             callpaths: CallPaths::default(),
             patience: 1.0,
+            run_cpu: None,
+            node_cpu: None,
+            neighbours: None,
+            next_neighbours: Instant::now(),
+            watched_since: Instant::now(),
         };
         run.begin_replay()?;
         run.go_on();
@@ -210,9 +228,10 @@ impl LiveRun {
         self.clock = Some(clock);
         self.clock_is_certain = true;
         self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
-        self.notes.extend(replay.notes.iter().cloned());
+        self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
-        let devices = replay.metrics.iter().map(|m| (m.as_found(), m.place.clone())).collect();
+        let devices =
+            replay.metrics.iter().map(|m| (m.as_found(), m.place.clone(), m.recorded.clone())).collect();
         let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
         let natures = replay.metrics.iter().map(|metric| metric.nature.clone()).collect();
         self.add_devices(metrics, devices, natures, ring.map_err(|e| e.to_string())?);
@@ -221,6 +240,27 @@ impl LiveRun {
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The run goes on now, on this machine: CPU time of its processes is counted from here on, and others' runs are looked
+    /// for. To be called before the first round. `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
+    pub fn watch_node(&mut self, cpus: usize, launcher: Option<u32>) {
+        if self.options.replay.is_some() {
+            return;
+        }
+        let settings = sampler::settings(&self.options.config, &mut Vec::new());
+        let mut run_cpu = RunCpu::new(&settings, cpus);
+        launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
+        for process in &self.processes {
+            run_cpu.add(process.info.pid, process.info.start_time);
+        }
+        self.watched_since = Instant::now();
+        self.run_cpu = Some(Arc::new(Mutex::new(run_cpu)));
+        self.neighbours = Some(Neighbours::of(self.session.directory()));
+    }
+
+    fn with_run_cpu<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> Option<T> {
+        self.run_cpu.as_ref().map(|run| ask(&mut run.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// One round: read definitions, drain rings, attribute what is certain, publish.
@@ -251,6 +291,7 @@ impl LiveRun {
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
             self.drain_samples();
+            self.attributor.iter_mut().for_each(Attributor::learn_rises);
             if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
                 self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
             }
@@ -350,8 +391,10 @@ impl LiveRun {
     }
 
     fn advance(&mut self, watermark: Timestamp) {
-        let Some(attributor) = &mut self.attributor else { return };
+        let Some(attributor) = &self.attributor else { return };
         let watermark = watermark.saturating_sub(attributor.longest_delay_ticks());
+        let watermark = self.decided_until(watermark);
+        let Some(attributor) = &mut self.attributor else { return };
         self.lanes[RANKS].advance(watermark, attributor);
         self.done_until = self.done_until.max(watermark);
         // In the session's time: of a replay, an hour may pass in a second.

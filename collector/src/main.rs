@@ -9,6 +9,7 @@ use ampere_collector::cpus;
 use ampere_collector::facts::{Facts, Heartbeat};
 use ampere_collector::http;
 use ampere_collector::leftover;
+use ampere_collector::linger;
 use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::metrics::Latest;
@@ -19,14 +20,16 @@ use ampere_collector::signals::asked_to_end;
 use ampere_collector::stale;
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_ring::process::node_name;
+use ampere_ring::session::OUT_OF_REACH;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 #[derive(Parser)]
@@ -116,7 +119,11 @@ fn main() -> ExitCode {
     };
     let directory = session.directory().to_owned();
     match collect(session, arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(served) => {
+            // The results are there, and nobody waits for this process any more.
+            let _asks = served.and_then(Served::linger);
+            ExitCode::SUCCESS
+        }
         Err(why) => {
             fail(&directory, &why);
             say(&why);
@@ -233,7 +240,22 @@ fn detach(arguments: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
+/// A run's metrics, once it is over.
+struct Served {
+    server: http::Server,
+    ended: Instant,
+    is_asked: Arc<AtomicBool>,
+}
+
+impl Served {
+    fn linger(self) -> Option<UnixStream> {
+        // The job's file systems may be unmounted meanwhile.
+        let _ = std::env::set_current_dir("/");
+        linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, &self.is_asked)
+    }
+}
+
+fn collect(session: Session, arguments: Arguments) -> Result<Option<Served>, String> {
     if session.is_given_up() {
         return Err("it comes too late".to_owned());
     }
@@ -246,7 +268,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     allow_many_files();
     let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
     if arguments.counters_only {
-        return sample_only(session, &config_of(&arguments)?.1);
+        return sample_only(session, &config_of(&arguments)?.1).map(|()| None);
     }
     if let Some(output) = session.output() {
         if let Some((output, facts)) = output::claimed_by(session.directory(), &output, &node_name()) {
@@ -256,7 +278,7 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
         // the results are another run's, which claiming the directory tells.
         if output::holds_results(&output) && output::remove_rest(&output, &node_name()) {
             end(session, &output);
-            return Ok(());
+            return Ok(None);
         }
     }
     let (path, config) = config_of(&arguments)?;
@@ -273,7 +295,19 @@ fn collect(session: Session, arguments: Arguments) -> Result<(), String> {
     if facts.replay {
         facts.job = None; // it did not spend the energy
     }
-    let output = output::claim(&wanted, &node_name(), &facts.text())?;
+    let out_of_reach = || {
+        let other = leftover::collected_elsewhere(&wanted, &facts)?;
+        Some(format!(
+            "another collector of this run and node writes to {}, and this process does not find its session: {OUT_OF_REACH}",
+            other.display()
+        ))
+    };
+    if let Some(why) = out_of_reach() {
+        return Err(why);
+    }
+    // Or it was faster just now.
+    let claimed = output::claim(&wanted, &node_name(), &facts.text());
+    let output = claimed.map_err(|why| out_of_reach().unwrap_or(why))?;
     let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
     if recoverable > 0 && !arguments.until_input_closes {
         begin.notes.push(stale::told(recoverable)); // ampere run tells it itself
@@ -310,7 +344,7 @@ fn take_over(
     mut facts: Facts,
     session: Session,
     arguments: Arguments,
-) -> Result<(), String> {
+) -> Result<Option<Served>, String> {
     output::remove_half_results(&output.directory, &mut facts);
     room::give_back(&output.spool); // a disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
@@ -347,8 +381,14 @@ fn listen_address(wanted: Option<&str>) -> Result<Listen, String> {
     wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())
 }
 
-fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: Begin) -> Result<(), String> {
+fn collect_into(
+    output: &Output,
+    session: Session,
+    arguments: Arguments,
+    begin: Begin,
+) -> Result<Option<Served>, String> {
     let Begin { config, serving, facts, mut notes, goes_on } = begin;
+    let cpus = cpus::count(); // before it goes where it is told
     let _heartbeat = Heartbeat::start(&output.spool);
     let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
     let latest = Latest::default();
@@ -385,6 +425,8 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
         mode: Mode::Collector,
     };
     let mut run = LiveRun::new(session, options, latest)?;
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+    run.watch_node(cpus, parent.filter(|_| arguments.until_input_closes));
     run.notes.extend(notes);
     run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
     run.notes.extend(elsewhere);
@@ -452,10 +494,11 @@ fn collect_into(output: &Output, session: Session, arguments: Arguments, begin: 
             std::thread::sleep(sleep);
         }
     };
+    let ended = Instant::now();
     let (_, session) = run.finish(complete)?;
     output.release();
     end(session, &output.directory);
-    Ok(())
+    Ok(server.map(|server| Served { server, ended, is_asked }))
 }
 
 /// A ring, a log or a spool file each: with many ranks and threads more than the usual 1,024.

@@ -1,6 +1,7 @@
 //! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
 
 use crate::snapshot::{DeviceFigures, RankFigures, Snapshot};
+use crate::summary::NodeCpu;
 use ampere_counters::Quantity;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -105,6 +106,7 @@ impl Collector for Scrape {
         let encoder = &mut encoder;
         self.devices(encoder)?;
         self.gauges(encoder)?;
+        self.agreement(encoder)?;
         self.energy(encoder)?;
         self.time(encoder)?;
         self.health(encoder)
@@ -212,6 +214,29 @@ impl Scrape {
             Family { name, help, unit: None, series }.gauge(encoder)?;
         }
         Ok(())
+    }
+
+    /// Counters against each other.
+    fn agreement(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let mut series = Vec::new();
+        for device in &self.snapshot.devices {
+            for check in &device.checks {
+                let labels = vec![
+                    self.node(),
+                    ("device", device.device.as_str()),
+                    ("against", check.against.as_str()),
+                    ("kind", check.kind.as_str()),
+                ];
+                series.extend(check.difference_ratio.map(|difference| (labels, 1.0 + difference)));
+            }
+        }
+        Family {
+            name: "ampere_device_counter_agreement_ratio",
+            help: "Energy by another measurement over that by the device's counter, in the time that both cover",
+            unit: None,
+            series,
+        }
+        .gauge(encoder)
     }
 
     fn energy(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
@@ -376,7 +401,7 @@ impl Scrape {
     }
 
     fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let counters: [Plain; 10] = [
+        let counters: [Plain; 11] = [
             (
                 "ampere_events",
                 "Enter and leave events taken from the rings",
@@ -394,7 +419,7 @@ impl Scrape {
             ),
             (
                 "ampere_unrecorded_calls",
-                "Calls of locations that got no ring, told when the process ends",
+                "Calls of locations that got no ring, and of frames too deep; told when the process ends",
                 self.per_rank(|r| r.unrecorded_calls as f64),
             ),
             (
@@ -424,8 +449,13 @@ impl Scrape {
             ),
             (
                 "ampere_unusable_samples",
-                "Samples that were no numbers, negative, impossible, or older than the one before",
+                "Readings that were no numbers, came out of order, or could not be true",
                 self.per_device(|d| d.unusable_samples as f64),
+            ),
+            (
+                "ampere_device_uncovered_seconds",
+                "Time whose energy is not known: the counter was reset, or what was read of it could not be true",
+                self.per_device(|d| d.uncovered_seconds),
             ),
         ];
         for (name, help, series) in counters {
@@ -438,6 +468,24 @@ impl Scrape {
             series: vec![(vec![self.node()], self.snapshot.collector_cpu_seconds)],
         }
         .counter(encoder)?;
+        let of_node_cpu = |seconds: fn(&NodeCpu) -> f64| {
+            self.snapshot.node_cpu.iter().map(|cpu| (vec![self.node()], seconds(cpu))).collect()
+        };
+        let times: [Plain; 2] = [
+            (
+                "ampere_run_busy_cpu",
+                "CPU time of the run's own processes on this node",
+                of_node_cpu(|cpu| cpu.own_busy_seconds),
+            ),
+            (
+                "ampere_node_busy_cpu",
+                "CPU time of all that ran on the node since the collector began",
+                of_node_cpu(|cpu| cpu.node_busy_seconds),
+            ),
+        ];
+        for (name, help, series) in times {
+            Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;
+        }
         let gauges: [Plain; 5] = [
             (
                 "ampere_counter_stale",

@@ -2,8 +2,9 @@
 
 use crate::facts::Facts;
 use crate::leftover::spools_below;
+use crate::missing;
 use crate::output::{CLAIM, file_name};
-use crate::summary::{QualityFigures, Run, SCHEMA, Summary, least_trusted};
+use crate::summary::{MpiRanks, NodeCpu, QualityFigures, Run, SCHEMA, Summary, least_trusted};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fs::{DirEntry, File};
@@ -129,20 +130,29 @@ fn run_of(all: &[Summary]) -> Run {
     nodes.dedup();
     let mut endings: Vec<_> = runs().flat_map(|run| run.endings.iter().cloned()).collect();
     endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
+    let mpi: Vec<&MpiRanks> = runs().filter_map(|run| run.mpi.as_ref()).collect();
+    let mpi = MpiRanks::of(mpi.iter().flat_map(|of| of.ranks.iter().map(|rank| (*rank, of.size))));
+    let missing = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+    let mut notes = notes_of(all);
+    if let Some(mpi) = mpi.as_ref().filter(|_| !missing.is_empty()) {
+        notes.push(missing::note_of_all_nodes(&missing, mpi.size));
+    }
     Run {
         start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
         end: dates(|run| &run.end).max().cloned().unwrap_or_default(),
-        complete: runs().all(|run| run.complete),
+        complete: runs().all(|run| run.complete) && missing.is_empty(),
         running: runs().any(|run| run.running),
         nodes,
         ranks: runs().map(|run| run.ranks).sum(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
         total_joules: runs().map(|run| run.total_joules).sum(),
         seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
-        notes: notes_of(all),
+        notes,
+        node_cpu: runs().filter_map(|run| run.node_cpu).reduce(NodeCpu::with),
         command_status: runs().find_map(|run| run.command_status),
         endings,
         gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),
+        mpi,
         ..all[0].run.clone()
     }
 }
@@ -226,6 +236,23 @@ mod tests {
         assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
         assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
         assert_eq!(run.start, "2026-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn ranks_that_are_on_no_node_are_missing() {
+        let with = |node: &str, ranks: &[u32]| {
+            let mut one = of(node, 1.0, "measured", "job");
+            one.run.mpi = MpiRanks::of(ranks.iter().map(|rank| (*rank, 4)));
+            one
+        };
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[1, 3])]);
+        assert!(whole.run.complete && whole.run.mpi.is_some(), "{:?}", whole.run);
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[3])]);
+        assert!(!whole.run.complete);
+        assert!(whole.run.notes.iter().any(|note| note.contains("MPI Rank 1 of 4")), "{:?}", whole.run.notes);
+        // Two jobs, one after the other, have ranks of the same number.
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[0, 1])]);
+        assert!(whole.run.complete && whole.run.mpi.is_none());
     }
 
     #[test]

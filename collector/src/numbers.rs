@@ -60,11 +60,6 @@ impl<V> NumberTable<V> {
             None => self.others.get_mut(&number),
         }
     }
-
-    /// In no order.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.small.iter_mut().flatten().chain(self.others.values_mut())
-    }
 }
 
 impl<V> Default for NumberTable<V> {
@@ -142,7 +137,6 @@ mod tests {
         }
         assert_eq!(table.get_mut(1), None);
         assert_eq!(table.get_mut(SMALL + 1), None);
-        assert_eq!(table.values_mut().count(), numbers.len());
     }
 
     #[test]

@@ -1,23 +1,24 @@
 //! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
 
-use crate::attributor::{Attributor, Device, FoundDevice, LocationInfo, Unit, ViewKind};
+use crate::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use crate::clock_text;
 use crate::config::Config;
-use crate::nature::Nature;
 use crate::numbers::NumberTable;
 use crate::order::{Lane, QueueIndex};
+use crate::recorders::Recorders;
 use crate::summary::{QualityFigures, Run, Summary};
-use crate::topology::Place as DevicePlace;
-use crate::trace::{CALLS_NAME, scorep_names};
-use crate::{conflicts, evidence};
-use ampere_attribution::{CounterFigures, Increase, LocationIndex};
-use ampere_model::{LocationKind, Quality, Region, RegionHandle, RegionRef, joules_per_unit};
-use anyhow::{Context, bail};
-use otf2::{
-    AttributeRef, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType, MetricRef,
-    MetricValue, Trace,
+use crate::trace_devices::{Found, Metrics, TraceDevices};
+use crate::trace_index::{
+    IN_DOUBT, as_model, calls_attribute, metric_names, missing_line, no_energy, node_of, rank_of_group,
+    trace_id,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::trace_sensors::TraceSensors;
+use crate::{conflicts, evidence};
+use ampere_attribution::{CounterFigures, Sample};
+use ampere_model::{LocationKind, RegionRef};
+use anyhow::{Context, bail};
+use otf2::{AttributeRef, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -27,12 +28,8 @@ struct Feed<'a> {
     locations: NumberTable<Place>,
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
-    members: Classes,
-    devices: BTreeMap<(String, String), Option<usize>>,
-    recorders: Recorders,
-    /// What the trace says of its counters.
-    places: HashMap<(String, String), DevicePlace>,
-    found: Vec<KnownDevice>,
+    devices: TraceDevices<'a>,
+    sensors: TraceSensors,
     /// The time of the last one so far.
     latest_sample: u64,
     /// See [`Known`]: as it is found out.
@@ -40,10 +37,10 @@ struct Feed<'a> {
     /// Added to all times: by a delay, none becomes less than 0.
     shift: u64,
     quality: QualityFigures,
-    node_of_location: HashMap<LocationRef, String>,
-    definitions: &'a otf2::Definitions,
-    /// Samples that are shifted by a sensor's delay have to be put in order again.
-    delayed: Option<Delayed>,
+    order: InOrder,
+    /// By device: how many readings it had so far, and between which of these they are known to be wrong.
+    readings: HashMap<usize, u64>,
+    wrong: HashMap<usize, Vec<(u64, u64)>>,
     /// Of our own traces: how many calls an enter stands for.
     calls: Option<AttributeRef>,
     progress: &'a mut dyn FnMut(u64),
@@ -51,51 +48,57 @@ struct Feed<'a> {
 
 #[derive(Clone, Copy)]
 struct Place {
-    index: LocationIndex,
     /// Time of its last enter or leave, how many there were, and open frames.
     last: u64,
     events: u64,
     depth: u64,
     /// After so many of them, what is open ends.
     ends_after: Option<u64>,
-    queue: Option<QueueIndex>,
+    queue: QueueIndex,
 }
 
 impl Place {
     /// An event more. What was never left ends here, if it is known to be the location's last one before samples that follow.
     #[inline]
-    fn count(&mut self, attributor: &mut Attributor) {
+    fn count(&mut self, order: &mut InOrder) {
         self.events += 1;
         if self.ends_after == Some(self.events) {
-            attributor.close(self.index, self.last);
+            order.lane.queue(self.queue).close(self.last);
             self.depth = 0;
         }
     }
 }
 
-#[derive(Clone)]
-pub(crate) struct Member {
-    pub position: usize,
-    pub reference: otf2::MetricMemberRef,
-    pub name: String,
-    pub joules_per_unit: Option<f64>,
-    pub quality: Quality,
+/// A sample comes later than what happened before it: it waits for the next reading, and a sensor may lag.
+#[derive(Default)]
+struct InOrder {
+    lane: Lane,
+    /// Per device: within a queue times must not go back.
+    samples: Vec<QueueIndex>,
+    /// Events since what is certain was last handed over.
+    waited: u64,
 }
 
-/// Per metric class, the members that may be energy counters.
-pub(crate) type Classes = HashMap<otf2::MetricClassRef, Vec<Member>>;
-
-struct Delayed {
-    lane: Lane,
-    /// Per device: delays differ, and within a queue times must not go back.
-    samples: Vec<QueueIndex>,
-    waited: u64,
+impl InOrder {
+    fn queue_samples(&mut self, number: usize, device: &mut Device) {
+        while self.samples.len() <= number {
+            self.samples.push(self.lane.add_counter());
+        }
+        while let Some(Sample { time, increase, .. }) = device.sample() {
+            for view in [device.ranks, device.kernels] {
+                self.lane.queue(self.samples[number]).sample(time, view, increase);
+            }
+        }
+    }
 }
 
 /// Numbers from here on are taken for undefined: a table of them would not fit into memory.
 const MOST_REGIONS: u32 = 1 << 24;
 /// How many events are collected before they are put in order.
-const DELAYED_BATCH: u64 = 4096;
+const BATCH: u64 = 4096;
+const PASSES_MAX: usize = 4;
+/// So many events wait for a counter to confirm a rise, and no more.
+const WAITING_MAX: usize = 1 << 22;
 
 pub struct Attributed {
     pub summary: Summary,
@@ -107,9 +110,6 @@ pub struct Attributed {
     moved: bool,
 }
 
-/// A device that was found in a trace, and what the trace says of it.
-type KnownDevice = (FoundDevice, DevicePlace, Nature);
-
 /// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
 pub fn attribute(
     path: &Path,
@@ -117,31 +117,54 @@ pub fn attribute(
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Attributed> {
-    let (attributed, known) = attribute_once(path, config, only, progress, Known::default())?;
-    if !attributed.moved && known.ends.is_empty() {
-        return Ok(attributed);
+    let (mut attributed, mut known) = attribute_once(path, config, only, progress, Known::default())?;
+    if known.is_undecided {
+        let recorders = Some(Recorders::survey(path, config)?);
+        (attributed, known) =
+            attribute_once(path, config, only, progress, Known { recorders, ..Known::default() })?;
     }
-    // A counter that came later than others, or that never moved, changed who spends from those; or a frame that is never left
-    // ended before samples that came first: once more, with all that known before the first event.
-    Ok(attribute_once(path, config, only, progress, known)?.0)
+    match attributed {
+        Some(attributed) if !attributed.moved && known.ends.is_empty() && !known.is_revised => {
+            return Ok(attributed);
+        }
+        _ => {}
+    }
+    // A counter that came later than others, or that never moved, changed who spends from those; a frame that is never left
+    // ended before samples that came first; or readings turned out to be wrong later: again, with all that known before the
+    // first event. Without some readings, others may be found to be wrong.
+    for _ in 0..PASSES_MAX {
+        let ends = known.ends.clone();
+        (attributed, known) = attribute_once(path, config, only, progress, known)?;
+        known.ends.extend(ends);
+        if !known.is_revised {
+            break;
+        }
+    }
+    attributed.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
 /// What the first look at a trace has found out.
 #[derive(Default)]
 struct Known {
-    devices: Vec<KnownDevice>,
+    devices: Vec<Found>,
+    recorders: Option<Recorders>,
+    /// Several locations record a metric of one name: without `recorders` it is not known what that means.
+    is_undecided: bool,
     /// Enters and leaves of the locations whose open frames are to end before later samples of theirs.
     ends: HashMap<u64, u64>,
+    /// By device, between which of its readings they are wrong, and whether that was not known before.
+    wrong: HashMap<usize, Vec<(u64, u64)>>,
+    is_revised: bool,
 }
 
-/// What was found out is returned, and may be known before.
+/// What was found out is returned, and may be known before. No figures, if it is undecided.
 fn attribute_once(
     path: &Path,
     config: &Config,
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
     known: Known,
-) -> anyhow::Result<(Attributed, Known)> {
+) -> anyhow::Result<(Option<Attributed>, Known)> {
     let mut trace = Trace::open(path)?;
     let definitions = trace.definitions();
     let locations = definitions.locations.iter().count();
@@ -155,26 +178,19 @@ fn attribute_once(
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     let names = metric_names(definitions);
-    let mut locations = add_locations(definitions, trace.missing(), &mut attributor);
-    let places = evidence::places(definitions);
-    let Known { devices: known, ends } = known;
+    let mut order = InOrder::default();
+    let mut locations = add_locations(definitions, trace.missing(), &mut attributor, &mut order.lane);
+    let Known { devices: known, recorders, ends, wrong, .. } = known;
     for (location, events) in ends {
         locations.get_mut(location).into_iter().for_each(|place| place.ends_after = Some(events));
     }
-    let devices = known.iter().map(|(device, place, nature)| {
-        let key = (device.node.clone(), device.metric.clone());
-        let device = attributor.add_device_at(device.clone(), place.clone());
-        device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));
-        (key, device)
-    });
-    let devices = devices.collect();
+    let metrics = Metrics::new(definitions, config);
+    let (left_out, energy_known) = (metrics.left_out.clone(), metrics.energy_is_known);
+    let all_definitions = definitions.clone();
+    let mut devices = TraceDevices::new(&all_definitions, metrics, recorders.clone());
+    devices.know(known, &mut attributor);
     let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
     let longest_delay = attributor.ticks_of(delays.fold(0.0, f64::max));
-    let delayed = config.devices.iter().any(|device| !device.delay.is_zero()).then(|| {
-        let mut lane = Lane::default();
-        locations.values_mut().for_each(|place| place.queue = Some(lane.add_location(place.index)));
-        Delayed { samples: Vec::new(), lane, waited: 0 }
-    });
     let mut regions = Vec::new();
     for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
     {
@@ -187,44 +203,45 @@ fn attribute_once(
     let clock = definitions.clock.clone();
     let expected = trace.events_expected();
     progress(0, expected);
-    let nodes: HashMap<LocationRef, String> = definitions
-        .locations
-        .iter()
-        .map(|(reference, _)| (reference, node_of(definitions, reference)))
-        .collect();
-    let members = classes(definitions, config);
-    let relative = relative_metrics(definitions, config);
-    let energy_known = has_energy(definitions) || !members.is_empty();
-    let definitions = definitions.clone();
+    let sensors = TraceSensors::new(&all_definitions);
     let mut step = |done| progress(done, expected);
     let mut feed = Feed {
         attributor: &mut attributor,
         locations,
         regions,
-        members,
+        sensors,
         devices,
-        recorders: Recorders::default(),
         latest_sample: 0,
         late_ends: HashMap::new(),
         shift: longest_delay,
-        places,
-        found: known,
         quality: QualityFigures::default(),
-        node_of_location: nodes,
-        definitions: &definitions,
-        delayed,
+        order,
+        readings: HashMap::new(),
+        wrong,
         calls,
         progress: &mut step,
     };
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
-    feed.put_in_order(u64::MAX);
-    let (quality, mut known) = (feed.quality, feed.found);
-    let late_ends = feed.late_ends;
-    let recorders = feed.recorders.notes();
+    feed.end_order();
+    let Feed { quality, devices, late_ends, mut wrong, .. } = feed;
+    let (is_undecided, found) = (devices.is_undecided, devices.found);
+    let mut is_revised = false;
+    for (number, device) in attributor.devices.iter().enumerate() {
+        let taken_back = device.counter().taken_back();
+        is_revised |= !taken_back.is_empty();
+        wrong.entry(number).or_default().extend(taken_back);
+    }
+    let mut known = Known { ends: late_ends, is_undecided, devices: found, recorders, wrong, is_revised };
+    if known.is_undecided {
+        return Ok((None, known));
+    }
     attributor.end_time();
     attributor.learn_silence();
-    for (found, place, _) in &mut known {
-        place.silent = attributor.is_silent(&found.node, &found.metric);
+    attributor.learn_rises();
+    for found in &mut known.devices {
+        if let Some(learnt) = attributor.place(&found.device.node, &found.device.metric) {
+            found.place.clone_from(learnt);
+        }
     }
     for (location, why) in &report.truncated {
         warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
@@ -249,7 +266,8 @@ fn attribute_once(
     let last = counters.iter().filter_map(|(_, last)| *last).max();
     let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
     let mut odd = conflicts::notes(&attributor, &names);
-    odd.extend(relative.into_iter().chain(recorders));
+    odd.extend(left_out);
+    odd.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
     let incomplete = evidence::is_incomplete(trace.definitions());
     if incomplete {
         odd.push(
@@ -276,8 +294,14 @@ fn attribute_once(
         ..Run::default()
     };
     let moved = attributor.links_moved();
-    let summary = Summary::new(&attributor, only, run, quality);
-    Ok((Attributed { summary, warnings, odd, moved }, Known { devices: known, ends: late_ends }))
+    let mut summary = Summary::new(&attributor, only, run, quality);
+    let in_doubt = known.recorders.as_ref().is_some_and(|r| r.are_in_doubt(summary.run.total_joules));
+    if in_doubt {
+        odd.push(IN_DOUBT.to_owned());
+        summary.run.notes.push(IN_DOUBT.to_owned());
+        summary.run.complete = false;
+    }
+    Ok((Some(Attributed { summary, warnings, odd, moved }), known))
 }
 
 impl EventHandler for Feed<'_> {
@@ -305,11 +329,8 @@ impl EventHandler for Feed<'_> {
         self.count(time);
         if let Some(place) = self.locations.get_mut(location.0) {
             (place.last, place.depth) = (time, place.depth.saturating_sub(1));
-            match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).leave(time),
-                _ => self.attributor.leave(place.index, time),
-            }
-            place.count(self.attributor);
+            self.order.lane.queue(place.queue).leave(time);
+            place.count(&mut self.order);
         }
         ControlFlow::Continue(())
     }
@@ -317,15 +338,10 @@ impl EventHandler for Feed<'_> {
     /// What was never left ends with the location's last event: nothing is known of it after that.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         if let Some(place) = self.locations.get_mut(location.0) {
-            match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).close(place.last),
-                _ => {
-                    if place.depth > 0 && place.last < self.latest_sample {
-                        self.late_ends.insert(location.0, place.events);
-                    }
-                    self.attributor.close(place.index, place.last);
-                }
+            if place.depth > 0 && place.last < self.latest_sample {
+                self.late_ends.insert(location.0, place.events);
             }
+            self.order.lane.queue(place.queue).close(place.last);
         }
         ControlFlow::Continue(())
     }
@@ -337,50 +353,27 @@ impl EventHandler for Feed<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        let Some(members) = self.members.get(&metric.class) else { return ControlFlow::Continue(()) };
+        let sensed = time.saturating_add(self.shift);
+        let definitions = self.devices.definitions();
+        self.sensors.see(self.attributor, definitions, location, sensed, (metric, values));
         let time = time.saturating_add(self.shift);
-        for Member { position, name, joules_per_unit, quality, .. } in members {
-            let Some(value) = values.get(*position) else { continue };
-            let node = self.node_of_location.get(&location).cloned().unwrap_or_default();
-            let key = (node, name.clone());
-            if !self.recorders.is_first(&key, location) {
-                continue;
-            }
+        for at in 0..self.devices.members(metric) {
             let attributor = &mut *self.attributor;
-            let (places, known, definitions) = (&self.places, &mut self.found, self.definitions);
-            let device = *self.devices.entry(key).or_insert_with_key(|key| {
-                let found = FoundDevice {
-                    node: key.0.clone(),
-                    metric: name.clone(),
-                    source: "trace".to_owned(),
-                    quality: *quality,
-                    joules_per_unit: *joules_per_unit,
-                };
-                let place = places.get(key).cloned().unwrap_or_default();
-                let nature = Nature::in_trace(definitions, location, name);
-                known.push((found.clone(), place.clone(), nature.clone()));
-                let device = attributor.add_device_at(found, place)?;
-                attributor.set_nature(device, nature);
-                Some(device)
-            });
-            let Some(number) = device else { continue };
+            let Some((position, number)) = self.devices.device(location, metric, at, attributor) else {
+                continue;
+            };
+            let Some(value) = values.get(position) else { continue };
             let device = &mut attributor.devices[number];
-            let (time, increase) = read(device, time, value);
-            self.latest_sample = self.latest_sample.max(time);
-            let views = [device.ranks, device.kernels];
-            for view in views {
-                match &mut self.delayed {
-                    Some(delayed) => {
-                        while delayed.samples.len() <= number {
-                            delayed.samples.push(delayed.lane.add_counter());
-                        }
-                        delayed.lane.queue(delayed.samples[number]).sample(time, view, increase);
-                    }
-                    None => attributor.engine.sample(view, time, increase),
-                }
+            let readings = self.readings.entry(number).or_default();
+            if *readings == 0 {
+                device.counter_mut().leave_out(self.wrong.get(&number).cloned().unwrap_or_default());
             }
+            *readings += 1;
+            device.read(time, *value, *readings);
+            self.latest_sample = self.latest_sample.max(time.saturating_sub(device.delay_ticks));
+            self.order.queue_samples(number, device);
         }
-        ControlFlow::Continue(())
+        if self.devices.is_undecided { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -402,22 +395,17 @@ impl Feed<'_> {
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.unwrap_or(1);
-            match (&mut self.delayed, place.queue) {
-                (Some(delayed), Some(queue)) => delayed.lane.queue(queue).enter(time, region, calls),
-                _ => attributor.enter_folded(place.index, time, region, calls.into()),
-            }
-            place.count(attributor);
+            self.order.lane.queue(place.queue).enter(time, region, calls);
+            place.count(&mut self.order);
         }
         ControlFlow::Continue(())
     }
 
     fn count(&mut self, time: u64) {
         self.quality.events += 1;
-        if let Some(delayed) = &mut self.delayed {
-            delayed.waited += 1;
-            if delayed.waited >= DELAYED_BATCH {
-                self.put_in_order(time);
-            }
+        self.order.waited += 1;
+        if self.order.waited >= BATCH {
+            self.put_in_order(time);
         }
         if self.quality.events.is_multiple_of(1 << 20) {
             (self.progress)(self.quality.events);
@@ -426,76 +414,36 @@ impl Feed<'_> {
 
     /// Hands over what no sample can come before any more, when the trace has been read up to `time`.
     fn put_in_order(&mut self, time: u64) {
-        if let Some(delayed) = &mut self.delayed {
-            delayed.waited = 0;
-            let longest = self.attributor.longest_delay_ticks();
-            // At the end there is nothing to wait for.
-            let until = if time == u64::MAX { time } else { time.saturating_sub(longest) };
-            delayed.lane.advance(until, self.attributor);
+        self.order.waited = 0;
+        let until = time.saturating_sub(self.attributor.longest_delay_ticks());
+        if self.order.lane.waiting() > WAITING_MAX {
+            self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(until));
+            self.queue_all_samples();
+        }
+        self.order.lane.advance(until.min(self.attributor.undecided_since()), self.attributor);
+    }
+
+    /// There are no more events.
+    fn end_order(&mut self) {
+        self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
+        self.queue_all_samples();
+        self.order.lane.advance(u64::MAX, self.attributor);
+    }
+
+    fn queue_all_samples(&mut self) {
+        for (number, device) in self.attributor.devices.iter_mut().enumerate() {
+            if device.info.unit == Unit::Joules {
+                self.order.queue_samples(number, device);
+            }
         }
     }
-}
-
-/// A sample of a device's, as the trace has it.
-pub(crate) fn read(device: &mut Device, time: u64, value: &MetricValue) -> (u64, Increase) {
-    match value {
-        MetricValue::U64(value) => device.read_u64(time, *value),
-        MetricValue::I64(value) => device.read_i64(time, *value),
-        MetricValue::F64(value) => device.read_f64(time, *value),
-    }
-}
-
-/// The attribute that says how many calls an enter stands for, in a trace of ours.
-pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
-    let mut attributes = definitions.attributes.iter();
-    attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
-}
-
-pub fn as_model(region: &otf2::Region) -> Region {
-    Region {
-        handle: RegionHandle(0),
-        name: region.name.clone(),
-        canonical_name: region.canonical_name.clone(),
-        source_file: region.source_file.clone().unwrap_or_default(),
-        begin_line: region.begin_line,
-        end_line: region.end_line,
-        region_type: scorep_names::region_type_of(region.role),
-        paradigm: scorep_names::paradigm_of(region.paradigm),
-    }
-}
-
-/// The name of the node that a location is on: the system tree's innermost "node" above it.
-pub(crate) fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
-    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
-}
-
-/// The rank of a process: by its name, or 0 for the only one.
-pub(crate) fn rank_of_group(definitions: &otf2::Definitions, group: LocationGroupRef) -> Option<u32> {
-    let groups = &definitions.location_groups;
-    let processes = || groups.values().filter(|g| g.kind == LocationGroupType::Process);
-    let this = groups.get(group)?;
-    let only = this.kind == LocationGroupType::Process && processes().count() == 1;
-    let named = this.name.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok());
-    named.or(only.then_some(0))
-}
-
-pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<LocationGroupRef>) -> String {
-    let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
-    let mut most = definitions.system_tree_nodes.len();
-    while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
-        if node.class_name == "node" || most == 0 {
-            return node.name.clone();
-        }
-        most -= 1;
-        at = node.parent;
-    }
-    String::new()
 }
 
 fn add_locations(
     definitions: &otf2::Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
+    lane: &mut Lane,
 ) -> NumberTable<Place> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
@@ -516,172 +464,14 @@ fn add_locations(
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
-        all.insert(reference.0, Place { index, last: 0, events: 0, depth: 0, ends_after: None, queue: None });
+        if main && let Some(group) = location.group {
+            let seconds = evidence::thread_seconds(definitions, group);
+            seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
+        }
+        all.insert(
+            reference.0,
+            Place { last: 0, events: 0, depth: 0, ends_after: None, queue: lane.add_location(index) },
+        );
     }
     all
-}
-
-pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {
-    definitions.metric_members.values().map(|member| member.name.clone()).collect()
-}
-
-/// Whether some metric is an energy by its definition.
-pub(crate) fn has_energy(definitions: &otf2::Definitions) -> bool {
-    definitions.metric_members.values().any(|member| energy_of(member).is_some())
-}
-
-/// Joules per unit of the raw value, from the metric's unit, base and exponent. Score-P's and PAPI's rocm_smi counters
-/// say nothing in their unit: they are in microjoules.
-fn energy_of(member: &otf2::MetricMember) -> Option<f64> {
-    let base: f64 = if member.base == otf2::MetricBase::Binary { 2.0 } else { 10.0 };
-    if let Some(joules) = joules_per_unit(&member.unit) {
-        // 10^-9 as one division, not nine multiplications.
-        let power = base.powi(member.exponent.unsigned_abs().min(1000) as i32);
-        return Some(if member.exponent < 0 { joules / power } else { joules * power });
-    }
-    member.name.contains("rocm_smi:::energy_count:device=").then_some(1e-6)
-}
-
-/// For every metric class the members that could be devices.
-pub(crate) fn classes(definitions: &otf2::Definitions, config: &Config) -> Classes {
-    let mut classes = HashMap::new();
-    for (reference, class) in definitions.metric_classes.iter() {
-        let members: Vec<_> = class
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(position, reference)| {
-                let member = definitions.metric_members.get(*reference)?;
-                (is_wanted(member, config) && !is_relative(member)).then(|| Member {
-                    position,
-                    reference: *reference,
-                    name: member.name.clone(),
-                    joules_per_unit: energy_of(member),
-                    quality: quality_of(&member.description),
-                })
-            })
-            .collect();
-        if !members.is_empty() {
-            classes.insert(reference, members);
-        }
-    }
-    classes
-}
-
-fn is_wanted(member: &otf2::MetricMember, config: &Config) -> bool {
-    let configured = config.devices.iter().any(|setting| setting.metric.is_match(&member.name));
-    configured || (config.devices.is_empty() && energy_of(member).is_some())
-}
-
-/// Its values are differences, of what a counter counted in some time.
-fn is_relative(member: &otf2::MetricMember) -> bool {
-    use otf2::MetricMode::{RelativeLast, RelativeNext, RelativePoint};
-    matches!(member.mode, RelativeLast | RelativeNext | RelativePoint)
-}
-
-/// A line for each counter that is left out for it.
-fn relative_metrics(definitions: &otf2::Definitions, config: &Config) -> Vec<String> {
-    let members = definitions.metric_members.values();
-    let left_out = members.filter(|member| is_relative(member) && is_wanted(member, config));
-    left_out
-        .map(|member| {
-            format!(
-                "metric {} is recorded as differences, which are not understood: it is left out",
-                member.name
-            )
-        })
-        .collect()
-}
-
-/// Who records a counter. Each rank may do so, from its own zero and at its own times: together they are no counter.
-#[derive(Default)]
-pub(crate) struct Recorders {
-    first: HashMap<(String, String), LocationRef>,
-    others: BTreeMap<(String, String), BTreeSet<u64>>,
-}
-
-impl Recorders {
-    /// Whether this is the location whose samples of a node's metric are taken: the first one.
-    pub fn is_first(&mut self, key: &(String, String), location: LocationRef) -> bool {
-        match self.first.get(key) {
-            Some(first) if *first == location => true,
-            Some(_) => {
-                self.others.entry(key.clone()).or_default().insert(location.0);
-                false
-            }
-            None => self.first.insert(key.clone(), location).is_none(),
-        }
-    }
-
-    pub fn notes(&self) -> Vec<String> {
-        let note = |((node, name), others): (&(String, String), &BTreeSet<u64>)| {
-            let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
-            let others = others.len();
-            format!("{name}{on} is recorded by {} locations: the samples of the first are taken", others + 1)
-        };
-        self.others.iter().map(note).collect()
-    }
-}
-
-/// Our own traces say in the description of a metric how far it can be trusted.
-pub(crate) fn quality_of(description: &str) -> Quality {
-    let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
-    let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
-        .into_iter()
-        .find(|quality| says(*quality));
-    less.unwrap_or(Quality::Measured)
-}
-
-pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
-    let definitions = trace.definitions();
-    let named = definitions.locations.get(location);
-    let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
-    format!(
-        "location {} ({}/{}) has no event file: it is left out",
-        location.0,
-        group.map_or("", |g| &g.name),
-        named.map_or("", |l| &l.name)
-    )
-}
-
-pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
-    let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
-    let has = match names.len() {
-        0 => "it has no metric at all".to_owned(),
-        1..=6 => format!("it has {}", names.join(", ")),
-        many => format!("it has {} and {} more", names[..6].join(", "), many - 6),
-    };
-    let by_metric =
-        config.devices.iter().find(|setting| names.iter().any(|name| setting.metric.is_match(name)));
-    if let Some(node) = by_metric.and_then(|setting| setting.node.as_ref()) {
-        let nodes: std::collections::BTreeSet<String> =
-            trace.definitions().locations.iter().map(|(l, _)| node_of(trace.definitions(), l)).collect();
-        let nodes = nodes.into_iter().collect::<Vec<_>>().join(", ");
-        let pattern = node.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
-        return format!(
-            "no node of {} matches node = '{pattern}' of the configuration: it has {nodes}",
-            path.display()
-        );
-    }
-    if !config.devices.is_empty() {
-        return format!(
-            "no [[device]] of the configuration matches a metric with samples in {}: {has}",
-            path.display()
-        );
-    }
-    if names.is_empty() {
-        return format!(
-            "{} has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter \
-             (SCOREP_METRIC_PAPI, or a metric plugin)",
-            path.display()
-        );
-    }
-    let why = if energy_known { "no samples of an energy metric" } else { "no energy metric" };
-    format!("{} has {why}: {has}; name the right one with a [[device]] in --config", path.display())
-}
-
-fn trace_id(path: &Path) -> String {
-    let parent = std::fs::canonicalize(path).ok();
-    let name = parent.as_deref().and_then(Path::parent).and_then(Path::file_name);
-    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

@@ -295,8 +295,8 @@ mod tests {
                         }
                     }
                     if step % 4 == 0 {
-                        let (time, increase) = attributor.devices[0].read_u64(time, step * step);
-                        lane.queue(samples).sample(time, view, increase);
+                        let joules = (2 * step) as f64;
+                        lane.queue(samples).sample(time, view, Increase::Joules(joules));
                     }
                     if step % batch == 0 {
                         lane.advance(time.saturating_sub(10), &mut attributor);

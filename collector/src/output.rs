@@ -8,6 +8,7 @@ use crate::facts::{self, Facts};
 use crate::listen::Listen;
 use crate::{clock_text, report, spool};
 use ampere_ring::files::write_private;
+use ampere_ring::process::own_name;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -132,8 +133,7 @@ fn remove_half_claims(directory: &Path, node: &str) {
     let prefix = format!(".{CLAIM}{node}.");
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(&prefix).and_then(|pid| pid.parse().ok());
-        if pid.is_some_and(|pid| ampere_ring::process::start_time(pid).is_none()) {
+        if name.strip_prefix(&prefix).is_some_and(ampere_ring::process::is_gone) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -246,7 +246,7 @@ fn claim_here(directory: PathBuf, is_new: bool, node: &str, facts: &str) -> Resu
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
     // something in it.
-    let making = directory.join(format!(".{CLAIM}{node}.{}", std::process::id()));
+    let making = directory.join(format!(".{CLAIM}{node}.{}", own_name()));
     remove_half_claims(&directory, node);
     let claimed = std::fs::DirBuilder::new()
         .mode(0o700)

@@ -1,5 +1,6 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
+use crate::linking::ThreadSeconds;
 use crate::numbers::Handles;
 use crate::order::QueueIndex;
 use crate::regions::Regions;
@@ -8,6 +9,7 @@ use crate::spool::{Place, Retired, Spool};
 use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
+use ampere_counters::Stat;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::process::ProcessHandle;
 use ampere_ring::{LogReader, Record, RingConsumer};
@@ -20,6 +22,8 @@ pub enum State {
     Finished,
     /// It is gone and said nothing.
     Died,
+    /// Its program is over, because the process became another one (`exec`).
+    Replaced,
 }
 
 pub struct Process {
@@ -51,12 +55,19 @@ pub struct Process {
     pub is_read_in_part: bool,
     /// Rings that could not be read, one line each.
     pub complaints: Vec<String>,
+    /// It became another program, and that one, which is not measured, still runs.
+    pub lives_on: bool,
+    /// Its log was locked when it was found.
+    holds_log: bool,
     /// When it was last seen alive.
     pub seen_alive: Option<Timestamp>,
     /// When it ended, where it did not say so itself.
     pub died_at: Option<Timestamp>,
     complaints_left_out: bool,
     undefined: usize,
+    /// How long its threads ran, if there are several, and how often that was looked at.
+    pub thread_seconds: Option<ThreadSeconds>,
+    looks: u64,
 }
 
 /// Handles that were used and never defined: more are damage, and their events are left out.
@@ -95,6 +106,8 @@ pub struct LiveLocation {
     pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
     pub fullest: f64,
+    /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
+    is_named: bool,
 }
 
 impl LiveLocation {
@@ -204,13 +217,20 @@ impl Process {
             replayed: None,
             is_read_in_part: false,
             complaints: Vec::new(),
+            lives_on: false,
+            holds_log: false,
             seen_alive: None,
             died_at: None,
             complaints_left_out: false,
             undefined: 0,
+            thread_seconds: None,
+            looks: 0,
         };
         process.read_log(spool);
-        process.handle = ProcessHandle::open(process.info.pid, process.info.start_time);
+        let is_visible = process.has_pid_here();
+        process.handle =
+            ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
+        process.holds_log = process.log.is_held();
         // Files are named after it.
         let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
         match process.info.pid {
@@ -354,7 +374,43 @@ impl Process {
             was_retired: retired.is_some(),
             callpaths: 0,
             fullest: 0.0,
+            is_named: false,
         });
+    }
+
+    /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
+    /// Of a process that has just begun always, then every tenth time.
+    pub fn look_at_threads(&mut self) {
+        const FIRST_LOOKS: u64 = 10;
+        let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
+        if self.replayed.is_some() || self.locations.iter().filter(|location| is_thread(location)).count() < 2
+        {
+            return;
+        }
+        self.looks += 1;
+        let pid = self.info.pid;
+        if self.looks > FIRST_LOOKS && !self.looks.is_multiple_of(FIRST_LOOKS) {
+            return;
+        }
+        let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
+        let Some(main) = Stat::of_thread(pid, pid) else { return };
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        self.thread_seconds = Some(ThreadSeconds {
+            main: seconds(main.cpu_ns),
+            others: seconds(whole.cpu_ns.saturating_sub(main.cpu_ns)),
+        });
+        for location in self.locations.iter_mut().filter(|location| is_thread(location)) {
+            let LiveLocation { definition, is_named, .. } = location;
+            if definition.id.0 == 0 || definition.thread == 0 || definition.thread == pid {
+                continue;
+            }
+            // It has its maker's name until it is given one of its own.
+            let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
+            if thread.name != main.name && !*is_named {
+                definition.name = format!("{} ({})", thread.name, definition.name);
+                *is_named = true;
+            }
+        }
     }
 
     /// What the names of a location's files begin with.
@@ -450,10 +506,25 @@ impl Process {
 
     /// It has ended in order, and all that happened in it is known.
     pub fn is_whole(&self) -> bool {
-        self.state == State::Finished
-            && !self.is_read_in_part
-            && !self.is_damaged()
-            && self.unrecorded == (0, 0)
+        let is_over =
+            self.state == State::Finished || self.state == State::Replaced && !self.may_have_lost_calls();
+        is_over && !self.is_read_in_part && !self.is_damaged() && self.unrecorded == (0, 0)
+    }
+
+    /// Calls that are told in groups were in its own memory when it became another program.
+    fn may_have_lost_calls(&self) -> bool {
+        self.locations.iter().any(|location| location.stream.coalesced_calls > 0)
+    }
+
+    /// What of it is not known, in one line.
+    pub fn note_of_replaced(&self) -> Option<String> {
+        (self.state == State::Replaced && self.may_have_lost_calls()).then(|| {
+            format!(
+                "{}, process {}, became another program (exec): calls of its last milliseconds that were not yet told, as short                  ones are, are not among those below",
+                self.group(),
+                self.info.pid
+            )
+        })
     }
 
     /// Some of what it has recorded could not be read.
@@ -487,13 +558,31 @@ impl Process {
 
     /// Its program is over: another one of the same process has begun.
     pub fn is_before(&self, other: &Process) -> bool {
-        self.info.pid == other.info.pid && self.program_number() < other.program_number()
+        let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
+        identity(self) == identity(other) && self.program_number() < other.program_number()
     }
 
+    /// Whether its pid means something here.
+    fn has_pid_here(&self) -> bool {
+        let (its, ours) = (self.info.pid_namespace, ampere_ring::process::pid_namespace());
+        its == 0 || ours == 0 || its == ours
+    }
+
+    /// The process lives, and its program is over, which holds its log as long as it runs. The kernel takes that from a process
+    /// that dies, too; but then it has no program any more.
+    pub fn is_another_program(&self) -> bool {
+        let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
+        self.holds_log && self.handle.is_some() && !self.log.is_held() && has_program() && self.is_alive()
+    }
+
+    /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
             Some(handle) => handle.is_alive(),
-            None => ampere_ring::process::is_alive(self.info.pid, self.info.start_time),
+            None if self.has_pid_here() => {
+                ampere_ring::process::is_alive(self.info.pid, self.info.start_time)
+            }
+            None => self.log.is_held(),
         }
     }
 }

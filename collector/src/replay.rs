@@ -4,12 +4,14 @@
 //! in the session's `replay.json`, by `ampere replay`; the collector and the hosts that it plays through both go by it.
 //! What is a device, and who may spend from it, is found out as `ampere attribute` does.
 
-use crate::attributor::{Attributor, FoundDevice};
+use crate::attributor::{Attributor, FoundDevice, Recorded};
 use crate::config::Config;
 use crate::nature::Nature;
-use crate::offline::Recorders;
+use crate::recorders::Recorders;
 use crate::topology::{Accelerator, Place};
-use crate::{evidence, offline};
+use crate::trace_devices::{Metrics, TraceDevices};
+use crate::{evidence, trace_index};
+use ampere_attribution::Increase;
 use ampere_model::{LocalLocation, Quality};
 use anyhow::{Context, bail};
 use otf2::{
@@ -46,8 +48,11 @@ pub struct Replay {
     pub stream_lag_ticks: Option<u64>,
     /// A GPU stream's events come no later than this after their time.
     pub longest_lag_ticks: u64,
-    /// One line each: what of the trace cannot be played, and why.
+    /// One line each: what of the trace cannot be played, and why; or what is not known of it.
     pub notes: Vec<String>,
+    /// One line each: what is odd about the trace, and nothing is missing for it.
+    #[serde(default)]
+    pub odd: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -92,6 +97,8 @@ pub struct ReplayedMetric {
     pub exponent: i64,
     pub value: ValueType,
     pub joules_per_unit: Option<f64>,
+    #[serde(default)]
+    pub recorded: Recorded,
     /// The location whose samples are played.
     #[serde(default)]
     pub recorder: u64,
@@ -153,7 +160,7 @@ impl ReplayedMetric {
     }
 
     pub fn quality(&self) -> Quality {
-        offline::quality_of(&self.description)
+        trace_index::quality_of(&self.description)
     }
 }
 
@@ -170,30 +177,38 @@ impl Replay {
         let definitions = trace.definitions();
         let clock = definitions.clock.clone();
         let mut notes: Vec<String> =
-            trace.missing().iter().map(|l| offline::missing_line(&trace, *l)).collect();
-        let metric_names = offline::metric_names(definitions).into_iter().collect();
-        let classes = offline::classes(definitions, config);
-        let energy_known = offline::has_energy(definitions) || !classes.is_empty();
+            trace.missing().iter().map(|l| trace_index::missing_line(&trace, *l)).collect();
+        let metric_names = trace_index::metric_names(definitions).into_iter().collect();
+        let metrics = Metrics::new(definitions, config);
+        let mut odd = metrics.left_out.clone();
+        let energy_known = metrics.energy_is_known;
+        let definitions = &definitions.clone();
         let processes = processes(definitions, trace.missing());
         let streams = processes.iter().flat_map(|p| &p.locations).filter(|l| l.gpu);
-        let mut survey = Survey {
+        let survey = |recorders: Option<Recorders>| Survey {
             spans: None,
             events: 0,
-            streams: streams.map(|l| (LocationRef(l.reference), (0, 0))).collect(),
+            streams: streams.clone().map(|l| (LocationRef(l.reference), (0, 0))).collect(),
             longest_frame: 0,
             attributor: Attributor::new(config.clone(), clock.timer_resolution),
-            places: evidence::places(definitions),
-            definitions: definitions.clone(),
-            classes,
-            seen: HashMap::new(),
-            metrics: Vec::new(),
+            devices: TraceDevices::new(definitions, metrics.clone(), recorders),
+            values: Vec::new(),
+            joules: Vec::new(),
             recorders: HashSet::new(),
-            series: Recorders::default(),
-            folded: offline::calls_attribute(definitions),
+            folded: trace_index::calls_attribute(definitions),
             coalesced_calls: 0,
         };
-        let report =
-            trace.read_events(&mut survey).with_context(|| format!("cannot read {}", path.display()))?;
+        let unreadable = || format!("cannot read {}", path.display());
+        let (mut recorders, mut first) = (None, survey(None));
+        let mut report = trace.read_events(&mut first).with_context(unreadable)?;
+        let survey = if first.devices.is_undecided {
+            recorders = Some(Recorders::survey(path, config)?);
+            let mut second = survey(recorders.clone());
+            report = Trace::open(path)?.read_events(&mut second).with_context(unreadable)?;
+            second
+        } else {
+            first
+        };
         for (location, why) in &report.truncated {
             notes.push(format!("location {} is replayed up to where its events end: {why}", location.0));
         }
@@ -204,9 +219,15 @@ impl Replay {
                 survey.coalesced_calls
             ));
         }
-        let Some((first, last)) = survey.spans.filter(|_| !survey.metrics.is_empty()) else {
+        let metrics = survey.metrics();
+        odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
+        let in_doubt = recorders.as_ref().is_some_and(|recorders| recorders.are_in_doubt(survey.joules()));
+        if in_doubt {
+            notes.push(trace_index::IN_DOUBT.to_owned());
+        }
+        let Some((first, last)) = survey.spans.filter(|_| !metrics.is_empty()) else {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
-            bail!("{}{hint}", offline::no_energy(path, &trace, energy_known, config));
+            bail!("{}{hint}", trace_index::no_energy(path, &trace, energy_known, config));
         };
         let since_offset = first.saturating_sub(clock.global_offset);
         let nanoseconds =
@@ -220,13 +241,14 @@ impl Replay {
             last,
             realtime_ns: clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64)),
             processes,
-            metrics: survey.metrics,
+            metrics,
             metric_names,
             recorders,
             events: survey.events,
             stream_lag_ticks: Some(0),
             longest_lag_ticks: survey.longest_frame,
             notes,
+            odd,
         })
     }
 
@@ -282,7 +304,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
     for (reference, group) in of_kind(LocationType::CpuThread) {
         members.entry(group).or_default().push(reference);
     }
-    let group_node = |group| offline::node_of_group(definitions, Some(group));
+    let group_node = |group| trace_index::node_of_group(definitions, Some(group));
     for (reference, group) in of_kind(LocationType::AcceleratorStream) {
         let creator = groups.get(group).and_then(|g| g.creating_location_group);
         let own = [creator, Some(group)].into_iter().flatten().find(|g| members.contains_key(g));
@@ -293,7 +315,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
     }
     members.retain(|_, locations| !locations.is_empty());
     let ranks: Vec<Option<u32>> =
-        members.keys().map(|group| offline::rank_of_group(definitions, *group)).collect();
+        members.keys().map(|group| trace_index::rank_of_group(definitions, *group)).collect();
     let distinct: HashSet<u32> = ranks.iter().flatten().copied().collect();
     let numbered = distinct.len() == ranks.len();
     let largest = distinct.iter().max().map_or(0, |rank| rank.saturating_add(1));
@@ -337,7 +359,7 @@ fn replayed_locations(
             id,
             name: location.name.clone(),
             gpu,
-            node: offline::node_of(definitions, *reference),
+            node: trace_index::node_of(definitions, *reference),
             group: group.map_or_else(String::new, |g| g.name.clone()),
             is_of_process: evidence.process == Some(u64::from(process.0)),
             accelerator: evidence.accelerator,
@@ -347,7 +369,7 @@ fn replayed_locations(
 }
 
 /// What is in the trace's events: how long it is, and which metrics have samples.
-struct Survey {
+struct Survey<'a> {
     spans: Option<(u64, u64)>,
     events: u64,
     /// GPU streams: open frames, and when the outermost began.
@@ -355,60 +377,59 @@ struct Survey {
     longest_frame: u64,
     /// Says what is a device.
     attributor: Attributor,
-    places: HashMap<(String, String), Place>,
-    definitions: Definitions,
-    classes: offline::Classes,
-    /// By node and name: whether it is one.
-    seen: HashMap<(String, String), bool>,
-    metrics: Vec<ReplayedMetric>,
+    devices: TraceDevices<'a>,
+    /// By device.
+    values: Vec<ValueType>,
+    joules: Vec<f64>,
     recorders: HashSet<LocationRef>,
-    series: Recorders,
     /// Of our own traces: how many calls an enter stands for.
     folded: Option<AttributeRef>,
     coalesced_calls: u64,
 }
 
-impl Survey {
+impl Survey<'_> {
     fn cover(&mut self, time: u64) {
         self.events += 1;
         let (first, last) = self.spans.unwrap_or((time, time));
         self.spans = Some((first.min(time), last.max(time)));
     }
 
-    fn is_device(&mut self, location: LocationRef, of: &offline::Member, value: &MetricValue) -> bool {
-        let node = offline::node_of(&self.definitions, location);
-        let key = (node, of.name.clone());
-        if !self.series.is_first(&key, location) {
-            return false;
-        }
-        if let Some(known) = self.seen.get(&key) {
-            return *known;
-        }
-        let (node, name) = key.clone();
-        let member = self.definitions.metric_members.get(of.reference);
-        let metric = ReplayedMetric {
-            node,
-            name,
-            description: member.map_or_else(String::new, |m| m.description.clone()),
-            unit: member.map_or_else(String::new, |m| m.unit.clone()),
-            binary: member.is_some_and(|m| m.base == otf2::MetricBase::Binary),
-            exponent: member.map_or(0, |m| m.exponent),
-            value: ValueType::of(value),
-            joules_per_unit: of.joules_per_unit,
-            recorder: location.0,
-            place: self.places.get(&key).cloned().unwrap_or_default(),
-            nature: Nature::in_trace(&self.definitions, location, &key.1),
-        };
-        let is_device = self.attributor.add_device(metric.as_found()).is_some();
-        self.seen.insert(key, is_device);
-        if is_device {
-            self.metrics.push(metric);
-        }
-        is_device
+    /// In the order of their first samples.
+    fn metrics(&self) -> Vec<ReplayedMetric> {
+        let found = self.devices.found.iter().filter(|found| found.is_device).zip(&self.values);
+        let members = &self.devices.definitions().metric_members;
+        found
+            .map(|(found, value)| {
+                let member = members.get(found.member);
+                let (place, nature, recorded) =
+                    (found.place.clone(), found.nature.clone(), found.recorded.clone());
+                ReplayedMetric {
+                    node: found.device.node.clone(),
+                    name: found.device.metric.clone(),
+                    description: member.map_or_else(String::new, |m| m.description.clone()),
+                    unit: member.map_or_else(String::new, |m| m.unit.clone()),
+                    binary: member.is_some_and(|m| m.base == otf2::MetricBase::Binary),
+                    exponent: member.map_or(0, |m| m.exponent),
+                    value: *value,
+                    joules_per_unit: found.device.joules_per_unit,
+                    recorder: found.location.0,
+                    recorded,
+                    place,
+                    nature,
+                }
+            })
+            .collect()
+    }
+
+    /// Of all devices that are in no other.
+    fn joules(&self) -> f64 {
+        let devices = 0..self.attributor.devices.len();
+        let topmost = devices.filter(|device| self.attributor.whole(*device).is_none());
+        topmost.map(|device| self.joules[device]).sum()
     }
 }
 
-impl EventHandler for Survey {
+impl EventHandler for Survey<'_> {
     fn enter(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
         self.cover(time);
         if let Some((depth, begun)) = self.streams.get_mut(&location) {
@@ -453,16 +474,26 @@ impl EventHandler for Survey {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        let classes = std::mem::take(&mut self.classes);
-        for member in classes.get(&metric.class).into_iter().flatten() {
-            let Some(value) = values.get(member.position) else { continue };
-            if self.is_device(location, member, value) {
-                self.cover(time);
-                self.recorders.insert(location);
+        for at in 0..self.devices.members(metric) {
+            let Some((position, device)) = self.devices.device(location, metric, at, &mut self.attributor)
+            else {
+                continue;
+            };
+            let Some(value) = values.get(position) else { continue };
+            if device == self.values.len() {
+                self.values.push(ValueType::of(value));
+                self.joules.push(0.0);
             }
+            self.attributor.devices[device].read(time, *value, 0);
+            while let Some(sample) = self.attributor.devices[device].sample() {
+                if let Increase::Joules(joules) | Increase::Lost(joules) = sample.increase {
+                    self.joules[device] += joules;
+                }
+            }
+            self.cover(time);
+            self.recorders.insert(location);
         }
-        self.classes = classes;
-        ControlFlow::Continue(())
+        if self.devices.is_undecided { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -473,7 +504,7 @@ pub fn numbered_members(
     location: LocationRef,
     metric: MetricRef,
 ) -> Vec<(usize, u32)> {
-    let node = offline::node_of(definitions, location);
+    let node = trace_index::node_of(definitions, location);
     let Some(class) = definitions.metric_classes.get(metric.class) else { return Vec::new() };
     let named =
         class.members.iter().enumerate().filter_map(|(position, member)| {

@@ -13,9 +13,9 @@
 
 use crate::clock::Timer;
 use crate::config::Config;
-use crate::gauges::{Seen, Turns};
+use crate::gauges::{PowerReading, Seen, Turns};
 use crate::pace::{Pace, Rhythm};
-use ampere_counters::{LastReading, Settings, Source};
+use ampere_counters::{LastReading, Quantity, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device, Quality};
 use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
 use ampere_ring::{
@@ -41,6 +41,8 @@ const FAILURES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// Who has not ended for so long hangs in a reading: a device that has gone may never answer.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Powers that wait to be taken: half a minute's of eight GPUs with two each.
+const MOST_POWERS: usize = 512;
 /// How often sources are asked for news, and the thread's CPU time is looked at.
 const NEWS: Duration = Duration::from_secs(1);
 const CPU_TIME: Duration = Duration::from_millis(100);
@@ -118,6 +120,7 @@ pub struct Sampler {
     thread: Option<JoinHandle<()>>,
     found: Receiver<Result<Found, String>>,
     news: Receiver<String>,
+    powers: Receiver<PowerReading>,
     is_calm: Arc<AtomicBool>,
     pub figures: Arc<SamplerFigures>,
 }
@@ -130,21 +133,23 @@ impl Sampler {
     /// Opens the counters and samples all their devices, in a thread: opening can take a second, and rings have to be
     /// drained meanwhile. The ring is in `directory`, and so is a log that names the devices. `gauges`: how often these are
     /// asked for, if at all.
-    /// `go_on`: in the place of a sampler that is dead.
+    /// `go_on`: in the place of a sampler that is dead. `run_cpu`: CPU time of the run that is sampled for.
     pub fn start(
         directory: &Path,
         timer: Timer,
         periods: (Duration, Option<Duration>),
         settings: Settings,
         go_on: Option<GoOn>,
+        run_cpu: Option<SharedRunCpu>,
     ) -> Result<Sampler, String> {
         let (stop, is_calm) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let figures = Arc::new(SamplerFigures::default());
         let (tell, found) = crossbeam_channel::bounded(1);
         let (tell_news, news) = crossbeam_channel::bounded(64);
+        let (tell_power, powers) = crossbeam_channel::bounded(MOST_POWERS);
         let (stopped, counted, directory) = (stop.clone(), figures.clone(), directory.to_owned());
-        let parts = (counted, tell_news, is_calm.clone());
-        let work = move || match Work::open(&directory, timer, periods, settings, parts, go_on) {
+        let parts = (counted, (tell_news, tell_power), is_calm.clone());
+        let work = move || match Work::open(&directory, timer, periods, settings, parts, (go_on, run_cpu)) {
             Ok((mut work, found)) => {
                 let _ = tell.send(Ok(found));
                 work.run(&stopped);
@@ -157,7 +162,7 @@ impl Sampler {
             .name("ampere-sampler".to_owned())
             .spawn(work)
             .map_err(|e| format!("cannot start the sampler: {e}"))?;
-        Ok(Sampler { stop, thread: Some(thread), found, news, is_calm, figures })
+        Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, figures })
     }
 
     /// What was found, once: when the counters are open and the ring can be read.
@@ -168,6 +173,11 @@ impl Sampler {
     /// One line about something that happened to a counter, if there is one.
     pub fn news(&self) -> Option<String> {
         self.news.try_recv().ok()
+    }
+
+    /// A power that a device has shown, the oldest that was not taken yet.
+    pub fn power(&self) -> Option<PowerReading> {
+        self.powers.try_recv().ok()
     }
 
     /// Whether nothing happens, and nobody looks: what is only estimated is then estimated less often.
@@ -354,6 +364,7 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             pci: device.pci.clone().unwrap_or_default(),
             description: device.description.clone(),
             contains: metrics_of(&device.contains),
+            wraps_at: device.wraps_at_nanojoules,
         })
         .collect()
 }
@@ -371,6 +382,9 @@ struct Slot {
     told: bool,
 }
 
+/// Where the sampler's news go, and the powers that it was shown.
+type Tells = (Sender<String>, Sender<PowerReading>);
+
 struct Work {
     sources: Vec<Box<dyn Source>>,
     rhythms: Vec<Rhythm>,
@@ -386,6 +400,7 @@ struct Work {
     timer: Timer,
     figures: Arc<SamplerFigures>,
     news: Sender<String>,
+    powers: Sender<PowerReading>,
     is_calm: Arc<AtomicBool>,
 }
 
@@ -395,10 +410,11 @@ impl Work {
         timer: Timer,
         (period, gauges): (Duration, Option<Duration>),
         settings: Settings,
-        (figures, news, is_calm): (Arc<SamplerFigures>, Sender<String>, Arc<AtomicBool>),
-        go_on: Option<GoOn>,
+        (figures, (news, powers), is_calm): (Arc<SamplerFigures>, Tells, Arc<AtomicBool>),
+        (go_on, run_cpu): (Option<GoOn>, Option<SharedRunCpu>),
     ) -> Result<(Work, Found), String> {
         let mut opened = ampere_counters::open_sources(&settings);
+        run_cpu.iter().for_each(|run| opened.sources.iter_mut().for_each(|source| source.count_for(run)));
         if let Some(before) = &go_on {
             before.keep_to_what_was_measured(&mut opened.sources);
         }
@@ -441,6 +457,7 @@ impl Work {
             timer,
             figures,
             news,
+            powers,
             is_calm,
         };
         Ok((work, Found { devices, notes: opened.notes }))
@@ -517,7 +534,15 @@ impl Work {
         for _ in 0..now {
             let Some([source, device, number, at]) = self.turns.turn() else { break };
             let seen = &self.figures.devices()[number].gauges[at];
-            seen.add(self.sources[source].gauge(device, seen.gauge));
+            let before = self.timer.now();
+            let value = self.sources[source].gauge(device, seen.gauge);
+            seen.add(value);
+            if seen.gauge.quantity() == Quantity::Power {
+                let time = before + (self.timer.now().saturating_sub(before)) / 2;
+                let which = seen.gauge.which();
+                // Where nobody takes them, the check has a longer step.
+                let _ = self.powers.try_send(PowerReading { device: number, which, time, watts: value });
+            }
         }
         let took = begun.elapsed();
         add(&self.figures.gauges_ns, took.as_nanos() as u64);

@@ -1,9 +1,10 @@
 //! What /metrics and the live table show: a consistent picture of one moment.
 
+use crate::agreement::{self, Check};
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::gauges::Now;
 use crate::job::Job;
-use crate::summary::{Readings, SamplerOverhead};
+use crate::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub struct Snapshot {
     pub run: String,
     #[serde(default)]
     pub job: Option<Job>,
+    /// The run is over: these are its final figures.
+    #[serde(default)]
+    pub is_last: bool,
     /// Seconds since the first process joined.
     pub seconds: f64,
     pub devices: Vec<DeviceFigures>,
@@ -26,6 +30,16 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     pub region_time: Vec<RegionTime>,
     pub ranks: Vec<RankFigures>,
+    /// The run's part of what the node's CPUs did; nothing of a replay.
+    #[serde(default)]
+    pub node_cpu: Option<NodeCpu>,
+    /// Where other threads of a rank ran more than its main thread: joules by region as all threads of a rank share them, of the
+    /// devices that are in no other.
+    #[serde(default)]
+    pub threads_energy: Vec<ThreadsEnergy>,
+    /// What is to be known of the figures, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// How far attribution is behind.
     pub lag_seconds: f64,
     pub collector_cpu_seconds: f64,
@@ -62,6 +76,9 @@ pub struct DeviceFigures {
     pub counter_wraps: u64,
     pub sampling_gaps: u64,
     pub unusable_samples: u64,
+    /// Of these, the energy is not known.
+    #[serde(default)]
+    pub uncovered_seconds: f64,
     /// Whether the counter stands still.
     pub stale: bool,
     #[serde(default)]
@@ -69,12 +86,21 @@ pub struct DeviceFigures {
     /// What it says now beside its energy.
     #[serde(default)]
     pub gauges: Vec<Now>,
+    /// Other measurements of its energy, so far.
+    #[serde(default)]
+    pub checks: Vec<Check>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionEnergy {
     pub rank: String,
     pub device: String,
+    pub region: String,
+    pub joules: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadsEnergy {
     pub region: String,
     pub joules: f64,
 }
@@ -128,6 +154,7 @@ impl DeviceFigures {
         self.counter_wraps = self.counter_wraps.saturating_add(more.counter_wraps);
         self.sampling_gaps = self.sampling_gaps.saturating_add(more.sampling_gaps);
         self.unusable_samples = self.unusable_samples.saturating_add(more.unusable_samples);
+        self.uncovered_seconds += more.uncovered_seconds;
         self.stale |= more.stale;
     }
 }
@@ -238,10 +265,11 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
     let labels = Labels::of(attributor);
+    let mut checks = agreement::checks(attributor, false);
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
-        let ranks = attributor.engine.totals(device.ranks);
+        let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
         let kernels = attributor.engine.totals(device.kernels);
         let counter = device.counter_figures();
         let figures = DeviceFigures {
@@ -257,14 +285,16 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
             idle_joules_kernels: kernels.idle_joules,
             pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
             conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
-            samples: ranks.samples,
+            samples: counter.samples,
             counter_resets: ranks.counter_resets,
             counter_wraps: counter.wraps,
             sampling_gaps: counter.gaps,
-            unusable_samples: ranks.unusable_samples,
+            unusable_samples: counter.misreadings,
+            uncovered_seconds: ranks.unknown_ticks as f64 / attributor.ticks_per_second as f64,
             stale: counter.stale,
             readings: Readings::default(),
             gauges: Vec::new(),
+            checks: std::mem::take(&mut checks[number]),
         };
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),
@@ -282,7 +312,24 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
     region_time(attributor, &labels, limits, &mut snapshot);
+    if attributor.threads_lead() {
+        snapshot.threads_energy = threads_energy(attributor);
+        snapshot.notes.extend(attributor.note_of_threads());
+    }
     snapshot
+}
+
+fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
+    let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
+    for (number, device) in attributor.devices.iter().enumerate() {
+        if device.info.unit == Unit::Joules && attributor.whole(number).is_none() {
+            let view = device.threads.unwrap_or(device.ranks);
+            let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
+            attributor.engine.each_account(view, add);
+        }
+    }
+    let name = |region| attributor.regions.name(region).to_owned();
+    sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
 }
 
 /// The labels of ranks, each once: a rank may have many threads.

@@ -37,10 +37,8 @@ fn devices_of_the_same_name_are_one() {
     let region = attributor.regions.add_unknown(1);
     attributor.engine.enter(location, 0, region);
     for device in 0..2 {
-        let view = attributor.devices[device].ranks;
         for (time, value) in [(0, 0), (10, 7)] {
-            let (time, increase) = attributor.devices[device].read_u64(time, value);
-            attributor.engine.sample(view, time, increase);
+            attributor.read_now(device, time, value);
         }
     }
     let snapshot = of_attributor(&attributor, &mut Limits::new(10));
@@ -78,7 +76,6 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
         joules_per_unit: Some(1.0),
     });
     let regions: Vec<_> = (0..REGIONS).map(|region| attributor.regions.add_unknown(region)).collect();
-    let view = attributor.devices[0].ranks;
     for rank in 0..RANKS {
         let location = attributor.add_location(crate::attributor::LocationInfo {
             node: "n".to_owned(),
@@ -92,8 +89,7 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
         for region in &regions {
             attributor.engine.enter(location, time, *region);
             time += 10;
-            let (at, increase) = attributor.devices[0].read_u64(time, time);
-            attributor.engine.sample(view, at, increase);
+            attributor.read_now(0, time, time);
             attributor.engine.leave(location, time);
         }
     }

@@ -1,11 +1,13 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
+use crate::agreement::{self, Check};
 use crate::attributor::{Attributor, Unit, ViewKind};
 use crate::curve::PowerCurve;
 use crate::gauges::OverTheRun;
 use crate::job::Job;
 use crate::sampler::{DeviceFigures, SamplerFigures};
 use crate::topology::table::{self, Link};
+use ampere_attribution::ViewIndex;
 use ampere_model::Quality;
 use ampere_model::RegionRef;
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,9 @@ pub struct Run {
     pub timer: String,
     pub ticks_per_second: u64,
     pub notes: Vec<String>,
+    /// The run's part of what its node's CPUs did; nothing of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_cpu: Option<NodeCpu>,
     /// The command's exit status as a shell says it (128 + n for signal n), where `ampere run` waited for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_status: Option<i32>,
@@ -64,6 +69,30 @@ pub struct Run {
     /// Times without sampling, because the collector was killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// Of an MPI job: its size, and which ranks of it are in these figures. `None` where there are several jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiRanks>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MpiRanks {
+    pub size: u32,
+    /// In order.
+    pub ranks: Vec<u32>,
+}
+
+impl MpiRanks {
+    /// Of ranks and sizes of processes.
+    pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
+        let (mut ranks, sizes): (Vec<u32>, BTreeSet<u32>) = processes.filter(|(_, size)| *size > 1).unzip();
+        ranks.sort_unstable();
+        let is_one_job = sizes.len() == 1 && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        sizes.first().copied().filter(|_| is_one_job).map(|size| MpiRanks { size, ranks })
+    }
+
+    pub fn missing(&self) -> Vec<u32> {
+        (0..self.size).filter(|rank| self.ranks.binary_search(rank).is_err()).collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,6 +113,55 @@ pub struct Gap {
     pub seconds: f64,
     /// What was spent meanwhile; `null` where sampling did not go on.
     pub joules: Option<f64>,
+}
+
+/// CPU time while the run went on. Of several nodes the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeCpu {
+    /// How long it was counted.
+    pub seconds: f64,
+    /// Of the run's own processes; see `ampere_counters::RunCpu`.
+    pub own_busy_seconds: f64,
+    pub collector_busy_seconds: f64,
+    /// Of all that ran on the node, these included.
+    pub node_busy_seconds: f64,
+    /// CPUs that the run may use, and those of the node.
+    pub cpus: u64,
+    pub node_cpus: u64,
+}
+
+/// Less than this of a core, or of all that ran, is the system's own small business.
+const OTHERS_LEAST_CORES: f64 = 0.1;
+const OTHERS_LEAST_PART: f64 = 0.1;
+
+impl NodeCpu {
+    pub fn words(&self) -> String {
+        let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
+        format!(
+            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average",
+            self.own_busy_seconds,
+            self.node_busy_seconds,
+            cores(self.own_busy_seconds),
+            cores(self.node_busy_seconds)
+        )
+    }
+
+    /// Whether others on the node did enough to be worth a word.
+    pub fn has_others(&self) -> bool {
+        let others = self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds;
+        others > OTHERS_LEAST_CORES * self.seconds && others > OTHERS_LEAST_PART * self.node_busy_seconds
+    }
+
+    pub fn with(self, more: NodeCpu) -> NodeCpu {
+        NodeCpu {
+            seconds: self.seconds.max(more.seconds),
+            own_busy_seconds: self.own_busy_seconds + more.own_busy_seconds,
+            collector_busy_seconds: self.collector_busy_seconds + more.collector_busy_seconds,
+            node_busy_seconds: self.node_busy_seconds + more.node_busy_seconds,
+            cpus: self.cpus + more.cpus,
+            node_cpus: self.node_cpus + more.node_cpus,
+        }
+    }
 }
 
 impl Run {
@@ -233,6 +311,12 @@ pub struct Device {
     /// From the first sample to the last: what lies outside is not in the total.
     #[serde(default)]
     pub sampled_seconds: f64,
+    /// Of these, the time whose energy is not known: the counter was reset, or what was read of it could not be true.
+    #[serde(default)]
+    pub uncovered_seconds: f64,
+    /// More power than this the device cannot have. `None`: nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watts_max: Option<f64>,
     /// The mean and the longest time from one sample to the next.
     #[serde(default)]
     pub sample_seconds: f64,
@@ -249,19 +333,46 @@ pub struct Device {
     /// What the device said beside its energy, as it reported it; nothing of a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
+    /// Other measurements of the same energy beside its counter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
     /// Over the run, in steps; nothing of a device that has no two samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerCurve>,
     pub views: Vec<View>,
+    /// The ranks view by the locations that the settings do not choose: all threads of the ranks, or their main threads alone. Not
+    /// there where that is the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_ranks: Option<View>,
+    /// Tables begin with it: other threads of a rank ran more than its main thread.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_ranks_lead: bool,
+}
+
+impl Device {
+    /// The views that tables for people show.
+    pub fn shown(&self) -> impl Iterator<Item = &View> {
+        let leading = self.other_ranks.as_ref().filter(|_| self.other_ranks_lead);
+        self.views.iter().map(move |view| leading.filter(|_| view.view == "ranks").unwrap_or(view))
+    }
+
+    /// The ranks view that they do not show.
+    pub fn not_shown(&self) -> Option<&View> {
+        let ranks = || self.views.iter().find(|view| view.view == "ranks");
+        if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
+    }
 }
 
 fn joules() -> String {
     Unit::Joules.as_str().to_owned()
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
     pub view: String,
+    /// Whose frames are a rank's, where that makes a difference: "main" or "all".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub locations: String,
     pub policy: String,
     pub sharing: String,
     pub attributed_joules: f64,
@@ -270,6 +381,13 @@ pub struct View {
     pub conservation_error_joules: f64,
     pub callpaths: Vec<Callpath>,
     pub regions: Vec<Region>,
+}
+
+impl View {
+    /// What shares are shares of. Where each consumer gets all, as of time, that is more than the device's own total.
+    pub fn whole(&self) -> f64 {
+        self.attributed_joules + self.idle_joules + self.lost_joules
+    }
 }
 
 /// A name of which many rows have the same: there may be a hundred thousand.
@@ -292,6 +410,17 @@ pub struct Callpath {
     pub resolved_seconds: f64,
     #[serde(default, flatten)]
     pub watts: Watts,
+}
+
+impl View {
+    /// For people.
+    pub fn title(&self) -> String {
+        match self.locations.as_str() {
+            "main" => format!("{} view, by main threads alone", self.view),
+            "all" => format!("{} view, by all threads", self.view),
+            _ => format!("{} view", self.view),
+        }
+    }
 }
 
 impl Callpath {
@@ -334,6 +463,19 @@ pub struct Watts {
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
     pub min_watts: Option<f64>,
     pub max_watts: Option<f64>,
+}
+
+impl Watts {
+    /// What is more than that cannot be: two changes of a counter that are seen too close to each other show such figures.
+    fn up_to(self, most: f64) -> Watts {
+        let possible = |watts: Option<f64>| watts.filter(|watts| *watts <= most);
+        Watts {
+            mean_watts: possible(self.mean_watts),
+            resolved_watts: possible(self.resolved_watts),
+            min_watts: possible(self.min_watts),
+            max_watts: possible(self.max_watts),
+        }
+    }
 }
 
 pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
@@ -428,6 +570,47 @@ pub struct SamplerOverhead {
     pub longest_gauge_seconds: f64,
 }
 
+impl Device {
+    /// Why its figures cannot be shown, in one line: they are more than the device can have had.
+    fn refusal(&self) -> Option<String> {
+        let seconds = self.sampled_seconds + SECONDS_OF_A_STALL;
+        let most = self.watts_max.filter(|_| self.unit == "J")? * seconds;
+        (self.total_joules > most).then(|| {
+            format!(
+                "{}: {:.0} J in {:.3} s are more than such a device can have spent ({:.0} J): they are not shown. Look at the \
+                 scale and the unit of {} (a [[device]] in the configuration sets them), or set [counters] watts_max",
+                self.name, self.total_joules, self.sampled_seconds, most, self.metric
+            )
+        })
+    }
+
+    fn refuse(&mut self) {
+        self.total_joules = 0.0;
+        self.power = None;
+        for view in &mut self.views {
+            *view = View {
+                view: view.view.clone(),
+                policy: view.policy.clone(),
+                sharing: view.sharing.clone(),
+                ..View::default()
+            };
+        }
+    }
+
+    fn uncovered_note(&self) -> Option<String> {
+        let is_known = self.unit == "J" && self.uncovered_seconds > 0.0 && self.total_joules > 0.0;
+        is_known.then(|| {
+            format!(
+                "{}: the energy of {:.3} s is not known, because its counter was reset or what was read of it could not be true",
+                self.name, self.uncovered_seconds
+            )
+        })
+    }
+}
+
+/// A counter that has stood still may catch up within the first sample interval.
+const SECONDS_OF_A_STALL: f64 = 1.0;
+
 impl SamplerOverhead {
     pub fn of(figures: &SamplerFigures) -> SamplerOverhead {
         let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
@@ -457,7 +640,9 @@ impl Summary {
     ) -> Summary {
         let names = Names::of(attributor);
         let mut devices = Vec::new();
+        let mut checks = agreement::checks(attributor, true);
         let mut total_joules = 0.0;
+        let threads_lead = attributor.threads_lead();
         // Time comes last: energy is what people look for.
         let (time, energy): (Vec<_>, Vec<_>) =
             attributor.devices.iter().enumerate().partition(|(_, device)| device.info.unit == Unit::Seconds);
@@ -468,19 +653,28 @@ impl Summary {
             let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
             let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
             let sampled_seconds = seconds(sampled);
-            let intervals = totals.samples.saturating_sub(1).max(1);
+            let intervals = counter.samples.saturating_sub(1).max(1);
             let sample_seconds = sampled_seconds / intervals as f64;
             for kind in ViewKind::BOTH {
                 if only.is_some_and(|only| only != kind) {
                     continue;
                 }
-                let view = view_table(attributor, &names, device, kind, sample_seconds);
+                let locations = attributor.config().locations;
+                let locations =
+                    device.other_ranks().filter(|_| kind == ViewKind::Ranks).map(|_| locations.as_str());
+                let view = (device.view(kind), kind, locations);
+                let view = view_table(attributor, &names, device, view, sample_seconds);
                 quality.conservation_error_joules =
                     quality.conservation_error_joules.max(view.conservation_error_joules);
                 views.push(view);
             }
+            let other_ranks = device.other_ranks().filter(|_| only != Some(ViewKind::Kernels));
+            let other_ranks = other_ranks.map(|(locations, view)| {
+                let view = (view, ViewKind::Ranks, Some(locations.as_str()));
+                view_table(attributor, &names, device, view, sample_seconds)
+            });
             quality.counter_resets += totals.counter_resets;
-            quality.unusable_samples += totals.unusable_samples;
+            quality.unusable_samples += counter.misreadings;
             quality.counter_wraps += counter.wraps;
             quality.sampling_gaps += counter.gaps;
             quality.stale_counters += u64::from(counter.stale);
@@ -496,18 +690,32 @@ impl Summary {
                 unit: device.info.unit.as_str().to_owned(),
                 kind: device.info.nature.kind.clone(),
                 contains: attributor.parts(number),
-                samples: totals.samples,
+                samples: counter.samples,
                 total_joules: totals.total_joules,
                 sampled_seconds,
+                uncovered_seconds: seconds(totals.unknown_ticks),
+                watts_max: Some(device.watts_max()).filter(|watts| watts.is_finite()),
                 sample_seconds,
                 longest_sample_seconds: seconds(counter.longest_interval_ticks),
                 longest_still_seconds: seconds(counter.longest_still_ticks),
                 stale: counter.stale,
                 readings: None,
                 gauges: Vec::new(),
+                checks: std::mem::take(&mut checks[number]),
                 power: device.curve(),
                 views,
+                other_ranks_lead: threads_lead && other_ranks.is_some(),
+                other_ranks,
             });
+        }
+        let mut run = run;
+        run.notes.extend(devices.iter().filter_map(Device::uncovered_note));
+        let refused: Vec<String> = devices.iter().filter_map(Device::refusal).collect();
+        run.complete &= refused.is_empty();
+        run.notes.extend(refused);
+        for device in devices.iter_mut().filter(|device| device.refusal().is_some()) {
+            total_joules -= device.total_joules;
+            device.refuse();
         }
         let oddities = attributor.engine.oddities();
         quality.late_events = quality.late_events.max(oddities.late);
@@ -515,7 +723,8 @@ impl Summary {
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         let energy = energies.map(|device| device.info.quality).max_by_key(|quality| trust(*quality));
         let energy = energy.map_or("none", |quality| quality.as_str()).to_owned();
-        let run = Run { energy, total_joules, ..run };
+        let mut run = Run { energy, total_joules, ..run };
+        run.notes.extend(attributor.note_of_threads());
         let topology = table::of_attributor(attributor, only);
         let (schema, overhead) = (SCHEMA.to_owned(), Overhead::default());
         Summary { schema, run, devices, topology, quality, overhead }
@@ -523,7 +732,9 @@ impl Summary {
 
     /// Names of the nodes and number of ranks of an attributor's locations.
     pub fn nodes_and_ranks(attributor: &Attributor) -> (Vec<String>, u32) {
-        let nodes: BTreeSet<&String> = attributor.locations.iter().map(|l| &l.node).collect();
+        let of_devices = attributor.devices.iter().map(|device| &device.info.node);
+        let nodes: BTreeSet<&String> =
+            attributor.locations.iter().map(|l| &l.node).chain(of_devices).collect();
         let ranks = attributor.locations.iter().filter(|l| l.main).count();
         (nodes.into_iter().cloned().collect(), ranks as u32)
     }
@@ -581,7 +792,7 @@ fn view_table(
     attributor: &Attributor,
     names: &Names,
     device: &crate::attributor::Device,
-    kind: ViewKind,
+    (view, kind, locations): (ViewIndex, ViewKind, Option<&str>),
     sample_seconds: f64,
 ) -> View {
     let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
@@ -592,12 +803,19 @@ fn view_table(
     let is_time = device.info.unit == Unit::Seconds;
     let resolved = |exclusive: (f64, u64), resolved| if is_time { exclusive } else { resolved };
     let possible = |exclusive: f64, possible: f64| Some(if is_time { exclusive } else { possible });
+    // Of its interval's joules a row has no more than all; more than the device's power it cannot have.
+    let most = if attributor.engine.report_policy(device.view(kind)) == ampere_attribution::Policy::TimeSliced
+    {
+        device.watts_max()
+    } else {
+        f64::INFINITY
+    };
     let watts = |rate: Rate| {
-        let watts = || rate.watts(attributor.ticks_per_second as f64, sample_seconds);
+        let watts = || rate.watts(attributor.ticks_per_second as f64, sample_seconds).up_to(most);
         if is_time { Watts::default() } else { watts() }
     };
     let mut callpaths = Vec::new();
-    let mut report = attributor.engine.report_rows(device.view(kind), &mut |row| {
+    let mut report = attributor.engine.report_rows(view, &mut |row| {
         let (location_group, location) = names.locations[row.location.0 as usize].clone();
         let exclusive = (row.exclusive_joules, row.exclusive_ticks);
         let resolved = resolved(exclusive, (row.resolved_joules, row.resolved_ticks));
@@ -622,6 +840,7 @@ fn view_table(
     });
     View {
         view: kind.as_str().to_owned(),
+        locations: locations.unwrap_or_default().to_owned(),
         policy: report.policy.as_str().to_owned(),
         sharing: report.sharing.as_str().to_owned(),
         attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0

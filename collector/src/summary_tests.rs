@@ -9,14 +9,18 @@ const TICKS_PER_SECOND: u64 = 1000;
 
 /// One rank in `main` from 0 on; readings of an energy counter in joules: (milliseconds, value).
 fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
+    summary_of(config, Some(1.0), readings)
+}
+
+fn summary_of(config: &str, joules_per_unit: Option<f64>, readings: &[(u64, u64)]) -> Summary {
     let config = Config::parse(config, "test").expect("a configuration");
     let mut attributor = Attributor::new(config, TICKS_PER_SECOND);
     let found = FoundDevice {
         node: "n".to_owned(),
-        metric: "energy".to_owned(),
+        metric: if joules_per_unit.is_some() { "energy" } else { "count:device=0" }.to_owned(),
         source: "trace".to_owned(),
         quality: Quality::Measured,
-        joules_per_unit: Some(1.0),
+        joules_per_unit,
     };
     let device = attributor.add_device(found).expect("an energy");
     let rank = attributor.add_location(LocationInfo {
@@ -39,11 +43,86 @@ fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
     });
     attributor.engine.enter(rank, 0, main);
     for (time, value) in readings {
-        let (time, increase) = attributor.devices[device].read_u64(*time, *value);
-        attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+        attributor.devices[device].read(*time, otf2::MetricValue::U64(*value), 0);
     }
+    attributor.end_readings(device);
     attributor.engine.leave(rank, readings.last().map_or(0, |(time, _)| *time));
     Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), QualityFigures::default())
+}
+
+/// A rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`; 1 J in each 10 ms.
+fn threads(config: &str, with_threads: bool) -> Summary {
+    let mut attributor =
+        Attributor::new(Config::parse(config, "test").expect("a configuration"), TICKS_PER_SECOND);
+    let add_location = |attributor: &mut Attributor, number: u32| {
+        let info = LocationInfo {
+            node: "n".to_owned(),
+            group: "MPI Rank 0".to_owned(),
+            name: format!("thread {number}"),
+            kind: LocationKind::CpuThread,
+            rank: Some(0),
+            main: number == 0,
+        };
+        let evidence = crate::topology::Evidence { process: Some(7), ..Default::default() };
+        attributor.add_location_with(info, evidence)
+    };
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = add_location(&mut attributor, 0);
+    let [main, work] = [0, 1].map(|region| attributor.regions.add_unknown(region));
+    attributor.enter(rank, 0, main);
+    let mut running = vec![rank];
+    for time in (0..=100).step_by(10) {
+        if time == 50 && with_threads {
+            // As in a live run, they become known when samples have been paid already.
+            for number in 1..5 {
+                let thread = add_location(&mut attributor, number);
+                attributor.enter(thread, 43, work);
+                running.push(thread);
+            }
+        }
+        attributor.read_now(device, time, 50 + time / 10);
+    }
+    running.into_iter().for_each(|location| attributor.leave(location, 100));
+    Summary::new(&attributor, None, Run::default(), QualityFigures::default())
+}
+
+#[test]
+fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
+    let (main, all) = (threads("", true), threads("[attribution]\nlocations = \"all\"", true));
+    let (by_main, by_all) = (&main.devices[0], &all.devices[0]);
+    let text = |view: &View| serde_json::to_string(view).expect("JSON");
+    let other = |device: &Device| text(device.other_ranks.as_ref().expect("the other division"));
+    // To the last bit, whichever the settings choose.
+    assert_eq!(text(&by_main.views[0]), other(by_all));
+    assert_eq!(text(&by_all.views[0]), other(by_main));
+    assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
+    let alone = threads("", false);
+    assert!(alone.devices[0].other_ranks.is_none() && alone.run.notes.is_empty());
+    assert_eq!(by_main.views[0].regions[0].exclusive_joules, 10.0);
+    let joules = |view: &View| view.regions.iter().map(|row| row.exclusive_joules).collect::<Vec<_>>();
+    // main alone for 43 ms, then one of five.
+    let [main_alone, shared] = [4.3, 5.7];
+    let expected = [main_alone + shared / 5.0, 4.0 * shared / 5.0];
+    for (found, expected) in joules(&by_all.views[0]).iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    }
+    // 4 x 57 ms in frames, and 100 ms.
+    assert!(by_main.other_ranks_lead && !by_all.other_ranks_lead);
+    assert!(main.run.notes[0].starts_with("other threads of MPI Rank 0 ran more"), "{:?}", main.run.notes);
+    let shown: Vec<&str> = by_main.shown().map(|view| view.locations.as_str()).collect();
+    assert_eq!(shown, ["all", ""]);
+    let page = crate::text::render(&main, false);
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
+    assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
+    assert!(page.contains("by main threads alone: undefined region 0 (100.0%)"), "{page}");
 }
 
 /// A reading every 100 ms, 1 J more each.
@@ -86,18 +165,35 @@ fn what_was_odd_about_a_counter_is_counted() {
     assert_eq!(still.devices[0].longest_still_seconds, 11.0);
     assert!(!summary("[counters]\nstale = \"12s\"", &readings).devices[0].stale);
 
-    let rapl = "[[device]]\nname = \"socket\"\nmetric = \"energy\"\nwraps_at = 1000";
-    let wrapped = summary(rapl, &[(0, 990), (100, 5)]);
+    let rapl = "[[device]]\nname = \"socket\"\nmetric = \"energy\"\nwraps_at = 100000";
+    let wrapped = summary(rapl, &[(0, 99_990), (100, 5)]);
     assert_eq!((wrapped.quality.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
     assert_eq!(wrapped.quality.counter_resets, 0);
 
-    // More than 20 kW, unless it is allowed; a reset; a zero before the counter is ready.
-    let absurd = [(0, 10), (100, 1_000_000), (200, 12), (300, 3)];
+    // A misreading, and a reset.
+    let absurd = [(0, 110), (100, 1_000_000), (200, 112), (250, 113), (300, 3), (400, 4)];
     let seen = summary("", &absurd);
     assert_eq!((seen.quality.unusable_samples, seen.quality.counter_resets), (1, 1));
-    assert_eq!(seen.devices[0].total_joules, 2.0);
-    assert_eq!(summary("[counters]\nwatts_max = 1e9", &absurd).quality.unusable_samples, 0);
+    assert_eq!((seen.devices[0].total_joules, seen.devices[0].uncovered_seconds), (4.0, 0.05));
+    assert!(
+        seen.run.notes.iter().any(|note| note.contains("the energy of 0.050 s is not known")),
+        "{:?}",
+        seen.run.notes
+    );
+    // A first 0 that was none.
     assert_eq!(summary("", &[(0, 0), (100, 1_000_000), (200, 1_000_001)]).devices[0].total_joules, 1.0);
+}
+
+#[test]
+fn figures_that_a_device_cannot_have_are_not_shown() {
+    let config = "[[device]]\nname = \"GPU-0\"\nmetric = \".*\"\nscale = 1000";
+    let seen = summary_of(config, None, &steady(11));
+    assert_eq!((seen.devices[0].total_joules, seen.run.total_joules, seen.run.complete), (0.0, 0.0, false));
+    assert!(seen.devices[0].views[0].callpaths.is_empty());
+    let note = seen.run.notes.iter().find(|note| note.contains("GPU-0: 10000 J in 1.000 s"));
+    assert!(note.is_some(), "{:?}", seen.run.notes);
+    let allowed = summary_of(&format!("{config}\n[counters]\nwatts_max = 20000"), None, &steady(11));
+    assert_eq!(allowed.devices[0].total_joules, 10_000.0);
 }
 
 #[test]
@@ -120,10 +216,9 @@ fn a_total_has_no_joule_twice() {
             });
             let device = device.expect("an energy");
             let contains = parts.into_iter().map(str::to_owned).collect();
-            attributor.set_nature(device, Nature { kind: String::new(), contains });
+            attributor.set_nature(device, Nature { contains, ..Nature::default() });
             for (time, value) in [(0, 1), (1000, 1 + joules / part)] {
-                let (time, increase) = attributor.devices[device].read_u64(time, value);
-                attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+                attributor.read_now(device, time, value);
             }
         }
     }

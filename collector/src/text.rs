@@ -4,13 +4,15 @@ use crate::gauges::OverTheRun;
 use crate::highlights::sentences;
 use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
 use crate::topology::table;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Where more of the run than this was not sampled, it is said.
 const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
+/// Functions that a line names.
+const MOST_NAMED: usize = 3;
 const BAR_CELLS: usize = 24;
 /// Lines of who spends from what.
 const MOST_LINKS: usize = 40;
@@ -86,6 +88,9 @@ impl Page {
             "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
             other => writeln!(out, "energy:  {}", printable(other))?,
         }
+        if let Some(cpu) = &run.node_cpu {
+            writeln!(out, "cpu:     {}", cpu.words())?;
+        }
         if summary.devices.len() > 1 {
             writeln!(out, "total:   {}", printable(&total(summary)))?;
         }
@@ -155,8 +160,14 @@ impl Page {
             let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
             writeln!(out, "  as it reports: {}", printable(&says.join(", ")))?;
         }
-        for view in &device.views {
+        for check in &device.checks {
+            writeln!(out, "  {}", printable(&check.text()))?;
+        }
+        for view in device.shown() {
             self.view(device, view, out)?;
+            if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
+                writeln!(out, "\n  {}: {}", printable(&other.title()), most_of(device, other))?;
+            }
         }
         Ok(())
     }
@@ -167,8 +178,8 @@ impl Page {
         }
         writeln!(
             out,
-            "\n  {} view ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
-            printable(&view.view),
+            "\n  {} ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
+            printable(&view.title()),
             printable(&view.policy),
             printable(&view.sharing),
             joules(view.attributed_joules),
@@ -179,12 +190,12 @@ impl Page {
         )?;
         self.regions(device, view, out)?;
         self.groups(device, view, out)?;
-        self.callpaths(device, &view.callpaths, out)
+        self.callpaths(device, view, out)
     }
 
     fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit, regions) = (device.total_joules, printable(&device.unit), &view.regions);
+        let (total, unit, regions) = (view.whole(), printable(&device.unit), &view.regions);
         let is_time = unit == "s";
         let has_watts = regions.iter().take(MOST_ROWS).any(|row| row.watts.resolved_watts.is_some());
         // Of time, the seconds are what is shown already.
@@ -240,13 +251,8 @@ impl Page {
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
-        let total = device.total_joules;
-        let mut sums: BTreeMap<(usize, &str), f64> = BTreeMap::new();
-        for row in &view.callpaths {
-            // "MPI Rank 10" after "MPI Rank 9".
-            *sums.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) +=
-                row.exclusive_joules;
-        }
+        let total = view.whole();
+        let sums = by_location(view);
         writeln!(
             out,
             "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
@@ -255,7 +261,7 @@ impl Page {
             ""
         )?;
         let count = sums.len();
-        for ((_, group), sum) in sums.into_iter().take(MOST_ROWS) {
+        for (group, sum) in sums.iter().take(MOST_ROWS).map(|(group, sum)| (group, *sum)) {
             writeln!(
                 out,
                 "  {:>12} {:>6}  {:<BAR_CELLS$}  {}",
@@ -268,8 +274,9 @@ impl Page {
         more(count, out)
     }
 
-    fn callpaths(&self, device: &Device, rows: &[Callpath], out: &mut String) -> std::fmt::Result {
-        let total = device.total_joules;
+    fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let (total, rows) = (view.whole(), &view.callpaths);
+        let several = groups_of_several(view);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
         writeln!(
@@ -289,7 +296,7 @@ impl Page {
                 percent(row.exclusive_joules, total),
                 row.exclusive_seconds,
                 row.calls,
-                short(&row.location_group, LONGEST_NAME),
+                short(&name_of(row, &several), LONGEST_NAME),
                 short_path(&row.path),
             )?;
         }
@@ -382,6 +389,50 @@ fn bounds(is_time: bool, least: f64, most: Option<f64>) -> String {
 
 fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
     if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
+}
+
+/// Location groups with joules in several locations: the threads of a rank.
+fn groups_of_several(view: &View) -> BTreeSet<&str> {
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let rows = view.callpaths.iter().filter(|row| row.exclusive_joules > 0.0);
+    let others =
+        rows.filter(|row| *first.entry(&row.location_group).or_insert(&row.location) != &*row.location);
+    others.map(|row| &*row.location_group).collect()
+}
+
+/// A row's location group, and its thread where that is not the only one.
+fn name_of(row: &Callpath, several: &BTreeSet<&str>) -> String {
+    match several.contains(&*row.location_group) {
+        true => format!("{}, {}", row.location_group, row.location),
+        false => row.location_group.to_string(),
+    }
+}
+
+/// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
+pub fn by_location(view: &View) -> Vec<(String, f64)> {
+    let several = groups_of_several(view);
+    let mut sums: BTreeMap<(usize, &str, usize, &str), f64> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for row in &view.callpaths {
+        let location = if several.contains(&*row.location_group) { &*row.location } else { "" };
+        let key = (row.location_group.len(), &*row.location_group, location.len(), location);
+        *sums.entry(key).or_insert(0.0) += row.exclusive_joules;
+        names.entry(key).or_insert_with(|| name_of(row, &several));
+    }
+    sums.into_iter().map(|(key, sum)| (names.remove(&key).unwrap_or_default(), sum)).collect()
+}
+
+/// The functions with most joules of a view, in a few words.
+pub fn most_of(device: &Device, view: &View) -> String {
+    let rows = view.regions.iter().filter(|row| row.exclusive_joules > 0.0).take(MOST_NAMED);
+    let named = rows.map(|row| {
+        format!(
+            "{} ({})",
+            short(&row.region, LONGEST_NAME),
+            percent(row.exclusive_joules, device.total_joules)
+        )
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn more(rows: usize, out: &mut String) -> std::fmt::Result {

@@ -63,7 +63,9 @@ impl Attributor {
         };
         let views = [(); 2].map(|()| self.engine.add_view(Policy::TimeSliced, Sharing::Independent));
         self.not_begun.push(self.devices.len());
-        self.devices.push(Device::new(info, views, Counter::new(kind, Limits::none(ticks_per_second))));
+        let (locations, counter) =
+            (self.config().locations, Counter::new(kind, Limits::none(ticks_per_second)));
+        self.devices.push(Device::new(info, views, locations, counter));
         self.link_device(topology::Counter::new(TIME, topology::Place::default(), None));
     }
 
@@ -99,11 +101,7 @@ impl Attributor {
     }
 
     fn read_time(&mut self, device: usize, time: Timestamp) {
-        let device = &mut self.devices[device];
-        let (time, increase) = device.read_u64(time, time);
-        for view in [device.ranks, device.kernels] {
-            self.engine.sample(view, time, increase);
-        }
+        self.read_now(device, time, time);
     }
 }
 

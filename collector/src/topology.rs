@@ -20,7 +20,8 @@
 //! A counter that is not a GPU's is shared by all ranks of its node.
 //!
 //! **Two dies, one counter.** A package of an MI250X shows as two GPUs, of which the even one's counter counts both; the
-//! odd one's fails or stays 0. Who is on the odd one spends from the even one's.
+//! odd one's fails or stays 0. Who is on the odd one spends from the even one's. An odd one whose own counter rises counts for
+//! itself, whatever its model is called: what is measured is more than a name.
 //!
 //! Nothing here does IO or keeps a state: the same evidence gives the same links, live and from the run's own trace.
 
@@ -69,6 +70,13 @@ pub struct Place {
     /// It has never shown anything but 0.
     #[serde(default)]
     pub silent: bool,
+    /// In a trace whose processes see each its own GPU by one name: location groups of those that this one is of. Nobody
+    /// else spends from it. Empty: any may.
+    #[serde(default)]
+    pub own: Vec<String>,
+    /// It has risen.
+    #[serde(default)]
+    pub rises: bool,
 }
 
 /// A counter, as far as it matters who spends from it.
@@ -103,6 +111,21 @@ impl Counter {
 
     pub fn is_gpu(&self) -> bool {
         self.gpu
+    }
+
+    /// Whether a process, by its location group, may spend from it.
+    pub fn is_open_to(&self, process: &str) -> bool {
+        self.place.own.is_empty() || self.place.own.iter().any(|own| own == process)
+    }
+
+    fn is_own(&self) -> bool {
+        !self.place.own.is_empty()
+    }
+
+    /// By its model another GPU's counter counts it, yet its own rises.
+    pub fn contradicts_its_model(&self) -> bool {
+        let is_odd = self.number.is_some_and(|number| !number.is_multiple_of(2));
+        self.gpu && self.place.rises && is_odd && is_mi250x(&self.place.model)
     }
 }
 
@@ -186,6 +209,12 @@ impl Node<'_> {
                     ours.then(|| "configured: locations".to_owned())
                 }
                 None if !vendor.goes_with(device.counter.vendor) => None,
+                None if device.counter.is_own() => {
+                    let number = stream_number(name).or(accelerator.number);
+                    let is_it =
+                        number.is_none() || device.counter.number.is_none_or(|own| Some(own) == number);
+                    is_it.then(|| "its process recorded this counter as its own".to_owned())
+                }
                 None => self.reason_of_stream(device.counter, accelerator, &target),
             };
             spends.links.extend(reason.map(|reason| Link { device: device.index, reason }));
@@ -256,6 +285,9 @@ impl Node<'_> {
     /// Whether a counter with an even number counts two dies. `Some(true)` if the GPU's name says so.
     fn two_dies(&self, even: &Counter) -> Option<bool> {
         let first = even.number.filter(|number| number.is_multiple_of(2))?;
+        if self.family(even).any(|c| c.number == Some(first + 1) && c.place.rises) {
+            return None;
+        }
         if is_mi250x(&even.place.model) {
             return Some(true);
         }
@@ -298,6 +330,7 @@ impl Node<'_> {
                     Ok(format!("configured: ranks = {ranks:?}"))
                 }
                 Some(Ranks::Listed(_)) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
+                _ if device.counter.is_own() => Ok("it recorded this counter as its own".to_owned()),
                 _ if !device.counter.gpu => Ok("not one GPU's: all ranks of the node".to_owned()),
                 Some(Ranks::All) => Ok("its [[device]] names no ranks: all of the node".to_owned()),
                 Some(Ranks::Found) | None => self.reason_of_rank(device, evidence, streams, local),

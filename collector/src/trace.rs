@@ -58,7 +58,10 @@ impl SampledMetric {
             name: metric.name.clone(),
             description: metric.description.clone(),
             kind: MetricType::Other,
-            mode: MetricMode::AccumulatedStart,
+            mode: match metric.recorded.is_of_time_before {
+                true => MetricMode::AbsoluteLast,
+                false => MetricMode::AccumulatedStart,
+            },
             value_type: match metric.value {
                 ValueType::U64 => MetricValueType::U64,
                 ValueType::I64 => MetricValueType::I64,
@@ -196,7 +199,7 @@ fn fill(
             kind: LocationGroupType::Process,
             system_tree_parent: Some(node),
             creating_location_group: None,
-            properties: evidence::environment_properties(process.environment()),
+            properties: evidence::process_properties(process.environment(), process.thread_seconds),
         });
         let mut contexts = BTreeMap::new();
         for (at, location) in process.locations.iter().enumerate() {
@@ -281,10 +284,11 @@ fn process_numbers(processes: &[Process]) -> Vec<u32> {
     (0..processes.len() as u32).collect()
 }
 
-/// The process that is said to have recorded a metric: its node's first, or else the first.
+/// The process that is said to have recorded a metric: the one whose own it is, its node's first, or else the first.
 fn recorder_of(metric: &SampledMetric, processes: &[Process], order: &[usize]) -> usize {
-    let on_node = order.iter().find(|at| processes[**at].info.hostname == metric.node);
-    on_node.or(order.first()).copied().unwrap_or(0)
+    let on_node = || order.iter().filter(|at| processes[**at].info.hostname == metric.node);
+    let own = on_node().find(|at| metric.place.own.first() == Some(&processes[**at].group()));
+    own.or_else(|| on_node().next()).or(order.first()).copied().unwrap_or(0)
 }
 
 struct Recorder {
@@ -341,7 +345,11 @@ fn write_samples(
         Ok(result?)
     })?;
     let events = writer.close()?;
-    let ours = metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded);
+    let ours = metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded).map(|(metric, _)| metric);
+    let properties = ours.flat_map(|metric| {
+        let name = &metric.member.name;
+        metric.nature.properties(name).into_iter().chain(evidence::own_property(name, &metric.place.own))
+    });
     definitions.locations.insert(
         reference,
         otf2::Location {
@@ -349,7 +357,7 @@ fn write_samples(
             kind: LocationType::Metric,
             events,
             group: Some(recorder.group),
-            properties: ours.flat_map(|(metric, _)| metric.nature.properties(&metric.member.name)).collect(),
+            properties: properties.collect(),
         },
     );
     Ok(())

@@ -7,6 +7,7 @@ use ampere_collector::order::{Lane, QueueIndex};
 use ampere_collector::stream::{Event, Stream};
 use ampere_model::{LocationKind, Quality, RegionRef, Timestamp};
 use ampere_ring::Record;
+use otf2::MetricValue;
 
 pub struct Nesting {
     attributor: Attributor,
@@ -116,8 +117,10 @@ fn hand_over(
         Event::Leave(time, _) => lane.queue(events).leave(time),
         Event::Sample(time, _, bits) => {
             let device = &mut attributor.devices[0];
-            let (time, increase) = device.read_u64(time, bits);
-            lane.queue(samples).sample(time, device.ranks, increase);
+            device.read(time, MetricValue::U64(bits), 0);
+            while let Some(sample) = device.sample() {
+                lane.queue(samples).sample(sample.time, device.ranks, sample.increase);
+            }
         }
         Event::ProgramEnd(_) => {}
     }

@@ -28,7 +28,7 @@ fn what_was_once_a_defect_is_none() {
     }
 }
 
-/// `make soak` looks for the least of them.
+/// `make soak` shows them.
 #[test]
 fn every_target_has_its_hours() {
     let hours = include_str!("../hours.json");

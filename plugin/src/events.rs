@@ -276,7 +276,12 @@ unsafe extern "C" fn program_begin(
 
 unsafe extern "C" fn program_end(location: *mut Location, timestamp: u64, _status: i64, _region: AnyHandle) {
     // SAFETY: Score-P's promise for event callbacks.
-    unsafe { with_data(location, |inner| inner.writer.program_end(timestamp)) };
+    unsafe {
+        with_data(location, |inner| {
+            inner.writer.program_end(timestamp);
+            inner.calling_context = NO_CONTEXT;
+        })
+    };
 }
 
 unsafe extern "C" fn task_begin(
@@ -309,18 +314,17 @@ unsafe extern "C" fn task_end(
     unsafe { leave(location, timestamp, region, metrics) };
 }
 
-/// With unwinding, Score-P names the whole stack instead of the region. The stack is kept by its innermost context;
-/// the way to the new one goes up to the common ancestor and down again.
+/// With unwinding, Score-P names the whole stack, as a calling context, instead of the region.
 unsafe extern "C" fn context_enter(
     location: *mut Location,
     timestamp: u64,
     context: AnyHandle,
     _previous: AnyHandle,
-    _unwind_distance: u32,
+    unwind_distance: u32,
     _metrics: *mut u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    if !unsafe { with_data(location, |inner| move_to_context(inner, timestamp, context)) } {
+    if !unsafe { with_data(location, |inner| move_to(inner, timestamp, context, unwind_distance)) } {
         count_unrecorded(location, 1);
     }
 }
@@ -334,7 +338,21 @@ unsafe extern "C" fn context_leave(
     _metrics: *mut u64,
 ) {
     // SAFETY: Score-P's promise for event callbacks.
-    unsafe { with_data(location, |inner| move_to_context(inner, timestamp, parent_of(context))) };
+    unsafe { with_data(location, |inner| move_to(inner, timestamp, parent_of(context), 1)) };
+}
+
+/// In a signal handler. The context is `NO_CONTEXT` when the thread stops being measured.
+unsafe extern "C" fn sample(
+    location: *mut Location,
+    timestamp: u64,
+    context: AnyHandle,
+    _previous: AnyHandle,
+    unwind_distance: u32,
+    _interrupt_generator: AnyHandle,
+    _metrics: *mut u64,
+) {
+    // SAFETY: Score-P's promise for event callbacks.
+    unsafe { with_data(location, |inner| move_to(inner, timestamp, context, unwind_distance)) };
 }
 
 fn region_of(context: AnyHandle) -> u32 {
@@ -343,25 +361,31 @@ fn region_of(context: AnyHandle) -> u32 {
 }
 
 fn parent_of(context: AnyHandle) -> AnyHandle {
+    if context == NO_CONTEXT {
+        return NO_CONTEXT;
+    }
     // SAFETY: as above.
     unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_PARENT.load(Ordering::Relaxed))(context) }
 }
 
-/// Goes from the calling context of before to `target`: up to their common ancestor, then down.
-fn move_to_context(data: &mut Inner, timestamp: u64, target: AnyHandle) {
-    let (mut from, mut to) = (data.calling_context, target);
-    let (mut from_depth, mut to_depth) = (depth_of(from), depth_of(to));
-    let mut new = 0;
-    while from != to {
-        if to_depth >= from_depth {
-            new += 1;
-            to = parent_of(to);
-            to_depth -= 1;
-        } else {
-            data.writer.leave(timestamp, region_of(from));
-            from = parent_of(from);
-            from_depth -= 1;
-        }
+/// Goes from the calling context of before to `target`, as Score-P's own profile does.
+///
+/// A calling context is a region, a place in it, and the context that called it. Of `target`, the `distance - 1` innermost
+/// contexts are new. The next one was open before, perhaps at another place in the same region: its frame stays open, and
+/// those below it are over.
+fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
+    let (mut stays, mut new) = (target, 0);
+    while new + 1 < distance as usize && stays != NO_CONTEXT {
+        (stays, new) = (parent_of(stays), new + 1);
+    }
+    let mut open = data.calling_context;
+    while open != NO_CONTEXT && !is_same_frame(open, stays) {
+        data.writer.leave(timestamp, region_of(open));
+        open = parent_of(open);
+    }
+    if open == NO_CONTEXT {
+        // At first, or where recording was switched off meanwhile, the frames around it have to be entered, too.
+        new = depth_of(target);
     }
     // From the outermost new one to the target; there is no memory for more of them at a time.
     let mut at_once = [NO_CONTEXT; CONTEXTS_AT_ONCE];
@@ -380,6 +404,11 @@ fn move_to_context(data: &mut Inner, timestamp: u64, target: AnyHandle) {
         new = first;
     }
     data.calling_context = target;
+}
+
+fn is_same_frame(one: AnyHandle, other: AnyHandle) -> bool {
+    one == other
+        || other != NO_CONTEXT && parent_of(one) == parent_of(other) && region_of(one) == region_of(other)
 }
 
 fn depth_of(mut context: AnyHandle) -> usize {
@@ -403,8 +432,12 @@ macro_rules! entry {
 
 static RECORDING: [EventFunction; TAKEN] = {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
+    // While recording is switched off the thread that did so is in a region of Score-P's own.
+    table[event::DISABLE_RECORDING] = entry!(enter: RegionEvent);
+    table[event::ENABLE_RECORDING] = entry!(leave: RegionEvent);
     table[event::ENTER_REGION] = entry!(enter: RegionEvent);
     table[event::EXIT_REGION] = entry!(leave: RegionEvent);
+    table[event::SAMPLE] = entry!(sample: SampleEvent);
     table[event::CALLING_CONTEXT_ENTER] = entry!(context_enter: CallingContextEvent);
     table[event::CALLING_CONTEXT_EXIT] = entry!(context_leave: CallingContextEvent);
     table[event::THREAD_FORK_JOIN_TASK_BEGIN] = entry!(task_begin: TaskRegionEvent);

@@ -1,6 +1,7 @@
 //! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
 //!
-//! It runs inside somebody's job. It writes one record per enter and leave into shared memory and returns; it never
+//! It runs inside somebody's job. It writes one record per enter and leave into shared memory (per sample: one for each frame
+//! that was left or entered since the one before) and returns; it never
 //! blocks, allocates, locks or prints on that path ([`events`]). It starts no thread, opens no counter and writes no
 //! file of its own: the collector does ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first
 //! failure makes the plugin inert, with one line that says why and what to do ([`inert`]).

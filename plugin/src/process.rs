@@ -9,10 +9,11 @@ use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
 use ampere_model::{
-    Clocks, Definition, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region, RegionHandle,
+    Clocks, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region, RegionHandle,
     VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
+use ampere_ring::session::{ENV_SESSION_BOOT, OUT_OF_REACH};
 use ampere_ring::{
     CollectorState, Error, EventWriter, Events, LogReader, LogWriter, RingProducer, Session, Surroundings,
     ToLeave,
@@ -144,6 +145,15 @@ extern "C" fn forked() {
 
 fn join() -> Result<State, CannotJoin> {
     let name = session_name();
+    // On this node `ampere run` has made it.
+    let is_node_of_run =
+        std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
+    if let Some(session) = Session::missing(&name).filter(|_| is_node_of_run) {
+        return Err(CannotJoin::ThisProcess(format!(
+            "this process does not find its run's session {}; energy is not measured: {OUT_OF_REACH}; or the run is over",
+            session.display()
+        )));
+    }
     let session = Session::open_or_create(&name).map_err(|error| {
         let why = format!("{error}; energy is not measured");
         if error.is_a_limit() { CannotJoin::ThisProcess(why) } else { CannotJoin::Anybody(why) }
@@ -156,7 +166,8 @@ fn join() -> Result<State, CannotJoin> {
         if is_of_this_process(&name) {
             session.remove(); // nobody else would ever look at it
         }
-        return Err(why.into());
+        let is_alone = why.contains(OUT_OF_REACH);
+        return Err(if is_alone { CannotJoin::ThisProcess(why) } else { CannotJoin::Anybody(why) });
     }
     tell_of_another_output(&session);
     let joined = clock::read_clocks();
@@ -221,16 +232,23 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
     let start_time = ampere_ring::process::start_time(pid).unwrap_or(0);
     let mut name = pid.to_string();
     let mut is_another_program = false;
-    for number in 2..SAME_PID_MAX {
+    let mut number = 1;
+    let mut log = loop {
         let path = session.directory().join(format!("{name}.defs"));
-        if !path.exists() {
-            break;
+        let is_there = |source: &std::io::Error| source.kind() == std::io::ErrorKind::AlreadyExists;
+        match LogWriter::create(&path) {
+            Ok(log) => break log,
+            // Of a process with our pid: this one before it became another program, one that is over, or one that runs beside us
+            // in another pid namespace.
+            Err(Error::Io { source, .. }) if number < SAME_PID_MAX && is_there(&source) => {
+                is_another_program |= is_log_of_earlier_program(&path, start_time);
+            }
+            Err(error) => return Err(format!("{error}; energy is not measured")),
         }
-        is_another_program |= start_time_in(&path) == Some(start_time);
+        number += 1;
         name = format!("{pid}-{number}");
-    }
-    let path = session.directory().join(format!("{name}.defs"));
-    let mut log = LogWriter::create(&path).map_err(|e| format!("{e}; energy is not measured"))?;
+    };
+    let recorded = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&LAUNCHED);
     log.append(&Definition::Process(Process {
         pid,
         start_time,
@@ -238,26 +256,26 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         executable: std::env::current_exe().map_or_else(|_| String::new(), |p| p.display().to_string()),
         host: host_name().to_owned(),
         clocks: joined,
-        environment: VISIBLE_DEVICES
-            .iter()
-            .chain(&LOCAL_RANKS)
+        environment: recorded
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
             .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
             .collect(),
+        pid_namespace: ampere_ring::process::pid_namespace(),
     }));
     Ok(OwnLog { log, name, is_another_program })
 }
 
-/// Which process wrote a log.
-fn start_time_in(path: &std::path::Path) -> Option<u64> {
-    let mut started = None;
-    let mut log = LogReader::open(path).ok()??;
+/// Whether a log with this process' pid is its own, of the program that it was before.
+fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
+    let Ok(Some(mut log)) = LogReader::open(path) else { return false };
+    let mut is_own = false;
     let read = log.read_new(|definition| {
         if let Definition::Process(process) = definition {
-            started = Some(process.start_time);
+            is_own = process.start_time == start_time
+                && process.pid_namespace == ampere_ring::process::pid_namespace();
         }
     });
-    read.ok().and(started)
+    read.is_ok() && is_own
 }
 
 /// The embedded host says so itself.
@@ -310,16 +328,8 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
 /// Calls one of Score-P's functions, if there is one, for a string.
 macro_rules! text {
     ($callbacks:expr, $function:ident, $handle:expr) => {
-        // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string of its own.
-        $callbacks.$function.map_or_else(String::new, |f| unsafe { strings::owned(f($handle)) })
-    };
-}
-
-/// The same for its length.
-macro_rules! bytes {
-    ($callbacks:expr, $function:ident, $handle:expr) => {
-        // SAFETY: as above.
-        $callbacks.$function.map_or(0, |f| unsafe { strings::bytes(f($handle)) })
+        // SAFETY: the handle is Score-P's own, given for this purpose; it returns NULL or a string that it keeps.
+        $callbacks.$function.map_or(&[][..], |f| unsafe { strings::bytes(f($handle)) })
     };
 }
 
@@ -332,6 +342,9 @@ macro_rules! number {
 }
 
 /// A region becomes known. May be called with Score-P's locks held, from any thread, before `init_mpp`.
+///
+/// With sampling also in a signal handler, which may have interrupted the program in `malloc`: no memory is taken here, nor
+/// by anybody else who holds Score-P's lock or the log's. Score-P interrupts neither us nor itself.
 pub fn new_definition(handle: AnyHandle, kind: c_int) {
     if kind != handle_type::REGION {
         return;
@@ -339,13 +352,7 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
     };
-    let name_bytes = bytes!(callbacks, region_handle_get_name, handle)
-        + bytes!(callbacks, region_handle_get_canonical_name, handle)
-        + bytes!(callbacks, region_handle_get_file_name, handle);
-    if !memory::is_left(name_bytes) {
-        return state.log().leave_out();
-    }
-    state.define(&Definition::Region(Region {
+    state.log().append_region(&Region {
         handle: RegionHandle(handle),
         name: text!(callbacks, region_handle_get_name, handle),
         canonical_name: text!(callbacks, region_handle_get_canonical_name, handle),
@@ -354,7 +361,8 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
         end_line: number!(callbacks, region_handle_get_end_line, handle),
         region_type: number!(callbacks, region_handle_get_type, handle) as u8,
         paradigm: number!(callbacks, region_handle_get_paradigm_type, handle) as u8,
-    }));
+    });
+    state.session.announce();
 }
 
 /// A location becomes known: it gets a ring, and its writer hangs on it from now on.
@@ -368,7 +376,8 @@ pub fn new_location(location: *const Location) {
         location_type::GPU => LocationKind::Gpu,
         _ => return, // metric locations have no enters and leaves
     };
-    if !memory::is_left(bytes!(callbacks, location_get_name, location)) {
+    let name = text!(callbacks, location_get_name, location);
+    if !memory::is_left(name.len()) {
         return state.refuse_location();
     }
     let ring = format!("{}.{id}.ring", state.name);
@@ -384,8 +393,10 @@ pub fn new_location(location: *const Location) {
             return state.refuse_location();
         }
     };
-    let name = text!(callbacks, location_get_name, location);
-    state.define(&Definition::Location(ampere_model::Location { id: LocalLocation(id), kind, name, ring }));
+    let name = String::from_utf8_lossy(name).into_owned();
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let id = LocalLocation(id);
+    state.define(&Definition::Location(ampere_model::Location { id, kind, name, ring, thread }));
     // Never freed: events may come as long as the process lives.
     let writer = EventWriter::with_events(producer, state.events, SURROUNDINGS);
     let data = Box::into_raw(Box::new(LocationData::new(writer)));
@@ -470,18 +481,22 @@ pub fn end() {
         matches!(state.session.collector_state(), CollectorState::Starting | CollectorState::Running);
     let is_killed = running && !state.session.collector_is_alive();
     // Processes that were killed have not said goodbye: if nobody but this one is left to start another collector, it does.
-    if others > 0 && !(is_killed && is_last(&state.session)) {
+    if others > 0 && !(is_killed && is_last(state)) {
         return;
     }
     wait_for_collector(&state.session, state.finalize_limit);
 }
 
-/// Whether no other process that has joined lives.
-fn is_last(session: &Session) -> bool {
-    let Ok(entries) = std::fs::read_dir(session.directory()) else { return false };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut pids = names.filter_map(|name| name.strip_suffix(".defs")?.parse::<u32>().ok());
-    pids.all(|pid| pid == std::process::id() || !ampere_ring::process::seems_alive(pid))
+/// Whether no other program that has joined runs.
+fn is_last(state: &State) -> bool {
+    let own = format!("{}.defs", state.name);
+    let Ok(entries) = std::fs::read_dir(state.session.directory()) else { return false };
+    let logs = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes().ends_with(b".defs") && *name != *own && name != "sampler.defs"
+    });
+    let mut logs = logs.map(|entry| LogReader::open(&entry.path()));
+    logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
 /// What comes of it is said by this process, the last one, whichever rank it is. If the collector is killed, and who

@@ -36,6 +36,8 @@ pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), Strin
         }
         _ => {}
     }
+    // What a killed one has left there would be taken for the next one's word, which locks the session before it says anything.
+    session.set_collector(0, CollectorState::Starting);
     let started = find_collector().and_then(|collector| start(session, &collector, purpose, limit));
     if let Err(why) = &started
         && session.collector_state() != CollectorState::Failed

@@ -2,13 +2,13 @@
 
 use std::ffi::{CStr, c_char};
 
-/// How long a C string is; 0 for NULL.
+/// The bytes of a C string; none for NULL.
 ///
 /// # Safety
-/// `text` is NULL or a NUL-terminated string that lives during the call.
-pub unsafe fn bytes(text: *const c_char) -> usize {
+/// `text` is NULL or a NUL-terminated string that lives as long as the bytes are used.
+pub unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: by this function's contract.
-    if text.is_null() { 0 } else { unsafe { CStr::from_ptr(text) }.count_bytes() }
+    if text.is_null() { &[] } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
 
 /// Owned text of a C string; empty for NULL.
@@ -16,9 +16,6 @@ pub unsafe fn bytes(text: *const c_char) -> usize {
 /// # Safety
 /// `text` is NULL or a NUL-terminated string that lives during the call.
 pub unsafe fn owned(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
     // SAFETY: by this function's contract.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    String::from_utf8_lossy(unsafe { bytes(text) }).into_owned()
 }

@@ -246,6 +246,7 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Result<Rank, String> {
         kind: LocationKind::CpuThread,
         name: "Master thread".to_owned(),
         ring,
+        thread: 0,
     }));
     session.join();
     let random = Random::new(seed ^ u64::from(rank + 1));
@@ -289,6 +290,7 @@ fn replay(seconds: u64) -> Replay {
             value: ValueType::U64,
             joules_per_unit: Some(1e-9),
             recorder: 0,
+            recorded: Default::default(),
             place: Default::default(),
             nature: Default::default(),
         }],
@@ -298,6 +300,7 @@ fn replay(seconds: u64) -> Replay {
         stream_lag_ticks: Some(0),
         longest_lag_ticks: 0,
         notes: Vec::new(),
+        odd: Vec::new(),
     }
 }
 
@@ -314,7 +317,7 @@ mod tests {
     /// So that it is seen at once when the long one would measure nothing.
     #[test]
     fn a_minute_of_it() {
-        let settings = Settings { rounds: 1, seed: 7, day_seconds: 60, day_rate: 20_000, fuzz_hours: 1.0 };
+        let settings = Settings { rounds: 1, seed: 7, day_seconds: 60, day_rate: 20_000 };
         let row = row(&settings).expect("a row");
         assert!(row.good, "{}: {:#}", row.found, row.details);
     }

@@ -2,11 +2,12 @@
 //! `bad_host.rs`: what goes wrong must not take the test with it.
 
 use scorep_abi::{
-    Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
-    SubstratePluginInfo, event, handle_type, location_type, mode,
+    Callbacks, CallingContextEvent, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent,
+    RegionEvent, SampleEvent, SubstratePluginInfo, event, handle_type, location_type, mode,
 };
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// What Score-P's `struct SCOREP_Location` is here. Never freed.
@@ -86,8 +87,42 @@ unsafe extern "C" fn get_data(location: *const Location, _plugin: usize) -> *mut
     of(location).data.load(Ordering::Acquire)
 }
 
+/// Those that are asked for in signal handlers are made before.
+const MOST_NAMES: u32 = 10_000;
+static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
+
+fn names() -> &'static [CString] {
+    let name = |handle| CString::new(format!("region_{handle}")).expect("no zero byte");
+    NAMES.get_or_init(|| (0..MOST_NAMES).map(name).collect())
+}
+
 unsafe extern "C" fn region_name(handle: u32) -> *const c_char {
-    CString::new(format!("region_{handle}")).expect("no zero byte").into_raw()
+    names().get(handle as usize).map_or(null(), |name| name.as_ptr())
+}
+
+/// The region and the parent of each calling context; the first one is none.
+static CONTEXTS: OnceLock<Vec<(u32, u32)>> = OnceLock::new();
+
+/// Calling contexts 1, 2, ... by region and parent. Once in a process.
+pub fn set_contexts(contexts: &[(u32, u32)]) {
+    let contexts = [(0, 0)].iter().chain(contexts).copied().collect();
+    assert!(CONTEXTS.set(contexts).is_ok(), "contexts are set once");
+}
+
+/// As in Score-P, where asking for a context that is none ends the process.
+fn context(handle: u32) -> (u32, u32) {
+    if handle == 0 {
+        std::process::abort();
+    }
+    CONTEXTS.get().expect("contexts")[handle as usize]
+}
+
+unsafe extern "C" fn context_region(handle: u32) -> u32 {
+    context(handle).0
+}
+
+unsafe extern "C" fn context_parent(handle: u32) -> u32 {
+    context(handle).1
 }
 
 unsafe extern "C" fn no_name(_handle: u32) -> *const c_char {
@@ -120,6 +155,8 @@ pub fn callbacks() -> Callbacks {
         region_handle_get_end_line: Some(no_line),
         region_handle_get_type: Some(no_type),
         region_handle_get_paradigm_type: Some(no_type),
+        calling_context_handle_get_region: Some(context_region),
+        calling_context_handle_get_parent: Some(context_parent),
         ..Callbacks::EMPTY
     }
 }
@@ -233,6 +270,40 @@ impl Plugin {
         }
     }
 
+    /// With unwinding, in the place of `enter`: `distance` as Score-P says it. Returns its time.
+    pub fn context_enter(&self, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+        self.context(event::CALLING_CONTEXT_ENTER, location, context, distance)
+    }
+
+    pub fn context_leave(&self, location: &'static FakeLocation, context: u32) -> u64 {
+        self.context(event::CALLING_CONTEXT_EXIT, location, context, 1)
+    }
+
+    fn context(&self, number: usize, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+        let time = now();
+        if let Some(function) = self.events[number] {
+            // SAFETY: as above.
+            unsafe {
+                let function: CallingContextEvent = std::mem::transmute(function);
+                function(location.raw(), time, context, 0, distance, null_mut());
+            }
+        }
+        time
+    }
+
+    /// A sample is taken: the thread is in this context.
+    pub fn sample(&self, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+        let time = now();
+        if let Some(function) = self.events[event::SAMPLE] {
+            // SAFETY: as above.
+            unsafe {
+                let function: SampleEvent = std::mem::transmute(function);
+                function(location.raw(), time, context, 0, distance, 0, null_mut());
+            }
+        }
+        time
+    }
+
     pub fn program_begin(&self, location: &'static FakeLocation) {
         if let Some(function) = self.events[event::PROGRAM_BEGIN] {
             // SAFETY: as above.
@@ -260,6 +331,7 @@ impl Plugin {
 
     /// Everything up to the first event, in Score-P's order, with regions 1 to 3 and the main location.
     pub fn begin() -> (Plugin, &'static FakeLocation) {
+        names();
         let mut plugin = Plugin::load();
         assert_eq!(plugin.init(), 0);
         plugin.set_callbacks(callbacks(), std::mem::size_of::<Callbacks>());

@@ -2,6 +2,7 @@
 //! a look at what was left behind.
 
 use crate::artifact;
+use crate::runs::{may_mount, succeed};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -34,7 +35,7 @@ pub fn have(commands: &[&str]) -> bool {
     let missing =
         commands.iter().find(|command| !std::env::split_paths(&path).any(|d| d.join(command).is_file()));
     if let Some(command) = missing {
-        println!("skipped: no {command} here");
+        println!("skipped: no {command}");
     }
     missing.is_none()
 }
@@ -171,6 +172,20 @@ impl Place {
         command
     }
 
+    /// For a shell: a command as on another node, which has that name, another boot, and shared memory of its own.
+    pub fn on_another_node(&self, node: &str, command: &str) -> String {
+        let digits: String = node.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let boot = self.write(&format!("boot-of-{node}"), &format!("{digits:0>32}\n"));
+        let shared = self.path(&format!("shm-of-{node}"));
+        std::fs::create_dir(&shared).expect("a directory");
+        format!(
+            "AMPERE_SHM='{}' unshare --uts --mount sh -c \"hostname {node} && mount --bind '{}' \
+             /proc/sys/kernel/random/boot_id && exec {command}\"",
+            shared.display(),
+            boot.display()
+        )
+    }
+
     /// The root of a node that has CPU time and no counter, whatever this machine has.
     pub fn made_up_node(&self) -> PathBuf {
         let root = self.path("node");
@@ -275,17 +290,13 @@ pub struct Tiny {
 
 impl Tiny {
     pub fn mount(at: PathBuf, size: &str) -> Option<Tiny> {
-        if !is_root() {
-            println!("skipped: a full file system takes root to make");
+        if !may_mount() {
+            println!("skipped: needs root, and to be allowed to mount");
             return None;
         }
         std::fs::create_dir(&at).expect("a directory");
         let options = format!("mode=0755,size={size}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).output();
-        if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-            println!("skipped: no tmpfs can be mounted here: {mounted:?}");
-            return None;
-        }
+        succeed(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at));
         Some(Tiny { at })
     }
 

@@ -39,7 +39,13 @@ pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0"))
 }
 
-/// Ends the calling test with a word if it cannot run here.
+/// Whether namespaces can be made and file systems mounted in them: it takes root, and a container that lets it.
+pub fn may_mount() -> bool {
+    Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|done| done.status.success())
+}
+
+/// Ends the calling test with a word if it cannot run here: something is absent, which is looked for first. What is there and
+/// fails is a failure. scripts/run-tests knows the words of the skips that are allowed from tests/skips.txt.
 #[macro_export]
 macro_rules! skip_unless {
     ($condition:expr, $why:expr) => {

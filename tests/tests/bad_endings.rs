@@ -104,7 +104,7 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
     for (arguments, code, complete) in [(&["handles"][..], 9, true), (&[], 128 + 2, false)] {
         if arguments.is_empty() && interrupts_are_ignored() {
             return println!(
-                "skipped: interrupts are ignored here, as in a shell's background, and so by all that is started"
+                "skipped: interrupts are ignored, as in a shell's background, and so by all that is started"
             );
         }
         let place = Place::new();

@@ -348,7 +348,7 @@ fn without_a_counter_times_and_calls_are_still_there() {
     ];
     for (output, note, variables) in cases {
         if output == "absent" && std::path::Path::new("/sys/class/kfd/kfd/topology/nodes").exists() {
-            println!("skipped: {output}: this machine has an AMD GPU");
+            println!("skipped: this machine has an AMD GPU");
             continue;
         }
         let done = run(place.ampere_run(output, [&program]).envs(variables.iter().copied()));
@@ -394,10 +394,6 @@ fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
 #[test]
 fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
     let place = Place::new();
-    if !stand_in().is_file() {
-        println!("skipped: {} is not built", stand_in().display());
-        return;
-    }
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     // RSMI_STATUS_PERMISSION is 4: of the library's beginning, of one device, of all devices.

@@ -136,7 +136,7 @@ fn without_shared_memory_the_job_goes_on() {
         std::os::unix::fs::chown(foreign.join(&own), Some(65534), Some(65534)).expect("chown");
         cases.push((foreign, vec!["belongs to somebody else", "AMPERE_SHM"]));
     } else {
-        println!("skipped: a directory of somebody else's takes root to make");
+        println!("skipped: needs root");
     }
     for (shm, words) in cases {
         let done = run(place.ampere_run("out", [&program]).env("AMPERE_SHM", &shm));

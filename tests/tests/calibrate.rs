@@ -246,6 +246,21 @@ fn an_interrupt_ends_the_command_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command goes on");
 }
 
+/// Of all cores since the machine began: busy and idle ones.
+fn processor_ticks() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/stat").expect("Linux has it");
+    let ticks: Vec<u64> = text
+        .lines()
+        .next()
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    // user, nice, system, idle, iowait
+    let idle = ticks[3] + ticks[4];
+    [ticks.iter().take(8).sum::<u64>() - idle, idle]
+}
+
 /// All cores, by the CPU time that the kernel counts: it answers at once, where nobody else uses the machine.
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
@@ -253,15 +268,16 @@ fn the_built_in_wave_is_seen_by_the_estimate() {
     let file = place.directory.path().join("new.toml");
     let mut command = place.command(artifact("ampere"));
     command.args(["calibrate", "--period", "500ms", "--duration", "8s", "--json", "-o"]).arg(&file);
+    let before = processor_ticks();
     let output = command.output().unwrap();
+    let [busy, idle] = [0, 1].map(|at| processor_ticks()[at] - before[at]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON on standard output");
     assert_eq!(report["load"]["kind"], "cpu");
     let node = device(&report, "node");
     assert_eq!(node["energy"], "estimated");
-    skip_unless!(
-        node["verdict"] == "responds",
-        "the machine is too busy with other things to see a load of its own"
-    );
+    // The load itself is busy for half of the time.
+    skip_unless!(busy < 2 * idle, "other programs use the machine's cores");
+    assert_eq!(node["verdict"], "responds", "{node}");
     assert!(number(node, "busy_watts") > number(node, "idle_watts"));
     // CPU time is counted in steps of up to 10 ms. With other tests beside it, a load is not where its edges are.
     close(node, "delay_estimate_seconds", 0.0, 0.06);

@@ -87,6 +87,39 @@ fn folded_calls_are_those_of_a_run_with_all_events() {
     }
 }
 
+/// Instrumented calls, one in the other, in a thread whose stack has room for them.
+const DEEP: &str = r#"
+#include <pthread.h>
+static volatile int sum;
+__attribute__((noinline)) void deep(int n) { if (n > 1) deep(n - 1); sum++; }
+static void *thread(void *nothing) { deep(70000); return nothing; }
+int main(void) {
+    pthread_t id;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 64 << 20);
+    pthread_create(&id, &attributes, thread, 0);
+    return pthread_join(id, 0);
+}
+"#;
+
+#[test]
+fn calls_deeper_than_the_host_keeps_are_counted_and_make_the_run_incomplete() {
+    skip_unless!(on_path("cc"), "no C compiler");
+    let place = Place::new();
+    let compiler = ["cc", "-O1", "-g", "-finstrument-functions", "-pthread"];
+    let program = compile(&place, &compiler, "deep", DEEP).to_string_lossy().into_owned();
+    let output = succeed(&mut place.ampere_run(&[&program]));
+    let messages = text(&output.stderr);
+    assert!(messages.contains("calls deeper than 65536 are not recorded"), "{messages}");
+    let summary = place.summary();
+    // `thread` is the outermost frame.
+    assert_eq!(summary["quality"]["unrecorded_calls"], 70_001 - 65_536, "{}", summary["quality"]);
+    assert_eq!(summary["run"]["complete"], false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("4465 calls could not be recorded"), "{notes}");
+}
+
 #[test]
 fn an_unknown_word_is_said_and_the_program_runs() {
     skip_unless!(on_path("cc"), "no C compiler");

@@ -146,7 +146,7 @@ fn phases_and_kernels_are_regions_with_energy() {
 
 #[test]
 fn with_mpi_every_rank_does_its_part() {
-    skip_unless!(on_path("mpirun") && on_path("mpicxx"), "no MPI for C++");
+    skip_unless!(on_path("mpirun") && on_path("mpicxx"), "no mpirun or no mpicxx");
     let place = Place::new();
     let programs = build(&place, "cpu", &["MPI=1"]);
     for program in PROGRAMS {
@@ -191,7 +191,7 @@ fn hipcc_builds_them_for_a_gpu() {
         assert!(has(b"amdgcn-amd-amdhsa--gfx90a"), "{program} has no code for the GPU");
         assert!(has(b"__cyg_profile_func_enter"), "{program}'s host functions are not instrumented");
     }
-    skip_unless!(!std::path::Path::new("/dev/kfd").exists(), "an AMD GPU: its absence cannot be tried");
+    skip_unless!(!std::path::Path::new("/dev/kfd").exists(), "this machine has an AMD GPU");
     let output = Command::new(programs.join("vector_add")).arg("0.1").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);

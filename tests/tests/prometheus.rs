@@ -5,7 +5,8 @@ use ampere_tests::dashboard::{self, Query};
 use ampere_tests::openmetrics::{self, Labels, Sample};
 use ampere_tests::process::{Mpi, Running, program, wait_for};
 use ampere_tests::prometheus::Prometheus;
-use ampere_tests::{artifact, http};
+use ampere_tests::runs::{json, list, number, relative};
+use ampere_tests::{artifact, http, jobs};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -53,7 +54,7 @@ const KERNELS: &str = "ampere_kernel_energy_joules_total";
 #[test]
 fn prometheus_and_the_dashboard_follow_a_run() {
     let (Some(mpi), Some(server)) = (Mpi::find(), program("prometheus")) else {
-        println!("skipped: there is no mpirun with mpicc, or no prometheus");
+        println!("skipped: no mpirun with mpicc, or no prometheus");
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -87,6 +88,7 @@ fn prometheus_and_the_dashboard_follow_a_run() {
     let status = run.wait(Duration::from_secs(30));
     assert!(status.is_some_and(|status| status.success()), "the run: {status:?}");
     devices_have_spent(&scrapes);
+    final_figures_are_stored(&prometheus, &directory.join("out"));
     stored_energy_is_conserved(&prometheus, start, seconds_now());
 }
 
@@ -183,11 +185,119 @@ fn devices_have_spent(scrapes: &[Vec<Sample>]) {
     assert!(most + 4 >= scrapes.len(), "energy rose {most} times in {} scrapes: {readings:?}", scrapes.len());
 }
 
+/// What was spent after the last scrape but one is not missing: the last one has the summary's energy.
+fn final_figures_are_stored(prometheus: &Prometheus, output: &Path) {
+    let summary = json(&output.join("summary.json"));
+    for device in list(&summary, "devices") {
+        let (name, joules) = (device["name"].as_str().expect("a name"), number(device, "total_joules"));
+        let expression =
+            format!("last_over_time(ampere_device_energy_joules_total{{device=\"{name}\"}}[1m])");
+        let found = prometheus.query(&expression).unwrap_or_else(|why| panic!("{why}"));
+        let stored = found.first().map(|series| series.points[0].1);
+        println!("{name}: {joules} J in the summary, {stored:?} J stored");
+        assert!(
+            stored.is_some_and(|stored| relative(stored, joules) < 1e-12),
+            "{name}: {joules} J, {stored:?} J stored"
+        );
+    }
+}
+
+/// A run of a program that waits for a file, with a counter of constant power.
+fn start_waiting(place: &jobs::Place, output: &str, with_ampere_run: bool, listen: &str) -> jobs::Running {
+    let source = r#"
+        #include <stdio.h>
+        #include <unistd.h>
+        __attribute__((noinline)) void step(void) { usleep(500); }
+        int main(void) { while (access("go", F_OK)) step(); puts("hello"); return 7; }
+    "#;
+    let program = place.compile("cc", "waits", source, &["-finstrument-functions"]);
+    let mut command = match with_ampere_run {
+        true => place.ampere_run(output, [&program]),
+        false => place.bare(output, &program),
+    };
+    command
+        .env("AMPERE_COUNTERS", "rocm_smi")
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
+    jobs::start(command.env("FAKE_ROCM_SMI", "watts=300").env("AMPERE_LISTEN", listen))
+}
+
+fn scraped_joules(target: SocketAddr) -> f64 {
+    let body = http::get(target, "/metrics").expect("an answer").body;
+    let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
+    of(&samples, "ampere_device_energy_joules_total").map(|sample| sample.value).sum()
+}
+
+/// Two scrapes, so far apart.
+fn scraped_twice(place: &jobs::Place, output: &str, apart: Duration) -> SocketAddr {
+    let mut found = None;
+    jobs::until("it has joules", || {
+        found = announced(&place.path(output)).map(|collector| collector.address());
+        found.is_some_and(|target| {
+            http::get(target, "/snapshot.json").is_ok_and(|it| it.body.contains("GPU-0"))
+        })
+    });
+    let target = found.expect("an address");
+    scraped_joules(target);
+    std::thread::sleep(apart);
+    assert!(scraped_joules(target) > 0.0);
+    target
+}
+
+#[test]
+fn the_endpoint_stays_until_the_final_figures_are_scraped_and_holds_nobody() {
+    for with_ampere_run in [true, false] {
+        let place = jobs::Place::new();
+        let running = start_waiting(&place, "out", with_ampere_run, "127.0.0.1:0");
+        let target = scraped_twice(&place, "out", Duration::from_secs(5));
+        place.write("go", "");
+        let done = running.wait();
+        assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
+        // The program, and `ampere run`, are over, and all is written.
+        let left = jobs::files_below(&place.path("shm"));
+        assert!(left.is_empty(), "{left:?}");
+        let joules: f64 =
+            list(&place.summary("out"), "devices").iter().map(|device| number(device, "total_joules")).sum();
+        assert_eq!(place.collectors().len(), 1, "it serves on");
+        let scraped = scraped_joules(target);
+        assert!(relative(scraped, joules) < 1e-12, "{scraped} J scraped, {joules} J in the summary");
+        place.nobody_left();
+    }
+}
+
+#[test]
+fn the_endpoint_goes_when_nobody_comes_or_another_run_wants_its_port() {
+    let place = jobs::Place::new();
+    let running = start_waiting(&place, "out", true, "127.0.0.1:0");
+    scraped_twice(&place, "out", Duration::from_secs(1));
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    place.nobody_left();
+
+    let address = http::free_address();
+    let begin = |output: &str| {
+        std::fs::remove_file(place.path("go")).expect("it is there");
+        start_waiting(&place, output, true, &address.to_string())
+    };
+    let running = begin("one");
+    scraped_twice(&place, "one", Duration::from_secs(8));
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    assert_eq!(place.collectors().len(), 1, "it serves on");
+    let running = begin("two");
+    jobs::until("another one serves", || announced(&place.path("two")).is_some());
+    let at = announced(&place.path("two")).expect("it serves").address();
+    assert_eq!(at, address, "on the port that is wanted");
+    place.write("go", "");
+    assert_eq!(running.wait().code, 7);
+    place.is_clean();
+    assert!(!place.summary("two")["run"]["notes"].to_string().contains("in use"));
+}
+
 /// promtool's parser is the older text format's, in which the help of an OpenMetrics counter has another name: that,
 /// and names that it would rather have otherwise, is all that it may say.
 fn promtool_accepts(body: &str) {
     let Some(promtool) = program("promtool") else {
-        println!("skipped: there is no promtool");
+        println!("skipped: no promtool");
         return;
     };
     let mut command = Command::new(promtool);

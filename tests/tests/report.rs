@@ -2,7 +2,7 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
-use ampere_tests::runs::{is_root, on_path};
+use ampere_tests::runs::may_mount;
 use ampere_tests::{artifact, skip_unless};
 use std::path::Path;
 
@@ -140,15 +140,11 @@ fn events_for_perfetto_nest_and_have_the_power_beside_them() {
 
 #[test]
 fn nodes_of_a_job_are_shown_as_one() {
-    skip_unless!(is_root() && on_path("unshare"), "another node's name needs root and unshare");
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     let place = Place::new();
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
-    std::fs::create_dir(place.path("shm-of-b")).expect("a directory");
-    let script = format!(
-        "AMPERE_SHM={} unshare --uts sh -c 'hostname node-b && exec {program}' & {program}; wait",
-        place.path("shm-of-b").display(),
-        program = program.display(),
-    );
+    let program = program.display().to_string();
+    let script = format!("{} & {program}; wait", place.on_another_node("node-b", &program));
     let running = start(
         place
             .ampere_run("out", ["sh", "-c", &script])
@@ -185,6 +181,19 @@ fn nodes_of_a_job_are_shown_as_one() {
     let folded = report(&place, &["out", "-f", "folded"]).stdout;
     assert!(folded.lines().any(|line| line.starts_with("node-b/node;")), "{folded}");
 
+    let shown = report(&place, &["out", "-f", "chrome"]);
+    shown.said_nothing();
+    let events: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let events = events["traceEvents"].as_array().expect("events");
+    let powers: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event["args"]["name"].as_str())
+        .filter(|name| name.starts_with("power on "))
+        .collect();
+    assert!(powers.len() == 2 && powers.contains(&"power on node-b"), "{powers:?}");
+    let mains: Vec<_> = events.iter().filter(|event| event["name"] == "main" && event["ph"] == "B").collect();
+    assert!(mains.len() == 2 && mains[0]["pid"] != mains[1]["pid"], "{mains:?}");
+
     // What is somebody's is no node; one that was killed is missed.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");
@@ -194,6 +203,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     let whole = summary("out");
     assert_eq!(whole["run"]["complete"], false, "{whole}");
     assert!(whole["run"]["notes"].to_string().contains("node-c is left out"), "{whole}");
+    report(&place, &["out", "-f", "chrome"]).said_once(&["node-c is left out"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whole runs, as users make them, on the embedded host.
 
 use ampere_tests::runs::{
-    Place, attribute, compile, figures, has_python_otf2, is_root, json, list, number, on_path, oracle,
+    Place, attribute, compile, figures, has_python_otf2, json, list, may_mount, number, on_path, oracle,
     recorded_trace, relative, stencil, succeed, text,
 };
 use ampere_tests::{artifact, root, skip_unless};
@@ -202,10 +202,8 @@ fn a_real_run_on_two_mi300a_gives_the_published_figures() {
 
 #[test]
 fn the_real_rocm_smi_is_read_at_the_right_watts() {
-    skip_unless!(
-        is_root() && on_path("unshare") && on_path("mpirun"),
-        "made-up GPUs need root, unshare and mpirun"
-    );
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    skip_unless!(on_path("mpirun"), "no mpirun");
     skip_unless!(std::path::Path::new("/usr/lib/librocm_smi64.so.1").exists(), "no librocm_smi64");
     let place = Place::new();
     let mut command = place.command("unshare");
@@ -337,7 +335,7 @@ fn what_a_node_contains_is_not_added_to_it() {
 fn an_unmodified_hpcc_runs_as_ever() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
     let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
-    let Ok(input) = example else { return println!("skipped: no hpccinf.txt") };
+    let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
     let input =
         input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
     let results = |measured: bool| {
@@ -456,7 +454,7 @@ fn the_trace_can_be_left_out() {
 fn late_events_are_in_their_places_in_the_end() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
     let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
-    let Ok(input) = example else { return println!("skipped: no hpccinf.txt") };
+    let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
     let input =
         input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
     // Whether one is late is a matter of nanoseconds, even without any slack: most runs have some, and one is enough.
@@ -534,14 +532,17 @@ fn a_parent_that_ignores_its_children_changes_nothing() {
 fn a_program_with_the_address_sanitizer_is_measured() {
     let place = Place::new();
     let source = place.directory.path().join("checked.c");
-    let text = "__attribute__((noinline)) int next(int i) { return i + 1; }
+    let code = "__attribute__((noinline)) int next(int i) { return i + 1; }
         int main(void) { int n = 0; for (int i = 0; i < 9; i++) n = next(n); return n; }";
-    std::fs::write(&source, text).unwrap();
+    std::fs::write(&source, code).unwrap();
     let program = place.directory.path().join("checked");
     let mut compiler = std::process::Command::new("gcc");
     compiler.args(["-fsanitize=address", "-finstrument-functions", "-o"]).arg(&program).arg(&source);
-    let is_there = compiler.stderr(std::process::Stdio::null()).status().is_ok_and(|status| status.success());
-    skip_unless!(is_there, "no gcc with an AddressSanitizer");
+    skip_unless!(on_path("gcc"), "no gcc");
+    // A name without a directory: there is no such library.
+    let library = text(&succeed(Command::new("gcc").arg("-print-file-name=libasan.so")).stdout);
+    skip_unless!(library.starts_with('/'), "no gcc with an AddressSanitizer");
+    succeed(&mut compiler);
     let done = place.ampere_run(&[program.to_str().unwrap()]).output().unwrap();
     assert_eq!(done.status.code(), Some(9), "{}", String::from_utf8_lossy(&done.stderr));
     let summary = place.summary();

@@ -1,16 +1,20 @@
 //! From the rings into the lanes: records are copied out, spooled and decoded.
 
 use super::{BATCH, LiveRun, RANKS, Round};
+use crate::attributor::Attributor;
 use crate::numbers::Handles;
 use crate::order::Queue;
 use crate::process::LiveLocation;
 use crate::sampler;
 use crate::spool::Spool;
 use crate::stream::{Event, Stream};
+use ampere_attribution::Sample;
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::Record;
-use otf2::MetricValue;
+use std::time::{Duration, Instant};
 
+/// What is handed over waits no longer than this for a counter to confirm a rise.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// A ring that is no fuller waits for its turn.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
 
@@ -164,25 +168,56 @@ impl LiveRun {
     /// Records of the sampler's, the first of which has this position.
     pub(super) fn take_samples(&mut self, position: u64, records: &[Record]) {
         let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
-        let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
+        let devices = &mut attributor.devices;
         for (position, record) in (position..).zip(records) {
             samples.stream.take(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
-                let (time, increase) = match samples.metrics[number as usize].value(bits) {
-                    MetricValue::U64(value) => devices[device].read_u64(time, value),
-                    MetricValue::I64(value) => devices[device].read_i64(time, value),
-                    MetricValue::F64(value) => devices[device].read_f64(time, value),
-                };
-                samples.gaps.sample(position, device, time, increase);
-                let of_ranks = samples.rank_queues[device];
-                lanes[RANKS].queue(of_ranks).sample(time, devices[device].ranks, increase);
-                // Where there can be no stream there is nobody to wait for.
-                let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
-                lanes[lane].queue(queue).sample(time, devices[device].kernels, increase);
+                devices[device].read(time, samples.metrics[number as usize].value(bits), position);
             });
         }
+        self.queue_samples();
+    }
+
+    /// Puts the samples that have become known into the lanes.
+    pub(super) fn queue_samples(&mut self) {
+        let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
+        let (lanes, devices) = (&mut self.lanes, &mut attributor.devices);
+        for device in samples.devices.iter().flatten().copied() {
+            let (ranks, kernels) = (devices[device].ranks, devices[device].kernels);
+            let of_ranks = samples.rank_queues[device];
+            // Where there can be no stream there is nobody to wait for.
+            let (lane, queue) = samples.kernel_queues[device].unwrap_or((RANKS, of_ranks));
+            while let Some(Sample { time, increase, tag }) = devices[device].sample() {
+                samples.gaps.sample(tag, device, time, increase);
+                lanes[RANKS].queue(of_ranks).sample(time, ranks, increase);
+                lanes[lane].queue(queue).sample(time, kernels, increase);
+            }
+        }
+    }
+
+    /// Up to when everything may be handed over: not beyond a sample that may still come. Who looks at a live run cannot wait
+    /// for a counter that moves seldom.
+    pub(super) fn decided_until(&mut self, watermark: Timestamp) -> Timestamp {
+        let (Some(attributor), Some(clock)) = (&mut self.attributor, self.clock) else { return watermark };
+        // Of a replay, time stands still when all has been played.
+        if self.waits_at.is_none_or(|(at, _)| at != watermark) {
+            self.waits_at = Some((watermark, Instant::now()));
+        }
+        let stands_still = self.waits_at.is_some_and(|(_, since)| since.elapsed() > LONGEST_WAIT);
+        let must_not_wait = !clock.is_told() || stands_still;
+        let wait = if stands_still { 0 } else { clock.ticks(LONGEST_WAIT) };
+        let earliest = watermark.saturating_sub(wait);
+        if must_not_wait && attributor.undecided_since() < earliest {
+            for device in &mut attributor.devices {
+                device.counter_mut().decide_before(earliest);
+            }
+            self.queue_samples();
+        }
+        let undecided = self.attributor.as_ref().map_or(Timestamp::MAX, Attributor::undecided_since);
+        let undecided = if must_not_wait { undecided.max(earliest) } else { undecided };
+        watermark.min(undecided)
     }
 }
 

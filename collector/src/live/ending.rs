@@ -6,16 +6,18 @@ use crate::clock::{CALIBRATION, Timer, best_reading};
 use crate::facts::Losses;
 use crate::gauges::Seen;
 use crate::leftover;
+use crate::missing;
 use crate::process::{LiveLocation, Process, State};
 use crate::spool::{Retired, Spool};
-use crate::summary::{CommandEnd, Ending, Gap};
+use crate::summary::{CommandEnd, Ending, Gap, MpiRanks};
 use crate::summary::{Overhead, QualityFigures, Readings, Run, SamplerOverhead, Summary};
 use crate::trace::{self, NoTrace};
 use crate::{clock_text, conflicts, nodes, output, overhead, report, spool};
-use ampere_model::{LocationKind, Timestamp};
+use ampere_counters::RunCpu;
+use ampere_model::Timestamp;
 use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_ring::{Kind, Record, Session};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -25,6 +27,7 @@ use std::time::Instant;
 const UNSAMPLED_SECONDS: f64 = 0.1;
 /// Notes of one kind.
 const MOST_ALIKE: usize = 8;
+const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
 const LINKS_MOVED: &str = "who spends from which device became known only while it ran";
 
 impl LiveRun {
@@ -85,17 +88,31 @@ impl LiveRun {
         gaps
     }
 
+    /// Ranks and sizes of the processes. Of a process that became other programs, the last one's.
+    fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
+        let of_jobs = self.processes.iter().filter(|process| process.replayed.is_none());
+        of_jobs.filter(|process| process.state != State::Replaced).filter_map(|process| process.rank)
+    }
+
+    /// Ranks that the launcher, or MPI, knows of and that never came. `is_alone`: no other node has a part of the run.
+    fn look_for_missing_ranks(&mut self, is_alone: bool) {
+        if self.options.replay.is_some() {
+            return;
+        }
+        let mpi = MpiRanks::of(self.mpi_ranks());
+        let ranks = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+        let size = mpi.map_or(0, |mpi| mpi.size);
+        let here = missing::on_this_node(self.processes.iter().map(Process::environment));
+        let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));
+        if let Some(note) = missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all) {
+            self.is_incomplete = true;
+            self.note(note);
+        }
+    }
+
     /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
     fn note_of_equal_ranks(&self) -> Option<String> {
-        let of_jobs = || self.processes.iter().filter(|process| process.replayed.is_none());
-        // Of a process that became other programs, the last one.
-        let mut last: HashMap<u32, u32> = HashMap::new();
-        for process in of_jobs() {
-            let number = last.entry(process.info.pid).or_default();
-            *number = process.program_number().max(*number);
-        }
-        let is_last = |process: &&Process| last.get(&process.info.pid) == Some(&process.program_number());
-        let ranks = of_jobs().filter(is_last).filter_map(|process| process.rank);
+        let ranks = self.mpi_ranks();
         let mut numbers: Vec<u32> = ranks.filter(|(_, size)| *size > 1).map(|(rank, _)| rank).collect();
         numbers.sort_unstable();
         let twice = numbers.windows(2).find(|pair| pair[0] == pair[1])?[0];
@@ -120,26 +137,54 @@ impl LiveRun {
         }
         for at in 0..self.processes.len() {
             let process = &self.processes[at];
-            let is_over = || !process.is_alive() || self.processes.iter().any(|p| process.is_before(p));
+            let is_over = || !process.is_alive() || process.is_another_program() || self.is_replaced(at);
             if process.state == State::Running && is_over() {
                 // What it wrote before it ended is in its log and its rings.
                 self.processes[at].read_log(&self.spool);
                 self.tell_attributor();
                 if self.processes[at].state == State::Running {
-                    self.has_died(at);
+                    self.set_ended(at);
                 }
             }
             if self.processes[at].state != State::Running {
                 self.close_locations(at);
-                self.processes[at].rest();
+                // It runs as a program that is not measured, and may become one that is.
+                let lives_on = self.processes[at].state == State::Replaced
+                    && !self.is_replaced(at)
+                    && self.processes[at].is_alive();
+                self.processes[at].lives_on = lives_on;
+                if !lives_on {
+                    self.processes[at].rest();
+                }
             } else {
+                self.look_at_threads(at);
                 self.processes[at].seen_alive = self.clock.map(|clock| clock.now(&self.session));
             }
         }
     }
 
-    pub(super) fn has_died(&mut self, process: usize) {
-        self.processes[process].state = State::Died;
+    fn look_at_threads(&mut self, process: usize) {
+        let of = &mut self.processes[process];
+        of.look_at_threads();
+        let (Some(attributor), Some(seconds)) = (&mut self.attributor, of.thread_seconds) else { return };
+        attributor.set_cpu_seconds(process as u64, seconds);
+        for location in &of.locations {
+            if let Some(index) = location.index {
+                attributor.locations[index.0 as usize].name.clone_from(&location.definition.name);
+            }
+        }
+    }
+
+    /// It did not say goodbye, and its program runs no more.
+    pub(super) fn set_ended(&mut self, process: usize) {
+        let of = &self.processes[process];
+        let is_replaced = self.is_replaced(process) || of.is_another_program();
+        self.processes[process].state = if is_replaced { State::Replaced } else { State::Died };
+    }
+
+    /// Whether the process became another program, which is measured, too.
+    fn is_replaced(&self, process: usize) -> bool {
+        self.processes.iter().any(|other| self.processes[process].is_before(other))
     }
 
     /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
@@ -149,8 +194,12 @@ impl LiveRun {
         let last_event = process.locations.iter().map(|location| location.stream.last_time()).max();
         match (process.program_end, process.state) {
             (Some(end), _) => end,
-            (None, State::Died) => {
-                process.seen_alive.unwrap_or(0).max(last_event.unwrap_or(0)).max(self.watermark)
+            (None, State::Died | State::Replaced) => {
+                // The next program began no later than it joined.
+                let next = self.processes.iter().filter(|other| process.is_before(other));
+                let next = next.filter_map(|other| Some(self.clock?.at(&other.info.clocks))).min();
+                let seen = process.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
+                seen.max(last_event.unwrap_or(0)).max(self.watermark)
             }
             (None, _) => now,
         }
@@ -267,7 +316,8 @@ impl LiveRun {
 
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self) -> bool {
-        let over = !self.processes.is_empty() && self.processes.iter().all(|p| p.state != State::Running);
+        let over = !self.processes.is_empty()
+            && self.processes.iter().all(|process| process.state != State::Running && !process.lives_on);
         if !over {
             self.quiet_since = None;
         }
@@ -324,7 +374,9 @@ impl LiveRun {
         notes.extend(Gap::notes(&gaps));
         notes.extend(Ending::notes(&endings));
         notes.extend(self.processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
+        notes.extend(self.processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
+        notes.extend(self.notes_of_node());
         notes.extend(self.note_of_equal_ranks());
         if quality.suppressed_calls > 0 {
             notes.push(format!(
@@ -356,9 +408,11 @@ impl LiveRun {
             timer: self.clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: self.clock.map_or(0, |clock| clock.ticks_per_second),
             notes,
+            node_cpu: self.node_cpu,
             command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
             endings,
             gaps,
+            mpi: MpiRanks::of(self.mpi_ranks()),
         };
         let mut summary = Summary::new(attributor, None, run, quality);
         for (device, figures) in summary.devices.iter_mut().zip(self.sampled()) {
@@ -400,20 +454,26 @@ impl LiveRun {
         for at in 0..self.processes.len() {
             self.close_locations(at);
         }
+        // What ended processes used last is in the sampler's last reading.
+        self.with_run_cpu(RunCpu::look);
         if self.sampler.as_mut().is_some_and(|sampler| !sampler.stop()) {
             self.sampler_hangs();
         }
         self.find_devices(); // its last news
         self.drain_samples();
+        let devices = self.attributor.iter_mut().flat_map(|attributor| &mut attributor.devices);
+        devices.for_each(|device| device.counter_mut().end());
+        self.queue_samples();
         if let Some(attributor) = &mut self.attributor {
             for lane in &mut self.lanes {
                 lane.advance(Timestamp::MAX, attributor);
             }
             attributor.end_time();
             attributor.learn_silence();
+            attributor.learn_rises();
         }
         self.look_at_settings();
-        self.publish();
+        self.publish_last();
         self.room.give_back();
         if !self.room.is_of(&self.options.output) {
             output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why))?;
@@ -422,8 +482,8 @@ impl LiveRun {
             );
         }
         self.look_for_unread();
-        self.look_at_threads();
         let other_nodes = nodes::first_of(&self.options.output, &self.options.facts);
+        self.look_for_missing_ranks(other_nodes.is_none());
         let is_empty = self.processes.is_empty() && (self.attributor.is_none() || self.clock.is_none());
         if let Some(all) = &other_nodes {
             self.note(nodes::note(&self.options.facts.node, all));
@@ -473,6 +533,7 @@ impl LiveRun {
             self.options.facts.is_drained |= self.options.mode != Mode::RecoveryFromDisk && !is_cut;
             // Before that there is no trace is noted: it may be made yet.
             self.options.facts.losses = self.losses();
+            self.options.facts.has_no_collector();
             self.save_facts();
             let end = CommandEnd::load(self.session.directory());
             end.iter().for_each(|end| end.save(&self.spool.directory));
@@ -609,35 +670,10 @@ impl LiveRun {
         let off = std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value));
         if self.options.mode == Mode::Collector && self.options.replay.is_none() && !off {
             self.note(
-                "nothing of it was recorded: its processes made no MPI calls and have no instrumented functions \
+                "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented functions \
                  (-finstrument-functions, or Score-P)"
                     .to_owned(),
             );
-        }
-    }
-
-    /// Whose functions are in the trace and get no joules.
-    fn look_at_threads(&mut self) {
-        let Some(attributor) = &self.attributor else { return };
-        if attributor.devices.iter().all(|device| device.info.unit != Unit::Joules) {
-            return;
-        }
-        let locations = self.processes.iter().flat_map(|process| &process.locations);
-        let of_attributor = locations.filter_map(|location| {
-            Some((location.events, &attributor.locations[location.index?.0 as usize]))
-        });
-        let unseen = of_attributor
-            .filter(|(events, info)| {
-                *events > 0 && info.kind == LocationKind::CpuThread && !attributor.is_rank(info)
-            })
-            .count();
-        if unseen > 0 {
-            let in_trace = if self.spool.wanted { "in the trace and " } else { "" };
-            let threads = if unseen == 1 { "1 thread".to_owned() } else { format!("{unseen} threads") };
-            self.note(format!(
-                "joules of a rank go to what its main thread is in: functions of {threads} beside it are {in_trace}not below \
-                 (AMPERE_LOCATIONS=all shares among all threads)"
-            ));
         }
     }
 
@@ -660,7 +696,9 @@ impl LiveRun {
         let late = summary.quality.late_events;
         let late = (late > 0).then(|| format!("{late} events came late"));
         let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
-        late.into_iter().chain(moved).collect::<Vec<_>>().join("; ")
+        let revised = self.attributor.as_ref().is_some_and(Attributor::samples_are_revised);
+        let revised = revised.then(|| SAMPLES_REVISED.to_owned());
+        late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
     }
 
     /// What is odd about the settings, now that everything is known.
@@ -683,16 +721,15 @@ impl LiveRun {
             Ok(again) => {
                 summary.topology = again.summary.topology;
                 for device in &mut summary.devices {
-                    let same = again
-                        .summary
-                        .devices
-                        .iter()
-                        .find(|d| (&d.node, &d.metric) == (&device.node, &device.metric));
+                    let same = again.summary.devices.iter().find(|d| {
+                        (&d.node, &d.metric, &d.name) == (&device.node, &device.metric, &device.name)
+                    });
                     if let Some(same) = same {
                         let (source, energy) = (device.source.clone(), device.energy.clone());
                         let (readings, gauges) = (device.readings.take(), std::mem::take(&mut device.gauges));
+                        let checks = std::mem::take(&mut device.checks); // sensors are not in the trace
                         let same = same.clone();
-                        *device = crate::summary::Device { source, energy, readings, gauges, ..same };
+                        *device = crate::summary::Device { source, energy, readings, gauges, checks, ..same };
                     }
                 }
                 let note = format!("{why_again}: the figures below were computed again from the trace");

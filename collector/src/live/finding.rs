@@ -1,7 +1,7 @@
 //! What a run is found to consist of: processes, the clock that they go by, and the devices that are sampled.
 
 use super::{LiveRun, RANKS, SAMPLES_SPOOL, Samples};
-use crate::attributor::{Attributor, FoundDevice, LocationInfo};
+use crate::attributor::{Attributor, FoundDevice, LocationInfo, Recorded};
 use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::evidence::place_of;
 use crate::gaps::Gaps;
@@ -18,6 +18,9 @@ use ampere_model::{Clocks, Device, LocationKind};
 use ampere_ring::{Kind, RingConsumer};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+/// A device that is found, and what is known of its counter.
+type FoundCounter = (FoundDevice, DevicePlace, Recorded);
 
 impl LiveRun {
     pub(super) fn find_processes(&mut self) {
@@ -39,6 +42,7 @@ impl LiveRun {
             match Process::open(&path, &self.spool) {
                 Ok(Some(process)) => {
                     self.known_logs.insert(path);
+                    self.with_run_cpu(|run| run.add(process.info.pid, process.info.start_time));
                     self.processes.push(process);
                 }
                 Ok(None) => self.generation = u64::MAX, // look again
@@ -85,7 +89,7 @@ impl LiveRun {
                     let name = location.definition.name.clone();
                     let evidence = process.evidence(at, number as u64);
                     let info = LocationInfo { node, group, name, kind, rank, main };
-                    let of_rank = attributor.is_rank(&info);
+                    let of_rank = info.kind == LocationKind::CpuThread;
                     let index = attributor.add_location_with(info, evidence);
                     let location = &mut process.locations[at];
                     location.index = Some(index);
@@ -187,7 +191,8 @@ impl LiveRun {
         let settings = sampler::settings(&self.options.config, &mut notes);
         notes.into_iter().for_each(|line| self.note(line));
         let wanted = self.options.config.gauges;
-        match Sampler::start(self.session.directory(), timer, (period, wanted), settings, go_on) {
+        let (directory, run_cpu) = (self.session.directory(), self.run_cpu.clone());
+        match Sampler::start(directory, timer, (period, wanted), settings, go_on, run_cpu) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => self.no_samples(&why),
         }
@@ -198,6 +203,7 @@ impl LiveRun {
         while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
             self.note(line);
         }
+        self.take_powers();
         let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return };
         if let (Some(_), Ok(found)) = (&self.samples, &found) {
             return self.go_on_with_devices(found);
@@ -221,15 +227,31 @@ impl LiveRun {
         }
     }
 
+    /// What devices say of their power goes beside their counters.
+    fn take_powers(&mut self) {
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
+        let Some(attributor) = &mut self.attributor else { return };
+        let ticks_per_second = attributor.ticks_per_second;
+        while let Some(reading) = sampler.power() {
+            let number = samples.numbers.get(reading.device);
+            let device = number.and_then(|number| samples.devices.get(*number).copied().flatten());
+            if let Some(device) = device {
+                attributor.devices[device].sense(
+                    reading.which,
+                    reading.time,
+                    reading.watts,
+                    ticks_per_second,
+                );
+            }
+        }
+    }
+
     pub(super) fn add_found(&mut self, found: &[Device], ring: RingConsumer) {
         let (metrics, devices, natures) = self.describe(found);
         self.add_devices(metrics, devices, natures, ring);
     }
 
-    pub(super) fn describe(
-        &self,
-        found: &[Device],
-    ) -> (Vec<SampledMetric>, Vec<(FoundDevice, DevicePlace)>, Vec<Nature>) {
+    pub(super) fn describe(&self, found: &[Device]) -> (Vec<SampledMetric>, Vec<FoundCounter>, Vec<Nature>) {
         let node = self.options.facts.node.clone();
         let devices = found.iter().map(|device| {
             let found = FoundDevice {
@@ -239,7 +261,7 @@ impl LiveRun {
                 quality: device.quality,
                 joules_per_unit: Some(1e-9),
             };
-            (found, place_of(device))
+            (found, place_of(device), Recorded::default())
         });
         let devices = devices.collect();
         let metrics = found.iter().map(|device| SampledMetric::sampled(node.clone(), device)).collect();
@@ -250,7 +272,7 @@ impl LiveRun {
     pub(super) fn add_devices(
         &mut self,
         metrics: Vec<SampledMetric>,
-        devices: Vec<(FoundDevice, DevicePlace)>,
+        devices: Vec<FoundCounter>,
         natures: Vec<Nature>,
         ring: RingConsumer,
     ) {
@@ -285,11 +307,11 @@ impl LiveRun {
     pub(super) fn add_more_devices(
         &mut self,
         metrics: Vec<SampledMetric>,
-        devices: Vec<(FoundDevice, DevicePlace)>,
+        devices: Vec<FoundCounter>,
         natures: Vec<Nature>,
     ) {
         let (Some(attributor), Some(samples)) = (&mut self.attributor, &mut self.samples) else { return };
-        let add = |(device, place)| attributor.add_device_at(device, place);
+        let add = |(device, place, recorded)| attributor.add_recorded(device, place, recorded);
         let devices: Vec<_> = devices.into_iter().map(add).collect();
         for (device, nature) in devices.iter().zip(natures) {
             device.iter().for_each(|device| attributor.set_nature(*device, nature.clone()));

@@ -1,12 +1,15 @@
 //! What /metrics shows: a snapshot of the figures, several times a second.
 
 use super::LiveRun;
+use crate::attributor::Unit;
 use crate::gauges::{self, Seen};
+use crate::neighbours::Neighbours;
 use crate::overhead;
 use crate::process::LiveLocation;
 use crate::sampler::DeviceFigures;
 use crate::snapshot::{self, RankFigures, Snapshot};
-use crate::summary::{Readings, SamplerOverhead};
+use crate::summary::{NodeCpu, Readings, SamplerOverhead};
+use ampere_model::Quality;
 use ampere_ring::process::node_name;
 use std::time::{Duration, Instant};
 
@@ -14,13 +17,26 @@ use std::time::{Duration, Instant};
 const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
 /// How often while nothing happens and nobody has asked for one for a while.
 const UNASKED_PERIOD: Duration = Duration::from_secs(1);
+/// How often other runs are looked for.
+const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 
 impl LiveRun {
     pub fn publish(&mut self) {
+        self.publish_as(false);
+    }
+
+    /// The run is over.
+    pub(super) fn publish_last(&mut self) {
+        self.publish_as(true);
+    }
+
+    fn publish_as(&mut self, is_last: bool) {
         let begun = Instant::now();
-        let snapshot = self.snapshot();
+        self.look_at_node();
+        let mut snapshot = self.snapshot();
+        snapshot.is_last = is_last;
         self.latest.set(snapshot);
         if self.latest.was_asked() {
             self.asked = begun;
@@ -45,6 +61,8 @@ impl LiveRun {
         };
         (snapshot.run, snapshot.job) = (self.options.run_id.clone(), self.options.facts.job.clone());
         snapshot.lag_seconds = clock.seconds(ticks.saturating_sub(self.done_until));
+        snapshot.node_cpu = self.node_cpu;
+        snapshot.notes.extend(self.notes_of_node());
         snapshot.collector_cpu_seconds = overhead::cpu_seconds();
         snapshot.collector_rss_bytes = overhead::resident_bytes();
         snapshot.sampler = self.sampler.as_ref().map(|sampler| SamplerOverhead::of(&sampler.figures));
@@ -87,6 +105,49 @@ impl LiveRun {
         }
         snapshot.ranks.sort_by_key(|figures| (figures.rank.len(), figures.rank.clone())); // "10" after "9"
         snapshot
+    }
+
+    /// How busy the node is, and who else is measured on it.
+    fn look_at_node(&mut self) {
+        let Some((busy, (cpus, node_cpus))) = self.with_run_cpu(|run| (run.busy(), run.cpus())) else {
+            return;
+        };
+        self.node_cpu = busy.map(|busy| NodeCpu {
+            seconds: self.watched_since.elapsed().as_secs_f64(),
+            own_busy_seconds: busy.own_ns as f64 * 1e-9,
+            collector_busy_seconds: overhead::cpu_seconds(),
+            node_busy_seconds: busy.node_ns as f64 * 1e-9,
+            cpus: cpus as u64,
+            node_cpus: node_cpus as u64,
+        });
+        if self.next_neighbours <= Instant::now() {
+            self.next_neighbours = Instant::now() + NEIGHBOURS_PERIOD;
+            self.neighbours.iter_mut().for_each(Neighbours::look);
+        }
+    }
+
+    /// What the counters count of others' work.
+    pub(super) fn notes_of_node(&self) -> Vec<String> {
+        let devices = self.attributor.iter().flat_map(|attributor| &attributor.devices);
+        let mut energies = devices.filter(|device| device.info.unit == Unit::Joules).peekable();
+        if energies.peek().is_none() {
+            return Vec::new();
+        }
+        let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
+            "the estimate is of this run's own CPU time, and of the idle watts of the CPUs that it may use, whoever else may"
+        } else {
+            "what the counters count of others' work is in this run's joules, too"
+        };
+        let others = self.neighbours.as_ref().and_then(Neighbours::words);
+        let others = others.map(|who| format!("measured on this node at the same time: {who}; {means}"));
+        let busy = self.node_cpu.filter(NodeCpu::has_others);
+        let busy = busy.map(|cpu| {
+            let part = 100.0 * cpu.own_busy_seconds / cpu.node_busy_seconds;
+            format!(
+                "{part:.1} % of the node's busy CPU time was this run's own, the rest was others': {means}"
+            )
+        });
+        others.into_iter().chain(busy).collect()
     }
 
     /// By the attributor's devices, what the sampler says of them.

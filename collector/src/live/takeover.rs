@@ -129,7 +129,7 @@ impl LiveRun {
             self.processes[at].read_log(&self.spool);
             self.tell_attributor();
             if self.processes[at].state == State::Running {
-                self.has_died(at);
+                self.set_ended(at);
             }
             let mut batch = std::mem::take(&mut self.batch);
             for location in &mut self.processes[at].locations {

@@ -2,13 +2,16 @@
 //! in, below the power of each device. Times are in microseconds since the trace's begin.
 
 use super::Choice;
-use crate::attributor::{Attributor, FoundDevice};
+use crate::attributor::Attributor;
 use crate::config::Config;
+use crate::nodes;
 use crate::numbers::NumberTable;
-use crate::offline::{self, Classes, Recorders};
+use crate::recorders::Recorders;
 use crate::summary::{Device, Summary};
-use crate::text::joules;
-use ampere_attribution::Increase;
+use crate::text::{joules, one_line};
+use crate::trace_devices::{Metrics, TraceDevices};
+use crate::trace_index::{self, node_of};
+use ampere_attribution::{Increase, Sample};
 use anyhow::{Context, bail};
 use otf2::{
     AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, RegionRef,
@@ -18,50 +21,72 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is shown may differ from the summary by this part of it, as with samples that are out of order.
 const LIKE: f64 = 1e-3;
 /// Of an application's regions there may be as many as it likes: names of more are not remembered.
 const MOST_NAMES: usize = 1 << 20;
 
-/// Writes what the trace has of what is in `summary`, and returns what is missing, in a line each. Nothing is kept in
+/// A node's part of a run: its trace and its summary.
+pub struct Part {
+    pub trace: PathBuf,
+    pub summary: Summary,
+}
+
+/// Writes what the traces have of what is in their summaries, and returns what is missing, in a line each. Nothing is kept in
 /// memory but names: a trace may have more events than that. `progress` gets the number of events written so far, and the
 /// number to expect.
 pub fn write(
-    trace: &Path,
-    summary: &Summary,
+    parts: &[Part],
     choice: &Choice,
     config: &Config,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Vec<String>> {
-    let mut trace = Trace::open(trace)?;
-    let expected = trace.events_expected();
-    let definitions = trace.definitions().clone();
-    let mut warnings: Vec<String> =
-        trace.missing().iter().map(|l| offline::missing_line(&trace, *l)).collect();
-    let mut step = |done| progress(done, expected);
-    let mut writer = Writer::new(&definitions, summary, config, out, &mut step);
-    let run = json!({
-        "run": summary.run.id, "command": summary.run.command.join(" "), "start": summary.run.start,
-        "energy": summary.run.energy, "complete": summary.run.complete,
-    });
-    write!(writer.out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{run},\"traceEvents\":[")
-        .context("the report")?;
-    writer.name_locations(choice).context("the report")?;
-    let report = trace.read_events(&mut writer)?;
-    let ended = writer.end_samples();
-    let Writer { failure, devices, .. } = writer;
-    failure.map_or(ended, Err).context("the report")?;
-    out.write_all(b"\n]}\n").and_then(|()| out.flush()).context("the report")?;
-    for (location, why) in &report.truncated {
-        warnings.push(format!("location {} is shown up to where its events end: {why}", location.0));
+    let traces = parts.iter().map(|part| Trace::open(&part.trace)).collect::<Result<Vec<_>, _>>()?;
+    let expected = traces.iter().map(Trace::events_expected).sum();
+    let begins: Vec<Option<u64>> =
+        traces.iter().map(|trace| trace.definitions().clock.realtime_timestamp).collect();
+    let first_begin = begins.iter().flatten().min().copied();
+    let mut warnings = Vec::new();
+    let (mut written, mut processes) = (Written { out, is_first: true, done: 0, failure: None }, 0);
+    for (at, ((part, mut trace), begin)) in parts.iter().zip(traces).zip(&begins).enumerate() {
+        let Part { trace: path, summary } = part;
+        let definitions = trace.definitions().clone();
+        warnings.extend(trace.missing().iter().map(|l| trace_index::missing_line(&trace, *l)));
+        if begin.is_none() && parts.len() > 1 {
+            warnings.push(format!("{} does not say when it began: it is shown from 0 on", path.display()));
+        }
+        if at == 0 {
+            let run = json!({
+                "run": summary.run.id, "command": summary.run.command.join(" "), "start": summary.run.start,
+                "energy": summary.run.energy, "complete": parts.iter().all(|part| part.summary.run.complete),
+            });
+            write!(written.out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{run},\"traceEvents\":[")
+                .context("the report")?;
+        }
+        let mut step = |done| progress(done, expected);
+        let recorders = Some(Recorders::survey(path, config)?);
+        let begin_ns = begin.zip(first_begin).map_or(0, |(begin, first)| begin - first);
+        let mut writer =
+            Writer::new(&definitions, (summary, begin_ns), config, recorders, written, &mut step);
+        writer.processes = processes;
+        writer.name_locations(choice).context("the report")?;
+        let report = trace.read_events(&mut writer)?;
+        let ended = writer.end_samples();
+        let Writer { devices, written: until_now, processes: named, .. } = writer;
+        (written, processes) = (until_now, named);
+        written.failure.take().map_or(ended, Err).context("the report")?;
+        for (location, why) in &report.truncated {
+            warnings.push(format!("location {} is shown up to where its events end: {why}", location.0));
+        }
+        for device in summary.devices.iter().filter(|device| device.unit == "J") {
+            let drawn = devices.values().flatten().find(|drawn| drawn.is_of(device));
+            warnings.extend(unlike(device, drawn.map(|power| power.joules)));
+        }
     }
-    for device in summary.devices.iter().filter(|device| device.unit == "J") {
-        let drawn = devices.get(&(device.node.clone(), device.metric.clone())).and_then(Option::as_ref);
-        warnings.extend(unlike(device, drawn.map(|power| power.joules)));
-    }
+    written.out.write_all(b"\n]}\n").and_then(|()| written.out.flush()).context("the report")?;
     Ok(warnings)
 }
 
@@ -79,6 +104,26 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
             joules(device.total_joules)
         )
     })
+}
+
+/// The parts of the other nodes of the run that a directory is the first node's of, and a line for each that is missing.
+pub fn other_parts(
+    directory: &Path,
+    run_id: &str,
+    summary_of: impl Fn(&Path) -> anyhow::Result<Summary>,
+) -> (Vec<Part>, Vec<String>) {
+    let (mut parts, mut missing) = (Vec::new(), Vec::new());
+    for node in nodes::below(directory, run_id) {
+        let part = trace_beside(&node.directory).and_then(|trace| {
+            let summary = summary_of(&node.directory)?;
+            Ok(Part { trace, summary })
+        });
+        match part {
+            Ok(part) => parts.push(part),
+            Err(why) => missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&why))),
+        }
+    }
+    (parts, missing)
 }
 
 /// The trace that belongs to a summary.
@@ -104,8 +149,8 @@ struct Lane {
 
 /// Where a device's power is drawn.
 struct Power {
-    /// Among the attributor's.
-    device: usize,
+    node: String,
+    device: String,
     process: usize,
     /// As JSON.
     name: String,
@@ -114,71 +159,88 @@ struct Power {
     joules: f64,
 }
 
-struct Writer<'a> {
+impl Power {
+    fn is_of(&self, device: &Device) -> bool {
+        (&self.node, &self.device) == (&device.node, &device.name)
+    }
+}
+
+/// What goes on from trace to trace.
+struct Written<'a> {
     out: &'a mut dyn Write,
-    progress: &'a mut dyn FnMut(u64),
+    is_first: bool,
     done: u64,
     failure: Option<io::Error>,
+}
+
+struct Writer<'a, 'o> {
+    written: Written<'o>,
+    progress: &'a mut dyn FnMut(u64),
     definitions: &'a Definitions,
     summary: &'a Summary,
-    is_first: bool,
+    /// When the trace begins, after the first of all.
+    begin_ns: u64,
     lanes: NumberTable<Lane>,
     /// Nodes and location groups, as Chrome's processes.
     processes: usize,
     nodes: BTreeMap<String, usize>,
     /// As JSON.
     names: HashMap<RegionRef, String>,
-    members: Classes,
     attributor: Attributor,
-    recorders: Recorders,
-    devices: HashMap<(String, String), Option<Power>>,
+    found: TraceDevices<'a>,
+    /// By the attributor's number.
+    devices: HashMap<usize, Option<Power>>,
     calls: Option<AttributeRef>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a, 'o> Writer<'a, 'o> {
     fn new(
         definitions: &'a Definitions,
-        summary: &'a Summary,
+        (summary, begin_ns): (&'a Summary, u64),
         config: &Config,
-        out: &'a mut dyn Write,
+        recorders: Option<Recorders>,
+        written: Written<'o>,
         progress: &'a mut dyn FnMut(u64),
-    ) -> Writer<'a> {
+    ) -> Writer<'a, 'o> {
+        let mut found = TraceDevices::new(definitions, Metrics::new(definitions, config), recorders);
+        let sources = summary
+            .devices
+            .iter()
+            .map(|device| ((device.node.clone(), device.metric.clone()), device.source.clone()));
+        found.sources = sources.collect();
         Writer {
-            out,
+            written,
             progress,
-            done: 0,
-            failure: None,
             definitions,
             summary,
-            is_first: true,
+            begin_ns,
             lanes: NumberTable::default(),
             processes: 0,
             nodes: BTreeMap::new(),
             names: HashMap::new(),
-            members: offline::classes(definitions, config),
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
+            found,
             devices: HashMap::new(),
-            recorders: Recorders::default(),
-            calls: offline::calls_attribute(definitions),
+            calls: trace_index::calls_attribute(definitions),
         }
     }
 
     fn put(&mut self, event: std::fmt::Arguments<'_>) -> io::Result<()> {
-        let separator = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
-        self.out.write_all(separator.as_bytes())?;
-        self.out.write_fmt(event)
+        let separator = if std::mem::take(&mut self.written.is_first) { "\n" } else { ",\n" };
+        self.written.out.write_all(separator.as_bytes())?;
+        self.written.out.write_fmt(event)
     }
 
     /// The first failure ends it.
     fn go_on(&mut self, written: io::Result<()>) -> ControlFlow<()> {
-        self.done += 1;
-        if self.done.is_multiple_of(1 << 18) {
-            (self.progress)(self.done);
+        self.written.done += 1;
+        if self.written.done.is_multiple_of(1 << 18) {
+            (self.progress)(self.written.done);
         }
         match written {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                self.failure.get_or_insert(error);
+                self.written.failure.get_or_insert(error);
                 ControlFlow::Break(())
             }
         }
@@ -227,7 +289,7 @@ impl<'a> Writer<'a> {
                 Some(process) => *process,
                 None => {
                     let group = location.group.and_then(|group| definitions.location_groups.get(group));
-                    let node = offline::node_of(definitions, reference);
+                    let node = node_of(definitions, reference);
                     let process = self.new_process(group.map_or("", |group| &group.name), &node)?;
                     groups.insert(location.group, process);
                     process
@@ -245,11 +307,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Microseconds since the trace's begin, to the nanosecond.
+    /// Microseconds since the first trace's begin, to the nanosecond.
     fn time(&self, ticks: u64) -> Microseconds {
         let clock = &self.definitions.clock;
         let since = u128::from(ticks.saturating_sub(clock.global_offset));
-        Microseconds(since * 1_000_000_000 / u128::from(clock.timer_resolution.max(1)))
+        let since_ns = since * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
+        Microseconds(u128::from(self.begin_ns) + since_ns)
     }
 
     fn name(&mut self, region: RegionRef) -> String {
@@ -296,34 +359,37 @@ impl<'a> Writer<'a> {
     }
 
     /// A device's power is known between two samples: it is drawn from the first of them on.
-    fn sample(
-        &mut self,
-        key: (String, String),
-        joules: Option<f64>,
-        time: u64,
-        value: &MetricValue,
-    ) -> io::Result<()> {
-        if !self.devices.contains_key(&key) {
-            let power = self.power_of(&key, joules);
-            self.devices.insert(key.clone(), power);
+    fn sample(&mut self, device: usize, time: u64, value: &MetricValue) -> io::Result<()> {
+        if !self.devices.contains_key(&device) {
+            let power = self.power_of(device);
+            self.devices.insert(device, power);
         }
-        let Some(Some(power)) = self.devices.get_mut(&key) else { return Ok(()) };
-        let device = &mut self.attributor.devices[power.device];
-        let (time, increase) = offline::read(device, time, value);
-        let joules = match increase {
-            Increase::Unusable => return Ok(()),
-            Increase::Joules(joules) | Increase::Lost(joules) => joules,
-            Increase::First | Increase::Reset => 0.0,
-        };
-        power.joules += joules;
-        let (process, name) = (power.process, power.name.clone());
-        let Some(from) = power.last.replace(time).filter(|from| *from < time) else { return Ok(()) };
-        let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
-        self.put_power(process, &name, from, joules / seconds)
+        self.attributor.devices[device].read(time, *value, 0);
+        self.put_samples(device)
+    }
+
+    fn put_samples(&mut self, device: usize) -> io::Result<()> {
+        while let Some(Sample { time, increase, .. }) = self.attributor.devices[device].sample() {
+            let Some(Some(power)) = self.devices.get_mut(&device) else { continue };
+            let joules = match increase {
+                Increase::Joules(joules) | Increase::Lost(joules) => joules,
+                Increase::First | Increase::Reset => 0.0,
+            };
+            power.joules += joules;
+            let (process, name) = (power.process, power.name.clone());
+            let Some(from) = power.last.replace(time).filter(|from| *from < time) else { continue };
+            let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
+            self.put_power(process, &name, from, joules / seconds)?;
+        }
+        Ok(())
     }
 
     /// It is not known what came after the last sample.
     fn end_samples(&mut self) -> io::Result<()> {
+        for device in 0..self.attributor.devices.len() {
+            self.attributor.devices[device].counter_mut().end();
+            self.put_samples(device)?;
+        }
         let devices = self.devices.values().flatten();
         let last: Vec<_> =
             devices.filter_map(|power| Some((power.process, power.name.clone(), power.last?))).collect();
@@ -337,21 +403,17 @@ impl<'a> Writer<'a> {
         ))
     }
 
-    fn power_of(&mut self, (node, metric): &(String, String), joules: Option<f64>) -> Option<Power> {
-        let shown = |device: &&Device| device.unit == "J" && (&device.node, &device.metric) == (node, metric);
+    fn power_of(&self, device: usize) -> Option<Power> {
+        let info = &self.attributor.devices[device].info;
+        let shown =
+            |device: &&Device| device.unit == "J" && (&device.node, &device.name) == (&info.node, &info.name);
         let shown = self.summary.devices.iter().find(shown)?;
-        let device = self.attributor.add_device(FoundDevice {
-            node: node.clone(),
-            metric: metric.clone(),
-            source: shown.source.clone(),
-            quality: ampere_model::Quality::Measured, // not asked for here: the summary's is shown
-            joules_per_unit: joules,
-        })?;
         let quality = if shown.energy == "measured" { String::new() } else { format!(", {}", shown.energy) };
         let name = json!(format!("{} [W{quality}]", shown.name)).to_string();
         Some(Power {
-            device,
-            process: self.nodes.get(node).copied().unwrap_or(0),
+            node: info.node.clone(),
+            device: info.name.clone(),
+            process: self.nodes.get(&info.node).copied().unwrap_or(0),
             name,
             last: None,
             joules: 0.0,
@@ -368,7 +430,7 @@ impl std::fmt::Display for Microseconds {
     }
 }
 
-impl EventHandler for Writer<'_> {
+impl EventHandler for Writer<'_, '_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
         let written = self.begin(location, time, region, None);
         self.go_on(written)
@@ -408,16 +470,16 @@ impl EventHandler for Writer<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        let members = std::mem::take(&mut self.members);
         let mut written = Ok(());
-        for member in members.get(&metric.class).into_iter().flatten() {
-            let Some(value) = values.get(member.position).filter(|_| written.is_ok()) else { continue };
-            let key = (offline::node_of(self.definitions, location), member.name.clone());
-            if self.recorders.is_first(&key, location) {
-                written = self.sample(key, member.joules_per_unit, time, value);
+        for at in 0..self.found.members(metric) {
+            let Some((position, device)) = self.found.device(location, metric, at, &mut self.attributor)
+            else {
+                continue;
+            };
+            if let Some(value) = values.get(position).filter(|_| written.is_ok()) {
+                written = self.sample(device, time, value);
             }
         }
-        self.members = members;
         self.go_on(written)
     }
 }

@@ -20,7 +20,9 @@ pub struct Named {
 
 pub fn render(runs: &[Named]) -> String {
     let mut out = String::new();
-    let sums: Vec<Sums> = runs.iter().map(|run| Sums::of(&run.summary)).collect();
+    let leads = |run: &Named| run.summary.devices.iter().any(|device| device.other_ranks_lead);
+    let sums_of = if runs.iter().all(leads) { Sums::of } else { Sums::by_settings };
+    let sums: Vec<Sums> = runs.iter().map(|run| sums_of(&run.summary)).collect();
     let seconds: Vec<f64> = runs.iter().map(|run| run.summary.run.seconds).collect();
     // Writing to a String cannot fail.
     let _ = head(runs, &mut out);

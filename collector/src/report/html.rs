@@ -7,10 +7,9 @@ use super::tree;
 use crate::gauges::OverTheRun;
 use crate::highlights::{Sums, is_mpi, sentences, topmost, view};
 use crate::summary::{Device, Summary, View};
-use crate::text::{joules, printable};
+use crate::text::{by_location, joules, most_of, printable};
 use crate::topology::table;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("page.css");
 /// Rows of each table: the rest is in `summary.json`, and in what `ampere report` makes of it.
@@ -67,6 +66,7 @@ fn head(summary: &Summary) -> Markup {
                 "run " (printable(&run.id))
                 @if let Some(job) = &run.job { ", job " (printable(&job.to_string())) }
             }
+            @if let Some(cpu) = &run.node_cpu { p.small { (cpu.words()) } }
             ul.short { @for sentence in sentences(summary) { li { (sentence) } } }
             @if !run.notes.is_empty() {
                 div.notes { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
@@ -153,26 +153,27 @@ fn one_device(device: &Device, open: bool) -> Markup {
             @if !device.gauges.is_empty() {
                 p.small { "as it reports: " (printable(&device.gauges.iter().map(OverTheRun::text).collect::<Vec<_>>().join(", "))) }
             }
+            @for check in &device.checks { p.small { (printable(&check.text())) } }
             @if let Some(curve) = &device.power { (curve::picture(curve, curve::most(curve), &device.energy)) }
             @for name in ["ranks", "kernels"] {
                 @if let Some(view) = view(device, name) { (one_view(device, view)) }
+                @if let Some(other) = device.not_shown().filter(|_| name == "ranks") {
+                    p.small { (printable(&other.title())) ": " (most_of(device, other)) }
+                }
             }
         }
     }
 }
 
 fn one_view(device: &Device, view: &View) -> Markup {
-    let (total, unit) = (device.total_joules, printable(&device.unit));
+    let (total, unit) = (view.whole(), printable(&device.unit));
     let what = if view.view == "kernels" { "kernel" } else { "function" };
     let is_time = unit == "s";
     let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());
-    let mut groups: BTreeMap<(usize, &str), f64> = BTreeMap::new();
-    for row in &view.callpaths {
-        *groups.entry((row.location_group.len(), &row.location_group)).or_insert(0.0) += row.exclusive_joules;
-    }
+    let groups = by_location(view);
     html! {
         section {
-            h3 { (printable(&view.view)) " view" }
+            h3 { (printable(&view.title())) }
             p.small {
                 (printable(&view.policy)) ", " (printable(&view.sharing)) ": " (joules(view.attributed_joules)) " " (unit) " attributed, "
                 (joules(view.idle_joules)) " " (unit) " idle, " (joules(view.lost_joules)) " " (unit) " lost; conservation error "
@@ -224,7 +225,7 @@ fn one_view(device: &Device, view: &View) -> Markup {
                 table {
                     thead { tr { th.number { (unit) } th.number { "share" } th {} th { "location group" } } }
                     tbody {
-                        @for ((_, group), part) in groups.iter().take(MOST_ROWS) {
+                        @for (group, part) in groups.iter().take(MOST_ROWS) {
                             tr { (share_cells(*part, total)) td { (printable(group)) } }
                         }
                     }

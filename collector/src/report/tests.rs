@@ -52,8 +52,7 @@ fn summary() -> Summary {
                 None => attributor.engine.leave(rank, time),
             }
         }
-        let (time, increase) = attributor.devices[device].read_u64(at, at);
-        attributor.engine.sample(attributor.devices[device].ranks, time, increase);
+        attributor.read_now(device, at, at);
     }
     let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
     Summary::new(&attributor, None, run, QualityFigures::default())
@@ -121,6 +120,48 @@ fn a_parquet_file_has_the_same_rows() {
         assert_eq!(read.get_double(10).unwrap(), wanted.exclusive_joules);
         assert_eq!(read.get_double(13).ok(), wanted.possible_joules);
         assert_eq!(read.get_double(14).ok(), wanted.exclusive_seconds);
+    }
+}
+
+/// `work` runs from 2 s to 5 s, with samples each 0.1 s; `main` is open for 9 s, in the middle of it for 1 s without a callee.
+#[test]
+fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
+    let summary = summary();
+    let row = summary.devices[0].views[0].regions.iter().find(|row| &*row.region == "work").unwrap();
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(close(row.resolved_joules, 3.0) && close(row.possible_joules.unwrap(), 3.0), "{row:?}");
+    let table = text(Format::Table);
+    let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
+    let line = table.lines().find(|line| line.ends_with("MPI Rank 0: main > work")).unwrap();
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
+    assert!(table.contains("least         most") && text(Format::Html).contains(">most</th>"), "{table}");
+    assert!(text(Format::Csv).lines().next().unwrap().contains("resolved_joules,possible_joules"));
+    assert!(text(Format::Json).contains("\"possible_joules\": "));
+}
+
+/// Summaries of before say nothing of the most.
+#[test]
+fn an_older_summary_is_read_and_its_most_is_not_known() {
+    fn forget(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                fields.remove("possible_joules");
+                fields.values_mut().for_each(forget);
+            }
+            serde_json::Value::Array(values) => values.iter_mut().for_each(forget),
+            _ => {}
+        }
+    }
+    let mut older = serde_json::to_value(summary()).unwrap();
+    forget(&mut older);
+    let older: Summary = serde_json::from_value(older).unwrap();
+    assert!(older.devices[0].views[0].callpaths.iter().all(|row| row.possible_joules.is_none()));
+    let table = String::from_utf8(render(&older, Format::Table, false).unwrap()).unwrap();
+    let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000", "3.000", "?"], "{table}");
+    for format in Format::value_variants().iter().filter(|format| **format != Format::Chrome) {
+        render(&older, *format, false).unwrap();
     }
 }
 

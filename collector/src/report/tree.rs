@@ -97,7 +97,7 @@ pub fn of_views<'a>(name: &str, views: impl Iterator<Item = &'a View>) -> Node {
 /// Of all devices that are in no other: the ranks view, or of what has only been chosen of another the kernels view.
 pub fn whole(summary: &Summary) -> Node {
     let views = |name: &'static str| {
-        topmost(summary).flat_map(|device| &device.views).filter(move |view| view.view == name)
+        topmost(summary).flat_map(|device| device.shown()).filter(move |view| view.view == name)
     };
     let is_empty = views("ranks").all(|view| view.callpaths.is_empty()) && views("kernels").next().is_some();
     of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))

@@ -8,7 +8,7 @@ use ampere_model::{LocationKind, Quality};
 #[derive(Default)]
 struct Made {
     toml: &'static str,
-    /// `family number`, or a whole metric; then `model=`, `pci=`, `uuid=`, `kind=`, `silent`, separated by semicolons.
+    /// `family number`, or a whole metric; then `model=`, `pci=`, `uuid=`, `kind=`, `silent`, `rises`, separated by semicolons.
     counters: Vec<String>,
     /// Variables of each rank, separated by spaces, then its streams: `HIP[0:0]`, `HIP[0:0]@pci`.
     ranks: Vec<(String, Vec<String>)>,
@@ -24,7 +24,10 @@ fn place(words: &str) -> (String, Place) {
             Some(("pci", pci)) => place.pci = Some(pci.to_owned()),
             Some(("uuid", uuid)) => place.uuid = Some(uuid.to_owned()),
             Some(("kind", kind)) => place.kind = kind.to_owned(),
-            _ => place.silent = true,
+            _ => {
+                (place.silent, place.rises) =
+                    (place.silent || word == "silent", place.rises || word == "rises")
+            }
         }
     }
     (metric, place)
@@ -303,6 +306,43 @@ fn both_dies_of_a_package_spend_from_its_counter() {
     ]);
 }
 
+/// What is measured is more than a name.
+#[test]
+fn a_second_die_whose_own_counter_rises_counts_for_itself() {
+    let counters = |second: &str| {
+        Made::counters(&[
+            "rocm_smi:::energy_count:device=0; model=AMD Instinct MI250X; rises",
+            &format!("rocm_smi:::energy_count:device=1; model=AMD Instinct MI250X; {second}"),
+        ])
+        .rank("ROCR_VISIBLE_DEVICES=0", &["HIP[0:0]"])
+        .rank("ROCR_VISIBLE_DEVICES=1", &[])
+    };
+    counters("rises").gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=0",
+        "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1",
+    ]);
+    counters("silent").gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1; second die of the package that GPU 0 counts",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=0",
+    ]);
+    let four = ["rises", "", "rises", "rises"].iter().enumerate();
+    let four =
+        four.map(|(gpu, rises)| format!("rocm_smi:::energy_count:device={gpu}; model=MI250X; {rises}"));
+    let mut made = Made { counters: four.collect(), ..Made::default() }.settings(BY_LOCAL_RANK);
+    for rank in 0..4 {
+        made = made.rank(&format!("SLURM_LOCALID={rank}"), &[]);
+    }
+    let assumed = |rank, gpu| format!("assumed: local rank {rank} of 4 (SLURM_LOCALID), 4 GPUs, GPU {gpu}");
+    made.gives(&[
+        &format!("GPU-0 <- MPI Rank 0: {}", assumed(0, 0)),
+        &format!("GPU-0 <- MPI Rank 1: {}", assumed(1, 1)),
+        &format!("GPU-2 <- MPI Rank 2: {}", assumed(2, 2)),
+        &format!("GPU-3 <- MPI Rank 3: {}", assumed(3, 3)),
+    ]);
+}
+
 #[test]
 fn settings_come_first() {
     Made::rocm_smi(&[0, 1], "")
@@ -389,9 +429,7 @@ fn a_link_that_moves_after_joules_were_handed_out_is_noticed() {
         }
         if samples {
             for (time, value) in [(20, 5), (30, 10_000_000_005)] {
-                let (time, increase) = attributor.devices[0].read_u64(time, value);
-                let view = attributor.devices[0].ranks;
-                attributor.engine.sample(view, time, increase);
+                attributor.read_now(0, time, value);
             }
         }
         attributor
@@ -407,8 +445,7 @@ fn a_link_that_moves_after_joules_were_handed_out_is_noticed() {
         let view = attributor.devices[0].ranks;
         let paid = if frames && samples { 10.0 } else { 0.0 };
         assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);
-        let (time, increase) = attributor.devices[0].read_u64(40, 20_000_000_005);
-        attributor.engine.sample(view, time, increase);
+        attributor.read_now(0, 40, 20_000_000_005);
         assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);
         assert_eq!(attributor.engine.report(view).callpaths.len(), usize::from(paid > 0.0));
     }

@@ -68,7 +68,13 @@ pub fn region(handle: u32) -> Definition {
 
 pub fn location(id: u32, ring: &str) -> Definition {
     let (name, ring) = (format!("thread {id}"), ring.to_owned());
-    Definition::Location(Location { id: LocalLocation(id), kind: LocationKind::CpuThread, name, ring })
+    Definition::Location(Location {
+        id: LocalLocation(id),
+        kind: LocationKind::CpuThread,
+        name,
+        ring,
+        thread: 0,
+    })
 }
 
 pub fn ring(directory: &Path, id: u32, records: u64) -> (RingProducer, String) {

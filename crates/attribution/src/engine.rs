@@ -79,6 +79,14 @@ impl Step {
     }
 }
 
+impl Location {
+    fn spend_from(&mut self, view: ViewIndex, consumer: u32) {
+        let mut more = std::mem::take(&mut self.spends_from).into_vec();
+        more.push((view, consumer));
+        self.spends_from = more.into_boxed_slice();
+    }
+}
+
 impl Engine {
     pub fn new() -> Engine {
         Engine::default()
@@ -99,6 +107,24 @@ impl Engine {
         ViewIndex((self.views.len() - 1) as u32)
     }
 
+    /// A second view of the same counter: it has been handed the same so far, and gets the same samples from now on. In it, the
+    /// consumers so far are members of these groups (see [`Engine::bind_member`]), each of another one, and further ones may be
+    /// bound. A view can have one such twin, and no groups of its own.
+    pub fn fork(&mut self, view: ViewIndex, group: impl Fn(LocationIndex) -> Option<u64>) -> ViewIndex {
+        let fork = ViewIndex(self.views.len() as u32);
+        let forked = self.views[view.0 as usize].fork(|location| group(LocationIndex(location)));
+        self.views.push(forked);
+        self.views[view.0 as usize].twin = Some(fork);
+        for location in &mut self.locations {
+            if let Some((_, consumer)) =
+                location.spends_from.iter().find(|(known, _)| *known == view).copied()
+            {
+                location.spend_from(fork, consumer);
+            }
+        }
+        fork
+    }
+
     /// From now on the location is a consumer of the view. A second time changes nothing.
     pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
         self.bind_as(view, location, None);
@@ -114,9 +140,7 @@ impl Engine {
         let spender = &mut self.locations[location.0 as usize];
         if spender.spends_from.iter().all(|(v, _)| *v != view) {
             let consumer = self.views[view.0 as usize].add_consumer(location.0, group, spender.current);
-            let mut more = std::mem::take(&mut spender.spends_from).into_vec();
-            more.push((view, consumer));
-            spender.spends_from = more.into_boxed_slice();
+            spender.spend_from(view, consumer);
         }
     }
 
@@ -247,11 +271,18 @@ impl Engine {
         }
     }
 
-    /// A sample of the view's counter: the interval that ends at `time` is paid.
+    /// A sample of the view's counter: the interval that ends at `time` is paid, in the view and in its twin.
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
         self.views[view.0 as usize].sample(time, increase, region_of);
+        if let Some(twin) = self.views[view.0 as usize].twin {
+            self.views[twin.0 as usize].sample(time, increase, region_of);
+        }
+    }
+
+    pub fn report_policy(&self, view: ViewIndex) -> Policy {
+        self.views[view.0 as usize].policy()
     }
 
     pub fn totals(&self, view: ViewIndex) -> ViewTotals {

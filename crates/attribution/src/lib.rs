@@ -24,11 +24,12 @@
 mod callpaths;
 mod counter;
 mod engine;
+mod lines;
 mod report;
 mod view;
 
 pub use callpaths::NodeIndex;
-pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits};
+pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
 pub use report::{CallpathRow, RegionRow, ViewReport};
 pub use view::{Policy, Sharing, ViewTotals};

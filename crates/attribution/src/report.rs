@@ -114,7 +114,7 @@ impl Engine {
                 exclusive_joules: account.joules,
                 inclusive_joules: inclusive[at.0 as usize],
                 resolved_joules: resolved.joules,
-                possible_joules: consumer.possible_joules(at),
+                possible_joules: account.possible,
                 exclusive_ticks: node.exclusive_ticks,
                 resolved_ticks: resolved.ticks,
                 joules_per_tick: account.prices(),

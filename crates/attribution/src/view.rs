@@ -2,6 +2,7 @@
 
 use crate::callpaths::NodeIndex;
 use crate::counter::Increase;
+use crate::engine::ViewIndex;
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::HashMap;
 
@@ -54,16 +55,14 @@ pub struct ViewTotals {
     /// Known to have been spent, not known by whom.
     pub lost_joules: f64,
     pub counter_resets: u64,
-    /// Samples that were not numbers, or older than the one before.
-    pub unusable_samples: u64,
-    /// Ticks between samples whose increase is unknown because the counter was reset in between.
+    /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
     pub unknown_ticks: u64,
     /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, attributed
     /// stands here for what was handed out once.
     pub conservation_error_joules: f64,
 }
 
-/// What one call path has been paid by one view. Events and samples touch all of it; two fit in a cache line.
+/// What one call path has been paid by one view. Events touch `due`, samples all of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     /// Share-clock ticks due in the interval that is still open; above 0 exactly if the call path is listed.
@@ -72,7 +71,13 @@ pub(crate) struct Account {
     /// Least and most joules per share-clock tick of the intervals that it was paid for.
     price_min: f64,
     price_max: f64,
+    /// The most that it can have spent: the joules of all sample intervals in which it ran.
+    pub possible: f64,
+    /// Its place in [`PossibleRegions`], or [`NO_REGION`] before it has run.
+    region: u32,
 }
+
+const NO_REGION: u32 = u32::MAX;
 
 /// Sample intervals that belonged to one frame alone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,17 +86,15 @@ pub(crate) struct Resolved {
     pub ticks: u64,
 }
 
-/// The most that a call path can have spent: the joules of all sample intervals in which it ran. Apart from the account: only
-/// samples touch it.
-#[derive(Clone, Copy, Debug)]
-struct Possible {
-    joules: f64,
-    /// Its place in [`View::possible_regions`].
-    region: u32,
+/// The most that each region can have spent. An interval counts once, however many of the region's call paths ran in it; with
+/// independent sharing, where every sharer is given all joules, once for each sharer that ran one.
+#[derive(Clone, Debug, Default)]
+struct PossibleRegions {
+    all: Vec<PossibleRegion>,
+    /// Places in it. No sharer where an interval counts once for all of them.
+    places: HashMap<(RegionRef, Option<Sharer>), u32>,
 }
 
-/// The same of a region, in which an interval counts once, however many of its call paths ran. With independent sharing every
-/// sharer is given all joules, so an interval counts once for each sharer that ran the region.
 #[derive(Clone, Copy, Debug)]
 struct PossibleRegion {
     region: RegionRef,
@@ -102,6 +105,39 @@ struct PossibleRegion {
 
 /// Who shares a view's joules: a group, or else a consumer.
 type Sharer = Result<u32, u32>;
+
+impl PossibleRegions {
+    /// Adds the joules of the interval that this sample ends to those that are possible for a call path, and for its region.
+    #[inline]
+    fn add(
+        &mut self,
+        account: &mut Account,
+        joules: f64,
+        sample: u64,
+        sharer: Option<Sharer>,
+        region: impl FnOnce() -> RegionRef,
+    ) {
+        if joules == 0.0 {
+            return;
+        }
+        account.possible += joules;
+        if account.region == NO_REGION {
+            account.region = self.place((region(), sharer));
+        }
+        let region = &mut self.all[account.region as usize];
+        if region.last_sample != sample {
+            region.last_sample = sample;
+            region.joules += joules;
+        }
+    }
+
+    fn place(&mut self, key: (RegionRef, Option<Sharer>)) -> u32 {
+        *self.places.entry(key).or_insert_with(|| {
+            self.all.push(PossibleRegion { region: key.0, joules: 0.0, last_sample: u64::MAX });
+            (self.all.len() - 1) as u32
+        })
+    }
+}
 
 /// At that time, a consumer's innermost frame becomes this one.
 pub(crate) type Move = (Timestamp, NodeIndex);
@@ -117,10 +153,14 @@ struct Group {
 }
 
 impl Group {
-    /// Its clock when the view's is this.
+    /// Its clock when the view's is this. While no more than one member has run in the interval that is the view's own, to the
+    /// last bit: so it matters not since when the consumer has been a member of a group.
     #[inline]
     fn at(&self, clock: f64) -> f64 {
-        if self.running > 0 { self.clock + (clock - self.seen) / f64::from(self.running) } else { self.clock }
+        if self.running <= 1 && self.clock == self.seen {
+            return clock;
+        }
+        self.clock + (clock - self.seen) / f64::from(self.running.max(1))
     }
 
     fn advance(&mut self, clock: f64) {
@@ -142,7 +182,6 @@ pub(crate) struct Consumer {
     changed: Timestamp,
     /// By call path.
     accounts: Vec<Account>,
-    possible: Vec<Option<Possible>>,
 }
 
 #[derive(Clone, Debug)]
@@ -171,13 +210,13 @@ pub(crate) struct View {
     listed: Vec<(u32, NodeIndex)>,
     /// By location and call path. Apart from the accounts: at most one grows in an interval.
     resolved: HashMap<(u32, NodeIndex), Resolved>,
-    possible_regions: Vec<PossibleRegion>,
-    /// Places in it. No sharer where an interval counts once for all of them.
-    region_places: HashMap<(RegionRef, Option<Sharer>), u32>,
+    possible_regions: PossibleRegions,
     totals: ViewTotals,
     /// What the consumers were paid, each joule counted once: asked for where sharing is independent.
     handed_out: f64,
     pub late: u64,
+    /// See [`Engine::fork`](crate::Engine::fork).
+    pub twin: Option<ViewIndex>,
 }
 
 impl View {
@@ -197,12 +236,25 @@ impl View {
             idle_ticks: 0.0,
             listed: Vec::new(),
             resolved: HashMap::new(),
-            possible_regions: Vec::new(),
-            region_places: HashMap::new(),
+            possible_regions: PossibleRegions::default(),
             totals: ViewTotals::default(),
             handed_out: 0.0,
             late: 0,
+            twin: None,
         }
+    }
+
+    /// The same so far, with its consumers in groups, each in another one.
+    pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
+        let mut fork = View { late: 0, twin: None, ..self.clone() };
+        for index in 0..fork.consumers.len() {
+            let Some(name) = group(fork.consumers[index].location) else { continue };
+            fork.consumers[index].group = Some(fork.groups.len() as u32);
+            fork.group_names.push(name);
+            let running = u32::from(!fork.consumers[index].node.is_root());
+            fork.groups.push(Group { running, clock: fork.clock, seen: fork.clock });
+        }
+        fork
     }
 
     /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
@@ -224,7 +276,6 @@ impl View {
             before: NodeIndex::ROOT,
             changed: self.reached,
             accounts: Vec::new(),
-            possible: Vec::new(),
         });
         let consumer = (self.consumers.len() - 1) as u32;
         self.switch(consumer, self.reached, node);
@@ -236,7 +287,8 @@ impl View {
         let known = self.group_names.iter().position(|known| *known == name);
         known.unwrap_or_else(|| {
             self.group_names.push(name);
-            self.groups.push(Group { seen: self.clock_at(self.reached), ..Group::default() });
+            let clock = self.clock_at(self.reached);
+            self.groups.push(Group { running: 0, clock, seen: clock });
             self.groups.len() - 1
         }) as u32
     }
@@ -378,10 +430,6 @@ impl View {
         increase: Increase,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
-        if increase == Increase::Unusable {
-            self.totals.unusable_samples += 1;
-            return;
-        }
         let time = self.timely(time, true);
         self.advance(time);
         for index in 0..self.consumers.len() as u32 {
@@ -391,8 +439,7 @@ impl View {
         match increase {
             Increase::Joules(joules) => {
                 self.totals.total_joules += joules;
-                self.add_possible(joules, region_of);
-                self.pay(joules, ticks);
+                self.pay(joules, ticks, region_of);
             }
             Increase::Lost(joules) => {
                 self.totals.total_joules += joules;
@@ -404,59 +451,25 @@ impl View {
                 self.totals.unknown_ticks += ticks;
             }
             Increase::First => self.totals.unknown_ticks += ticks,
-            Increase::Unusable => {}
         }
         self.totals.samples += 1;
         self.begin_interval();
     }
 
-    /// The interval's joules may have been spent by any call path that ran in it, whatever the policy makes of them, and also
-    /// where they are lost. Between two samples of one time nothing ran: there it is what ran until then.
+    /// The interval's joules may have been spent by any call path that ran in it, also where they are lost. Between two samples of
+    /// one time nothing ran: there it is what ran until then, whatever the policy makes of them.
     fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
-        if joules == 0.0 {
-            return;
+        let mut ran = self.listed.clone();
+        if ran.is_empty() {
+            let until_now = self.consumers.iter().map(|consumer| consumer.just_before(self.now)).enumerate();
+            ran.extend(until_now.filter(|(_, node)| !node.is_root()).map(|(at, node)| (at as u32, node)));
         }
-        if self.listed.is_empty() {
-            for index in 0..self.consumers.len() {
-                let node = self.consumers[index].just_before(self.now);
-                if !node.is_root() {
-                    self.add_possible_to(index as u32, node, joules, &region_of);
-                }
-            }
-        }
-        for at in 0..self.listed.len() {
-            let (index, node) = self.listed[at];
-            self.add_possible_to(index, node, joules, &region_of);
-        }
-    }
-
-    fn add_possible_to(
-        &mut self,
-        index: u32,
-        node: NodeIndex,
-        joules: f64,
-        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
-    ) {
-        let consumer = &mut self.consumers[index as usize];
-        let at = node.0 as usize;
-        if at >= consumer.possible.len() {
-            consumer.possible.resize(consumer.accounts.len().max(at + 1), None);
-        }
-        let possible = consumer.possible[at].get_or_insert_with(|| {
-            let region = region_of(consumer.location, node);
-            let independent = self.sharing == Sharing::Independent;
-            let sharer = independent.then(|| consumer.group.ok_or(index));
-            let place = *self.region_places.entry((region, sharer)).or_insert_with(|| {
-                self.possible_regions.push(PossibleRegion { region, joules: 0.0, last_sample: u64::MAX });
-                (self.possible_regions.len() - 1) as u32
-            });
-            Possible { joules: 0.0, region: place }
-        });
-        possible.joules += joules;
-        let region = &mut self.possible_regions[possible.region as usize];
-        if region.last_sample != self.totals.samples {
-            region.last_sample = self.totals.samples;
-            region.joules += joules;
+        for (index, node) in ran {
+            let consumer = &mut self.consumers[index as usize];
+            let (location, sharer) = (consumer.location, consumer.sharer(index, self.sharing));
+            let account = at(&mut consumer.accounts, node);
+            let region = || region_of(location, node);
+            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
         }
     }
 
@@ -480,8 +493,9 @@ impl View {
     }
 
     /// Hands an interval's joules to the frames that are listed.
-    fn pay(&mut self, joules: f64, ticks: u64) {
+    fn pay(&mut self, joules: f64, ticks: u64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
         if self.listed.is_empty() {
+            self.add_possible(joules, region_of);
             // Time without a due is time without a frame; without time there may have been one.
             if self.policy == Policy::BusyOnly || !self.pay_at_once(joules) {
                 self.totals.idle_joules += joules;
@@ -501,12 +515,12 @@ impl View {
                 self.totals.idle_joules += idle;
                 self.handed_out += joules - idle;
                 let price = joules / ticks as f64;
-                self.pay_listed(|_| price);
+                self.pay_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
                 let all: f64 = self.listed.iter().map(|(consumer, node)| self.due(*consumer, *node)).sum();
                 let price = joules / all;
-                self.pay_listed(|_| price);
+                self.pay_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Independent) => {
                 self.handed_out += joules;
@@ -515,21 +529,31 @@ impl View {
                 for (consumer, node) in &self.listed {
                     own[sharers[*consumer as usize]] += self.due(*consumer, *node);
                 }
-                self.pay_listed(|consumer| joules / own[sharers[consumer as usize]]);
+                let price = |consumer| joules / own[sharers[consumer as usize]];
+                self.pay_listed(joules, price, region_of);
             }
         }
     }
 
-    /// Each listed frame gets what it is due, at the consumer's joules per share-clock tick.
+    /// Each listed frame gets what it is due, at the consumer's joules per share-clock tick. All joules are possible for it.
     #[inline]
-    fn pay_listed(&mut self, price: impl Fn(u32) -> f64) {
-        for (consumer, node) in self.listed.drain(..) {
-            let price = price(consumer);
-            let account = &mut self.consumers[consumer as usize].accounts[node.0 as usize];
+    fn pay_listed(
+        &mut self,
+        joules: f64,
+        price: impl Fn(u32) -> f64,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        for (index, node) in self.listed.drain(..) {
+            let price = price(index);
+            let consumer = &mut self.consumers[index as usize];
+            let (location, sharer) = (consumer.location, consumer.sharer(index, self.sharing));
+            let account = &mut consumer.accounts[node.0 as usize];
             account.joules += account.due * price;
             account.due = 0.0;
             account.price_min = account.price_min.min(price);
             account.price_max = account.price_max.max(price);
+            let region = || region_of(location, node);
+            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
         }
     }
 
@@ -596,7 +620,7 @@ impl View {
 
     /// (region, the most that it can have spent): with independent sharing a region is there once for each sharer.
     pub fn possible_regions(&self) -> impl Iterator<Item = (RegionRef, f64)> {
-        self.possible_regions.iter().map(|possible| (possible.region, possible.joules))
+        self.possible_regions.all.iter().map(|possible| (possible.region, possible.joules))
     }
 
     pub fn consumers(&self) -> &[Consumer] {
@@ -618,6 +642,11 @@ impl Consumer {
         if self.changed == now { self.before } else { self.node }
     }
 
+    /// Where every sharer is given all joules.
+    fn sharer(&self, index: u32, sharing: Sharing) -> Option<Sharer> {
+        (sharing == Sharing::Independent).then(|| self.group.ok_or(index))
+    }
+
     /// It is none any more, and has never been paid anything.
     pub fn is_nobody(&self) -> bool {
         self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
@@ -625,10 +654,6 @@ impl Consumer {
 
     pub fn account(&self, node: NodeIndex) -> Account {
         self.accounts.get(node.0 as usize).copied().unwrap_or_default()
-    }
-
-    pub fn possible_joules(&self, node: NodeIndex) -> f64 {
-        self.possible.get(node.0 as usize).copied().flatten().map_or(0.0, |possible| possible.joules)
     }
 }
 
@@ -641,7 +666,14 @@ impl Account {
 
 impl Default for Account {
     fn default() -> Account {
-        Account { due: 0.0, joules: 0.0, price_min: f64::INFINITY, price_max: f64::NEG_INFINITY }
+        Account {
+            due: 0.0,
+            joules: 0.0,
+            price_min: f64::INFINITY,
+            price_max: f64::NEG_INFINITY,
+            possible: 0.0,
+            region: NO_REGION,
+        }
     }
 }
 

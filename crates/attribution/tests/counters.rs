@@ -1,21 +1,21 @@
-//! Counters that do what they should not: timelines of readings, each beside what it is to mean.
+//! Counters that do what they should not: timelines of readings, and the samples that are made of them.
 
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Engine, Increase, Limits, Policy, Sharing};
 use ampere_model::RegionRef;
 
 const JOULES: CounterKind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
-const WATTS: CounterKind = CounterKind::Instantaneous { watts_per_unit: 1.0 };
+const WATTS: CounterKind = CounterKind::Instantaneous { watts_per_unit: 1.0, is_of_time_before: false };
 /// Times below are in tenths of a second.
 const LIMITS: Limits =
     Limits { ticks_per_second: 10.0, watts_max: 1000.0, gap: Some(4.0), stale_seconds: 3.0 };
 
-fn read(counter: &mut Counter, time: u64, value: &str) -> Increase {
+fn read(counter: &mut Counter, time: u64, value: &str) {
     if let Ok(value) = value.parse() {
-        counter.read_u64(time, value)
+        counter.read_u64(time, value, 0);
     } else if let Ok(value) = value.parse() {
-        counter.read_i64(time, value)
+        counter.read_i64(time, value, 0);
     } else {
-        counter.read_f64(time, value.parse().expect("a number"))
+        counter.read_f64(time, value.parse().expect("a number"), 0);
     }
 }
 
@@ -25,274 +25,243 @@ fn words(increase: Increase) -> String {
         Increase::Joules(joules) => format!("+{joules}"),
         Increase::Lost(joules) => format!("lost {joules}"),
         Increase::Reset => "reset".to_owned(),
-        Increase::Unusable => "unusable".to_owned(),
     }
 }
 
-/// Each line: time, reading, what it means. A rank runs all the while, so what is charged and lost must add up as well.
+/// `readings` and `samples`: "time value" and "time meaning", separated by commas or lines. A rank runs all the while, so
+/// what is charged and lost must add up as well.
 #[track_caller]
-fn check(kind: CounterKind, limits: Limits, timeline: &str) -> CounterFigures {
+fn check(kind: CounterKind, limits: Limits, readings: &str, samples: &str) -> CounterFigures {
+    let parts = |text: &str| -> Vec<String> {
+        let parts = text.split([',', '\n']).map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+        parts.filter(|part| !part.is_empty()).collect()
+    };
     let mut counter = Counter::new(kind, limits);
+    for reading in parts(readings) {
+        let (time, value) = reading.split_once(' ').expect("a time and a value");
+        read(&mut counter, time.parse().expect("a time"), value);
+    }
+    counter.end();
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     let rank = engine.add_location();
     engine.bind(view, rank);
     engine.enter(rank, 0, RegionRef(0));
-    let (mut seen, mut wanted, mut charged, mut lost) = (Vec::new(), Vec::new(), 0.0, 0.0);
-    for line in timeline.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let columns: Vec<&str> = line.split_whitespace().collect();
-        let (time, value, meaning) = (columns[0], columns[1], columns[2..].join(" "));
-        let increase = read(&mut counter, time.parse().expect("a time"), value);
-        match increase {
+    let (mut seen, mut charged, mut lost) = (Vec::new(), 0.0, 0.0);
+    while let Some(sample) = counter.sample() {
+        match sample.increase {
             Increase::Joules(joules) => charged += joules,
             Increase::Lost(joules) => lost += joules,
             _ => {}
         }
-        engine.sample(view, time.parse().expect("a time"), increase);
-        seen.push(format!("{time} {value} {}", words(increase)));
-        wanted.push(format!("{time} {value} {meaning}"));
+        engine.sample(view, sample.time, sample.increase);
+        seen.push(format!("{} {}", sample.time, words(sample.increase)));
     }
-    assert_eq!(seen, wanted);
+    assert_eq!(seen, parts(samples));
     let totals = engine.totals(view);
     assert_eq!((totals.attributed_joules, totals.lost_joules, totals.idle_joules), (charged, lost, 0.0));
     assert_eq!((totals.total_joules, totals.conservation_error_joules), (charged + lost, 0.0));
-    let count = |word: &str| seen.iter().filter(|line| line.ends_with(word)).count() as u64;
-    assert_eq!((totals.counter_resets, totals.unusable_samples), (count("reset"), count("unusable")));
-    assert_eq!(totals.samples, seen.len() as u64 - count("unusable"));
+    assert_eq!(totals.counter_resets, seen.iter().filter(|line| line.ends_with("reset")).count() as u64);
     counter.figures()
 }
 
 #[test]
-fn a_decrease_is_a_reset_and_never_a_wrap() {
+fn a_counter_that_goes_on_from_below_was_reset() {
+    let figures = check(
+        JOULES,
+        LIMITS,
+        "0 1000, 10 1100, 20 10, 30 15, 40 20",
+        "0 first, 10 +100, 20 reset, 30 +5, 40 +5",
+    );
+    assert_eq!(figures.misreadings, 0);
+    // Where only zeros follow, nothing more is known, and nothing has to have been reset.
+    let figures = check(JOULES, LIMITS, "0 1000, 10 1100, 20 0, 30 0", "0 first, 10 +100, 30 first");
+    assert_eq!(figures.misreadings, 2);
+}
+
+#[test]
+fn zeros_in_the_middle_add_nothing() {
+    for zeros in ["20 0", "20 0, 21 0, 22 0, 29 0"] {
+        let figures = check(
+            JOULES,
+            LIMITS,
+            &format!("0 1000000, 10 1000010, {zeros}, 30 1000030, 40 1000040"),
+            "0 first, 10 +10, 30 +20, 40 +10",
+        );
+        assert_eq!(figures.misreadings, zeros.split(',').count() as u64);
+    }
+}
+
+#[test]
+fn a_first_zero_is_no_start() {
+    // Out of reach.
     check(
         JOULES,
         LIMITS,
-        "0  1000  first
-         10 1100  +100
-         20 10    reset
-         30 15    +5",
+        "0 0, 10 900000, 20 900100, 30 900200, 40 900300",
+        "0 first, 10 first, 20 +100, 30 +100, 40 +100",
+    );
+    // Within reach, but no later step is nearly as large.
+    check(JOULES, LIMITS, "0 0, 1 90, 2 93, 3 96, 13 99", "0 first, 1 first, 2 +3, 3 +3, 13 +3");
+    // A counter that does begin at 0.
+    check(JOULES, LIMITS, "0 0, 10 3, 20 6, 30 8", "0 first, 10 +3, 20 +3, 30 +2");
+    check(JOULES, LIMITS, "0 0, 10 1000", "0 first, 10 +1000");
+}
+
+#[test]
+fn high_readings_add_nothing() {
+    let figures = check(
+        JOULES,
+        LIMITS,
+        "0 100, 10 200, 20 900000, 21 18446744073709551615, 22 18446744073709551615, 30 400, 40 500",
+        "0 first, 10 +100, 30 +200, 40 +100",
+    );
+    assert_eq!(figures.misreadings, 3);
+    // Neither as the first nor as the last one.
+    check(
+        JOULES,
+        LIMITS,
+        "0 900000, 10 100, 20 200, 30 300, 40 400, 50 900000",
+        "0 first, 10 first, 20 +100, 30 +100, 40 +100, 50 first",
+    );
+    // It does not come into reach by waiting.
+    check(
+        JOULES,
+        LIMITS,
+        "0 100, 1 120, 2 9000, 50 9000, 100 9000, 200 9000, 201 300, 202 320",
+        "0 first, 1 +20, 201 +180, 202 +20",
     );
 }
 
 #[test]
-fn one_reading_that_is_too_low_adds_nothing() {
-    check(
-        JOULES,
-        Limits::none(10.0),
-        "0  1000000 first
-         10 1000010 +10
-         20 0       reset
-         30 1000030 lost 20
-         40 1000040 +10",
-    );
-}
-
-/// It rises as before: it was there before, too, for it had not counted for long.
-#[test]
-fn a_counter_that_is_soon_where_it_was_can_have_been_reset() {
-    check(
-        JOULES,
-        LIMITS,
-        "0  0   first
-         10 100 +100
-         20 0   reset
-         30 150 +150
-         40 250 +100",
-    );
+fn a_rise_that_is_taken_back_was_none() {
+    let figures = check(JOULES, LIMITS, "0 100, 1 110, 2 150, 3 120, 4 130", "0 first, 1 +10, 3 +10, 4 +10");
+    assert_eq!(figures.misreadings, 1);
+    // Where others have confirmed it, it had been handed out: nothing more is, until the counter is there.
+    let mut counter = Counter::new(JOULES, LIMITS);
+    for (tag, (time, value)) in
+        [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130), (5, 140), (6, 160)].into_iter().enumerate()
+    {
+        counter.read_u64(time, value, tag as u64);
+    }
+    counter.end();
+    let joules = std::iter::from_fn(|| counter.sample()).map(|sample| match sample.increase {
+        Increase::Joules(joules) => joules,
+        _ => 0.0,
+    });
+    assert_eq!(joules.sum::<f64>(), 60.0);
+    assert_eq!((counter.taken_back(), counter.is_revised()), (&[(1, 4)][..], true));
+    // Known from the start, it is left out.
+    let mut counter = Counter::new(JOULES, LIMITS);
+    counter.leave_out(vec![(1, 4)]);
+    for (tag, (time, value)) in [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130)].into_iter().enumerate() {
+        counter.read_u64(time, value, tag as u64);
+    }
+    counter.end();
+    let last = std::iter::from_fn(|| counter.sample()).last().map(|sample| (sample.time, sample.increase));
+    assert_eq!(last, Some((4, Increase::Joules(20.0))));
 }
 
 #[test]
 fn a_negative_reading_is_an_error_code() {
-    check(
-        JOULES,
-        LIMITS,
-        "0  1000  first
-         10 -1    unusable
-         20 1100  +100
-         30 -0.5  unusable
-         40 1150  +50",
-    );
-}
-
-#[test]
-fn a_counter_may_begin_below_zero() {
-    check(
-        JOULES,
-        LIMITS,
-        "0  -100  first
-         10 -50   +50
-         20 20    +70",
-    );
+    let figures =
+        check(JOULES, LIMITS, "0 1000, 10 -1, 20 1100, 30 -0.5, 40 1150", "0 first, 20 +100, 40 +50");
+    assert_eq!(figures.misreadings, 2);
+    check(JOULES, LIMITS, "0 -100, 10 -50, 20 20", "0 first, 10 +50, 20 +70");
 }
 
 #[test]
 fn what_is_no_number_or_out_of_order_is_left_out() {
-    let figures = check(
-        JOULES,
-        LIMITS,
-        "5  10   first
-         6  NaN  unusable
-         7  inf  unusable
-         4  20   unusable
-         9  12   +2
-         9  13   +1",
-    );
-    assert_eq!((figures.first, figures.last), (Some(5), Some(9)));
+    let figures = check(JOULES, LIMITS, "5 10, 6 NaN, 7 inf, 4 20, 9 12, 9 13", "5 first, 9 +2, 9 +1");
+    assert_eq!((figures.first, figures.last, figures.misreadings), (Some(5), Some(9), 3));
 }
 
 #[test]
 fn a_counter_that_declares_its_range_wraps() {
-    let rapl = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: Some(5000) };
-    let figures = check(
-        rapl,
+    let rapl = |wraps_at| CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: Some(wraps_at) };
+    let figures =
+        check(rapl(5000), LIMITS, "0 4900, 10 4950, 20 30, 30 100", "0 first, 10 +50, 20 +80, 30 +70");
+    assert_eq!((figures.wraps, figures.misreadings), (1, 0));
+    // 64-bit nanojoules: a node of 3 kW is there after 71 days.
+    let nanojoules = CounterKind::Cumulative { joules_per_unit: 1e-9, wraps_at: None };
+    check(
+        nanojoules,
         LIMITS,
-        "0  4900 first
-         10 4950 +50
-         20 30   +80
-         30 4600 unusable
-         40 4700 reset
-         50 4990 +290
-         60 0    +10",
+        "0 18446744073709551600, 10 18446744073709551610, 20 10, 30 20",
+        "0 first, 10 +0.00000001, 20 +0.000000016, 30 +0.00000001",
     );
-    assert_eq!(figures.wraps, 2);
-    let halves = CounterKind::Cumulative { joules_per_unit: 0.5, wraps_at: Some(1 << 32) };
-    check(halves, LIMITS, "0 4294967290 first\n 10 4 +5");
-}
-
-#[test]
-fn a_wrap_that_could_not_be_is_a_reset() {
-    let rapl = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: Some(50_000) };
-    let figures = check(rapl, LIMITS, "0 10000 first\n 10 20 reset\n 20 40 +20");
+    // From the middle of the range to its beginning: that was a reset.
+    let figures =
+        check(rapl(50_000), LIMITS, "0 10000, 10 10010, 20 20, 30 40", "0 first, 10 +10, 20 reset, 30 +20");
     assert_eq!(figures.wraps, 0);
-    // A reading beyond the range shows that the range is another one.
-    check(rapl, Limits::none(10.0), "0 50000 first\n 10 50001 +1\n 20 3 reset");
-    check(rapl, Limits::none(10.0), "0 50000 first\n 10 3 reset");
-    check(rapl, Limits::none(10.0), "0 49999 first\n 10 3 +4");
-}
-
-#[test]
-fn a_first_reading_of_zero_is_no_start() {
-    let figures = check(
-        JOULES,
-        LIMITS,
-        "0  0      first
-         10 900000 first
-         20 900100 +100",
-    );
-    assert_eq!(figures.first, Some(0));
-    // A counter that does start at 0, as fast as its device can go: 1000 W for its interval and a second more.
-    check(JOULES, LIMITS, "0 0 first\n 10 2000 +2000");
-    check(JOULES, LIMITS, "0 0 first\n 10 2001 first");
-    // After a reset it may read 0 as well, and only a first 0 is no start.
-    check(JOULES, LIMITS, "0 500 first\n 10 0 reset\n 20 900000 first\n 30 900001 +1");
-    check(JOULES, LIMITS, "0 0 first\n 10 0 +0\n 20 900000 unusable\n 30 10 +10");
-    check(JOULES, LIMITS, "0 1 first\n 10 900000 unusable\n 20 10 +9");
-}
-
-#[test]
-fn an_impossible_step_is_left_out_unless_the_counter_goes_on_from_there() {
-    check(
-        JOULES,
-        LIMITS,
-        "0  100    first
-         10 200    +100
-         20 900000 unusable
-         30 400    +200
-         40 900000 unusable
-         50 900100 reset
-         60 900200 +100",
-    );
-    // Two that have nothing to do with each other, and one from before the last good one.
-    check(
-        JOULES,
-        LIMITS,
-        "0  100      first
-         10 900000   unusable
-         20 99000000 unusable
-         30 300      +200
-         40 900000   unusable",
-    );
+    // In a minute at most power it may have passed its range unseen, once or several times.
+    check(rapl(50_000), LIMITS, "0 100, 10 200, 810 400, 820 500", "0 first, 10 +100, 820 first");
 }
 
 #[test]
 fn power_is_held_until_the_next_sample() {
-    let watts = CounterKind::Instantaneous { watts_per_unit: 1e-3 };
-    check(
-        watts,
-        LIMITS,
-        "0  2000    first
-         5  8000    +1
-         15 -3      unusable
-         20 1000001 unusable
-         25 1000000 +16
-         30 0       +500
-         40 7       +0",
-    );
+    let watts = CounterKind::Instantaneous { watts_per_unit: 1e-3, is_of_time_before: false };
+    let readings = "0 2000, 5 8000, 15 -3, 20 1000001, 25 1000000, 30 0, 40 7";
+    let figures = check(watts, LIMITS, readings, "0 first, 5 +1, 25 +16, 30 +500, 40 +0");
+    assert_eq!(figures.misreadings, 2);
+    let before = CounterKind::Instantaneous { watts_per_unit: 1e-3, is_of_time_before: true };
+    check(before, LIMITS, "0 2000, 5 8000, 15 1000", "0 first, 5 +4, 15 +1");
 }
 
 #[test]
 fn what_was_spent_in_a_gap_is_lost() {
-    let usual = "0 0 first\n 4 1 +1\n 8 2 +1\n 12 3 +1\n 16 4 +1\n 20 5 +1\n";
+    let usual = "0 1, 4 2, 8 3, 12 4, 16 5, 20 6";
+    let steps = "0 first, 4 +1, 8 +1, 12 +1, 16 +1, 20 +1";
+    let with = |more: &str, steps_more: &str, limits: Limits| {
+        check(JOULES, limits, &format!("{usual}, {more}"), &format!("{steps}, {steps_more}"))
+    };
     // Four times the usual 0.4 s, not more.
-    assert_eq!(check(JOULES, LIMITS, &format!("{usual} 36 9 +4")).gaps, 0);
-    let figures = check(JOULES, LIMITS, &format!("{usual} 37 9 lost 4\n 41 10 +1"));
+    assert_eq!(with("36 10", "36 +4", LIMITS).gaps, 0);
+    let figures = with("37 10, 41 11", "37 lost 4, 41 +1", LIMITS);
     assert_eq!((figures.gaps, figures.longest_interval_ticks), (1, 17));
     // Unless it is asked for, nothing is a gap, and before five intervals nothing is usual.
-    let off = Limits { gap: None, ..LIMITS };
-    assert_eq!(check(JOULES, off, &format!("{usual} 370 9 +4")).gaps, 0);
-    check(JOULES, LIMITS, "0 0 first\n 4 1 +1\n 8 2 +1\n 12 3 +1\n 16 4 +1\n 370 9 +5");
+    assert_eq!(with("370 10", "370 +4", Limits { gap: None, ..LIMITS }).gaps, 0);
+    check(JOULES, LIMITS, "0 1, 4 2, 8 3, 370 9", "0 first, 4 +1, 8 +1, 370 +6");
     // Less than a second is none either.
-    let fast = "0 0 first\n 1 1 +1\n 2 2 +1\n 3 3 +1\n 4 4 +1\n 5 5 +1\n";
-    check(JOULES, LIMITS, &format!("{fast} 15 9 +4"));
-    check(JOULES, LIMITS, &format!("{fast} 16 9 lost 4"));
+    let fast = "0 1, 1 2, 2 3, 3 4, 4 5, 5 6";
+    let steps = "0 first, 1 +1, 2 +1, 3 +1, 4 +1, 5 +1";
+    check(JOULES, LIMITS, &format!("{fast}, 15 10"), &format!("{steps}, 15 +4"));
+    check(JOULES, LIMITS, &format!("{fast}, 16 10"), &format!("{steps}, 16 lost 4"));
     // Of a power too: the last one known would be held for too long.
-    check(WATTS, LIMITS, "0 5 first\n 4 5 +2\n 8 5 +2\n 12 5 +2\n 16 5 +2\n 20 5 +2\n 40 5 lost 10");
-}
-
-#[test]
-fn the_usual_interval_is_that_of_the_last_ones() {
-    // Slow for long, then fast for 15: two seconds are a gap now.
-    let mut timeline = "0 0 first\n".to_owned();
-    let mut time = 0;
-    for step in [20; 20].into_iter().chain([2; 15]) {
-        time += step;
-        timeline += &format!("{time} 0 +0\n");
-    }
-    check(JOULES, LIMITS, &format!("{timeline} {} 1 lost 1", time + 20));
-    let mut half = "0 0 first\n".to_owned();
-    let mut time = 0;
-    for step in [20; 20].into_iter().chain([2; 7]) {
-        time += step;
-        half += &format!("{time} 0 +0\n");
-    }
-    check(JOULES, LIMITS, &format!("{half} {} 1 +1", time + 20));
+    check(
+        WATTS,
+        LIMITS,
+        "0 5, 4 5, 8 5, 12 5, 16 5, 20 5, 40 5",
+        "0 first, 4 +2, 8 +2, 12 +2, 16 +2, 20 +2, 40 lost 10",
+    );
 }
 
 #[test]
 fn a_counter_that_stands_still_is_stale() {
-    let figures = check(JOULES, LIMITS, "0 7 first\n 10 9 +2\n 20 9 +0\n 39 9 +0");
-    assert_eq!((figures.longest_still_ticks, figures.stale), (29, false));
-    let figures = check(JOULES, LIMITS, "0 7 first\n 10 9 +2\n 20 9 +0\n 40 9 +0");
-    assert_eq!((figures.longest_still_ticks, figures.stale), (30, true));
-    let figures = check(JOULES, LIMITS, "0 7 first\n 10 9 +2\n 40 9 +0\n 41 10 +1\n 42 10 +0");
-    assert_eq!((figures.longest_still_ticks, figures.stale), (30, false));
-    // From its first reading on, and anew after a reset.
-    let figures = check(JOULES, LIMITS, "5 7 first\n 35 7 +0");
-    assert_eq!((figures.longest_still_ticks, figures.stale), (30, true));
-    let figures = check(JOULES, LIMITS, "0 7 first\n 40 7 +0\n 41 2 reset\n 42 2 +0");
-    assert_eq!((figures.longest_still_ticks, figures.stale), (40, false));
-    let figures = check(JOULES, LIMITS, "0 7 first\n 40 7 +0\n 41 2 reset");
-    assert!(!figures.stale, "a reset is a change");
+    let figures = |readings: &str| {
+        let mut counter = Counter::new(JOULES, LIMITS);
+        for reading in readings.split(", ") {
+            let (time, value) = reading.split_once(' ').expect("a time and a value");
+            read(&mut counter, time.parse().expect("a time"), value);
+        }
+        (counter.figures().longest_still_ticks, counter.figures().stale)
+    };
+    assert_eq!(figures("0 7, 10 9, 20 9, 39 9"), (29, false));
+    assert_eq!(figures("0 7, 10 9, 20 9, 40 9"), (30, true));
+    assert_eq!(figures("0 7, 10 9, 40 9, 41 10, 42 10"), (30, false));
+    assert_eq!(figures("5 7, 35 7"), (30, true), "from its first reading on");
 }
 
 #[test]
 fn large_counters_keep_their_last_digit() {
     let kind = CounterKind::Cumulative { joules_per_unit: 1e-9, wraps_at: None };
-    let mut counter = Counter::new(kind, Limits::none(1.0));
-    assert_eq!(counter.read_u64(1, u64::MAX - 3), Increase::First);
-    assert_eq!(counter.read_u64(2, u64::MAX - 1), Increase::Joules(2e-9));
-    assert_eq!(counter.read_i64(3, i64::MAX), Increase::Reset);
-    assert_eq!(counter.figures().longest_still_ticks, 0);
+    let figures = check(
+        kind,
+        Limits::none(1.0),
+        "1 18446744073709551608, 2 18446744073709551610",
+        "1 first, 2 +0.000000002",
+    );
+    assert_eq!(figures.longest_still_ticks, 0);
 }
 
 /// A device that is there only for a part of the run: what was spent before and after is nobody's, and not unknown.

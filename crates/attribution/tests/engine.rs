@@ -1,11 +1,9 @@
 //! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
 
-use ampere_attribution::{
-    Counter, CounterKind, Engine, Increase, Limits, LocationIndex, Policy, Sharing, Step, ViewIndex,
-};
+use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, Step, ViewIndex};
 use ampere_model::RegionRef;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 /// One line of a timeline: `time location enter|leave region` or `time sample value`.
@@ -61,6 +59,15 @@ fn add_locations(engine: &mut Engine, groups: &[Option<u64>], views: &[ViewIndex
     all
 }
 
+/// Of a counter that is read right.
+fn increase_to(last: &mut Option<u64>, value: u64) -> Increase {
+    match last.replace(value) {
+        None => Increase::First,
+        Some(before) if value < before => Increase::Reset,
+        Some(before) => Increase::Joules((value - before) as f64),
+    }
+}
+
 /// A group for each location, or none.
 fn run_grouped(
     events: &[Event],
@@ -71,14 +78,13 @@ fn run_grouped(
     let mut engine = Engine::new();
     let view = engine.add_view(policy, sharing);
     let all = add_locations(&mut engine, groups, &[view]);
-    let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
-    let mut counter = Counter::new(kind, Limits::none(1.0));
+    let mut last = None;
     for event in events {
         match *event {
             Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
             Event::Leave(time, location) => engine.leave(all[location], time),
             Event::Sample(time, value) => {
-                let increase = counter.read_u64(time, value);
+                let increase = increase_to(&mut last, value);
                 engine.sample(view, time, increase);
             }
         }
@@ -97,8 +103,7 @@ fn run_by_location(
     let mut engine = Engine::new();
     let views = [(); 2].map(|()| engine.add_view(policy, sharing));
     let all = add_locations(&mut engine, groups, &views);
-    let kind = CounterKind::Cumulative { joules_per_unit: 1.0, wraps_at: None };
-    let mut counter = Counter::new(kind, Limits::none(1.0));
+    let mut last = None;
     let (mut waiting, mut depth) = (vec![Vec::new(); all.len()], vec![0; all.len()]);
     for event in events {
         let (at, step, is_break) = match *event {
@@ -121,7 +126,7 @@ fn run_by_location(
         }
         match *event {
             Event::Sample(time, value) => {
-                let increase = counter.read_u64(time, value);
+                let increase = increase_to(&mut last, value);
                 views.iter().for_each(|view| engine.sample(*view, time, increase));
             }
             _ => engine.steps(all[at], &[step]),
@@ -536,7 +541,7 @@ fn depth_and_number_of_call_paths_are_no_limit() {
 /// A timeline of up to four ranks with samples, in order, times in steps of 0 to 5.
 fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec((0u64..6, 0u8..5, 0usize..4, 97u32..102, 0u64..50), 1..200).prop_map(|steps| {
-        let (mut time, mut value, mut depth) = (1, 10, [0usize; 4]);
+        let (mut time, mut next_sample, mut value, mut depth) = (1, 0, 10, [0usize; 4]);
         let mut events = Vec::new();
         for (step, what, location, region, joules) in steps {
             time += step;
@@ -549,8 +554,10 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
                     depth[location] -= 1;
                     events.push(Event::Leave(time, location));
                 }
+                // Never two samples at once, but calls at a sample's time, some told before it and some after it.
                 _ => {
-                    time += 1;
+                    time = time.max(next_sample);
+                    next_sample = time + 1;
                     value += joules;
                     events.push(Event::Sample(time, value));
                 }
@@ -629,6 +636,112 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
     (spent, idle)
 }
 
+/// What a sample tells, beside the joules of its interval that a timeline's value gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    Joules,
+    Lost,
+    /// The joules, and `AGAIN` more at the same time.
+    Twice,
+}
+
+const AGAIN: f64 = 7.0;
+
+/// As told, one for each sample, again from the first where there are more.
+fn run_told(
+    events: &[Event],
+    told: &[Told],
+    groups: &[Option<u64>],
+    policy: Policy,
+    sharing: Sharing,
+) -> (Engine, ViewIndex) {
+    let mut engine = Engine::new();
+    let view = engine.add_view(policy, sharing);
+    let all = add_locations(&mut engine, groups, &[view]);
+    let (mut told, mut last) = (told.iter().cycle(), None);
+    for event in events {
+        match *event {
+            Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
+            Event::Leave(time, location) => engine.leave(all[location], time),
+            Event::Sample(time, value) => {
+                let increase = last.replace(value).map(|last| (value - last) as f64);
+                let told = told.next().expect("endless");
+                let lost = *told == Told::Lost;
+                let of = |joules| if lost { Increase::Lost(joules) } else { Increase::Joules(joules) };
+                engine.sample(view, time, increase.map_or(Increase::First, of));
+                if *told == Told::Twice {
+                    engine.sample(view, time, Increase::Joules(AGAIN));
+                }
+            }
+        }
+    }
+    (engine, view)
+}
+
+/// By location and call path, and by region.
+#[derive(Default)]
+struct Bounds {
+    least: Spent,
+    most: Spent,
+    most_of_regions: BTreeMap<u32, f64>,
+}
+
+/// The definition of the least and the most, interval by interval, tick by tick.
+fn naive_bounds(events: &[Event], told: &[Told], groups: &[Option<u64>], sharing: Sharing) -> Bounds {
+    // What runs in each tick.
+    let mut ticks: Vec<BTreeSet<(usize, Vec<u32>)>> = Vec::new();
+    let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); 4];
+    let mut intervals = Vec::new();
+    let (mut told, mut last): (_, Option<(u64, u64)>) = (told.iter().cycle(), None);
+    for event in events {
+        let (Event::Enter(time, ..) | Event::Leave(time, _) | Event::Sample(time, _)) = *event;
+        let running = stacks.iter().cloned().enumerate().filter(|(_, stack)| !stack.is_empty()).collect();
+        ticks.resize(time as usize, running);
+        match *event {
+            Event::Enter(_, location, region) => stacks[location].push(region),
+            Event::Leave(_, location) => drop(stacks[location].pop()),
+            Event::Sample(_, value) => {
+                let told = *told.next().expect("endless");
+                if let Some((before, known)) = last.replace((time, value)) {
+                    intervals.push((before..time, (value - known) as f64, told == Told::Lost));
+                }
+                if told == Told::Twice {
+                    intervals.push((time..time, AGAIN, false));
+                }
+            }
+        }
+    }
+    let mut bounds = Bounds::default();
+    for (interval, joules, is_lost) in intervals {
+        // Where there is no time, it is what ran until then.
+        let seen = if interval.is_empty() { interval.start - 1..interval.end } else { interval.clone() };
+        let mut ran: BTreeMap<&(usize, Vec<u32>), u64> = BTreeMap::new();
+        for tick in seen {
+            ticks[tick as usize].iter().for_each(|key| *ran.entry(key).or_default() += 1);
+        }
+        let mut regions = BTreeSet::new();
+        for (location, path) in ran.keys() {
+            *bounds.most.entry((*location, path.clone())).or_default() += joules;
+            let sharer = (sharing == Sharing::Independent).then(|| groups[*location].ok_or(*location));
+            regions.insert((path[path.len() - 1], sharer));
+        }
+        for (region, _) in regions {
+            *bounds.most_of_regions.entry(region).or_default() += joules;
+        }
+        if let (Some((key, length)), 1, false) = (ran.first_key_value(), ran.len(), is_lost)
+            && *length == interval.end - interval.start
+        {
+            *bounds.least.entry((*key).clone()).or_default() += joules;
+        }
+    }
+    bounds
+}
+
+fn any_told() -> impl Strategy<Value = Vec<Told>> {
+    let told = prop_oneof![3 => Just(Told::Joules), 1 => Just(Told::Lost), 1 => Just(Told::Twice)];
+    prop::collection::vec(told, 1..20)
+}
+
 fn close_to(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
@@ -655,6 +768,36 @@ proptest! {
         }
         let all: f64 = spent.values().sum();
         prop_assert!(close_to(all, report.totals.attributed_joules));
+    }
+
+    #[test]
+    fn least_and_most_agree_with_the_definition_and_have_the_attributed_between_them(
+        events in any_timeline(), told in any_told(), groups in any_groups(), busy: bool, independent: bool,
+    ) {
+        let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
+        let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
+        let (engine, view) = run_told(&events, &told, &groups, policy, sharing);
+        let bounds = naive_bounds(&events, &told, &groups, sharing);
+        let report = engine.report(view);
+        let mut rows = Vec::new();
+        for row in &report.callpaths {
+            let key = (row.location.0 as usize, row.path.iter().map(|r| r.0).collect::<Vec<_>>());
+            let expected = |of: &Spent| of.get(&key).copied().unwrap_or(0.0);
+            prop_assert!(close_to(row.resolved_joules, expected(&bounds.least)), "{row:?} {}", expected(&bounds.least));
+            prop_assert!(close_to(row.possible_joules, expected(&bounds.most)), "{row:?} {}", expected(&bounds.most));
+            rows.push((row.resolved_joules, row.exclusive_joules, row.possible_joules));
+        }
+        for row in &report.regions {
+            let expected = bounds.most_of_regions.get(&row.region.0).copied().unwrap_or(0.0);
+            prop_assert!(close_to(row.possible_joules, expected), "{row:?} {expected}");
+            rows.push((row.resolved_joules, row.exclusive_joules, row.possible_joules));
+        }
+        for (least, attributed, most) in rows {
+            let rounding = 1e-9 * most.max(1e-9);
+            prop_assert!(least <= attributed + rounding && attributed <= most + rounding, "{least} {attributed} {most}");
+        }
+        let of_rows: f64 = report.callpaths.iter().map(|row| row.possible_joules).sum();
+        prop_assert!(close_to(of_rows, bounds.most.values().sum()), "a row for everything that ran");
     }
 
     #[test]
@@ -710,4 +853,50 @@ proptest! {
             prop_assert!(close_to(joules, b[&region]));
         }
     }
+}
+
+/// What a view of all threads says is the same whether it was there from the start or made when the first thread came, and
+/// the view that it was made of is as it would have been without.
+#[test]
+fn a_fork_is_what_a_view_with_groups_would_have_been() {
+    let counted = |joules| Increase::Joules(joules);
+    let drive = |forks: bool| {
+        let mut engine = Engine::new();
+        let mains = [engine.add_location(), engine.add_location()];
+        let process = |location: LocationIndex| Some(u64::from(location.0 % 2));
+        let base = engine.add_view(Policy::TimeSliced, Sharing::Shared);
+        mains.iter().for_each(|main| engine.bind(base, *main));
+        let from_the_start = (!forks).then(|| engine.add_view(Policy::TimeSliced, Sharing::Shared));
+        let views = |all: Option<ViewIndex>| std::iter::once(base).chain(all).collect::<Vec<_>>();
+        if let Some(all) = from_the_start {
+            mains.iter().for_each(|main| engine.bind_member(all, *main, u64::from(main.0 % 2)));
+        }
+        let sample = |engine: &mut Engine, time, increase| {
+            views(from_the_start).into_iter().for_each(|view| engine.sample(view, time, increase));
+        };
+        sample(&mut engine, 0, Increase::First);
+        engine.enter(mains[0], 1, RegionRef(0));
+        engine.enter(mains[1], 3, RegionRef(1));
+        engine.leave(mains[1], 5);
+        sample(&mut engine, 7, counted(0.3));
+        engine.enter(mains[1], 9, RegionRef(2));
+        engine.leave(mains[1], 11);
+        let all = from_the_start.unwrap_or_else(|| engine.fork(base, process));
+        let thread = engine.add_location();
+        engine.bind_member(all, thread, 0);
+        engine.enter(thread, 12, RegionRef(3));
+        engine.enter(mains[1], 13, RegionRef(1));
+        sample(&mut engine, 17, counted(0.7));
+        engine.leave(thread, 20);
+        engine.leave(mains[0], 21);
+        sample(&mut engine, 23, counted(0.1));
+        let rows = |view| engine.report(view).callpaths;
+        (rows(base), engine.totals(base), rows(all), engine.totals(all))
+    };
+    let (forked, whole) = (drive(true), drive(false));
+    assert_eq!(forked, whole, "to the last bit");
+    let (base, _, all, totals) = forked;
+    assert_eq!((base.len(), all.len()), (3, 4));
+    assert!(totals.conservation_error_joules < 1e-15);
+    assert!((totals.total_joules - 1.1).abs() < 1e-15);
 }

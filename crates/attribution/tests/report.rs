@@ -150,6 +150,59 @@ fn resolved_is_what_one_frame_had_for_itself() {
     assert!(errors > 0.0);
 }
 
+/// A call of a moment can have spent all joules of its interval, and no more. What is lost may have been anybody's.
+#[test]
+fn possible_is_all_of_the_intervals_in_which_it_ran() {
+    for policy in [Policy::TimeSliced, Policy::BusyOnly] {
+        let (mut engine, view, all) = engine(2, policy, Sharing::Shared);
+        engine.sample(view, 0, Increase::First);
+        all.iter().for_each(|rank| engine.enter(*rank, 0, MAIN));
+        engine.sample(view, 10, Increase::Joules(5.0));
+        engine.enter(all[0], 14, WORK);
+        engine.leave(all[0], 15);
+        engine.leave(all[1], 16);
+        engine.sample(view, 20, Increase::Joules(20.0));
+        engine.sample(view, 30, Increase::Lost(7.0));
+        engine.sample(view, 40, Increase::Reset);
+        // A call of no time at all has run for none.
+        engine.enter(all[0], 45, SEND);
+        engine.leave(all[0], 45);
+        engine.sample(view, 50, Increase::Joules(1.0));
+        let report = engine.report(view);
+        let of = |rank: usize, path: &[RegionRef]| {
+            let mut rows = report.callpaths.iter().filter(|row| row.location == all[rank]);
+            rows.find(|row| row.path == path).map(|row| row.possible_joules)
+        };
+        assert_eq!(of(0, &[MAIN]), Some(5.0 + 20.0 + 7.0 + 1.0), "{policy:?}");
+        assert_eq!((of(0, &[MAIN, WORK]), of(0, &[MAIN, SEND])), (Some(20.0), Some(0.0)));
+        assert_eq!(of(1, &[MAIN]), Some(5.0 + 20.0));
+        let region = |region| report.regions.iter().find(|row| row.region == region).unwrap().possible_joules;
+        // Of two ranks, and an interval counts once.
+        assert_eq!((region(MAIN), region(WORK), region(SEND)), (33.0, 20.0, 0.0));
+    }
+}
+
+/// With independent sharing every rank is given all joules: so many times a region can have spent them. A process' threads are
+/// given them once.
+#[test]
+fn an_interval_counts_for_a_region_once_for_each_that_is_given_all_of_it() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::TimeSliced, Sharing::Independent);
+    let all: Vec<_> = (0..3).map(|_| engine.add_location()).collect();
+    engine.bind(view, all[0]);
+    engine.bind_member(view, all[1], 7);
+    engine.bind_member(view, all[2], 7);
+    engine.sample(view, 0, Increase::First);
+    all.iter().for_each(|rank| engine.enter(*rank, 0, MAIN));
+    all.iter().for_each(|rank| engine.enter(*rank, 5, WORK));
+    engine.sample(view, 10, Increase::Joules(10.0));
+    let report = engine.report(view);
+    for row in &report.regions {
+        assert_eq!((row.exclusive_joules, row.possible_joules), (10.0, 20.0), "{:?}", row.region);
+    }
+    assert!(report.callpaths.iter().all(|row| row.possible_joules == 10.0));
+}
+
 /// The joules between two samples at one time are of the frames that ran until then, not of those that begin then.
 #[test]
 fn energy_without_time() {
@@ -171,6 +224,8 @@ fn energy_without_time() {
             rows.find(|row| row.path.len() == 1).map(|row| row.exclusive_joules).unwrap()
         };
         assert_eq!(report.totals.conservation_error_joules, 0.0);
+        let possible = report.regions.iter().find(|row| row.region == MAIN).map(|row| row.possible_joules);
+        assert_eq!(possible, Some(if sharing == Sharing::Shared { 6.0 } else { 12.0 }), "{policy:?}");
         ([of(0), of(1), of(2)], report.totals.idle_joules)
     };
     assert_eq!(at_once(Policy::TimeSliced, Sharing::Shared), ([3.0, 3.0, 0.0], 0.0));

@@ -5,7 +5,7 @@
 //! accelerators are of the same moment, and a look at what has not changed costs one read.
 //!
 //! `energy` is the node's and has everything in it, also what is in no other file. An accelerator's is more than its own
-//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told.
+//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told: it is taken to be in order.
 
 use std::time::{Duration, Instant};
 
@@ -95,6 +95,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm>
             resolution_joules: 1.0,
             description: format!("Cray pm_counters, {}", path.display()),
             pci: None,
+            wraps_at_nanojoules: None,
         });
         let power = ValueFile::open(folder.join(entry.replace("energy", "power"))).ok();
         counters.push(Counter { file, power, value: Ok(value) });

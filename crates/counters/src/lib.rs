@@ -12,7 +12,7 @@
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
 //! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` | measured |
 //! | `hwmon` | what else a sensor in `/sys/class/hwmon` tells | measured, or integrated from power |
-//! | `estimate` | the node's busy CPU time, times the watts of [`Settings`] | estimated |
+//! | `estimate` | CPU time of a run's own processes ([`RunCpu`]), times the watts of [`Settings`] | estimated |
 //!
 //! **No joule twice.** A device says which others' joules are in its own ([`Device::contains`]).
 //!
@@ -24,12 +24,12 @@
 //!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stand still, fail for a while. Readings are
 //! handed on as they are; what they mean is for the caller to judge. Only what is known of a source by its definition is
-//! done here: RAPL's range is made good, a power is integrated, and the estimate never goes back.
+//! done here: a power is integrated, and the estimate never goes back.
 //!
 //! **Gauges** are what some devices say of themselves besides: power, temperatures, how busy they are, memory. They are asked
 //! for one by one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
-//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and `amdsmi`, and
+//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and `amdsmi`, and
 //! nowhere else.
 #![deny(unsafe_code)]
 
@@ -49,12 +49,15 @@ mod nvml;
 mod rapl;
 mod relations;
 mod rocm_smi;
+mod run_cpu;
 mod select;
 mod settings;
 mod vendor;
 
 pub use ampere_model::Quality;
 pub use gauge::{Gauge, Quantity};
+pub use relations::accelerator_of_gpu;
+pub use run_cpu::{BusyTime, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
 pub use settings::{
     DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_AMDSMI_LIBRARY, ENV_COUNTERS, ENV_IDLE_WATTS,
@@ -119,14 +122,15 @@ pub struct Device {
     pub description: String,
     /// PCI address, `0000:c1:00.0`, where the library tells it.
     pub pci: Option<String>,
+    /// [`Reading::nanojoules`] start again at 0 there.
+    pub wraps_at_nanojoules: Option<u64>,
 }
 
 /// One look at a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. The whole of `raw`
-    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; with RAPL's ranges that
-    /// were passed; of a power, its integral. It is free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again
+    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; of a power, its integral. It is free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again
     /// from 0.
     pub nanojoules: u64,
     /// The counter as it was read, in ticks of [`Device::resolution_joules`]; of a power, microwatts.
@@ -193,12 +197,15 @@ pub trait Source: Send {
     /// For names and relations, which depend on the other sources.
     #[doc(hidden)]
     fn devices_mut(&mut self) -> &mut [Device];
-    /// Reads the counter of `devices()[device]` now. Allocates nothing.
+    /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
     /// Another process has read this device before, and is dead: its last value, the power until then, and how long ago that
     /// was. A source that counts by itself goes on from there; most hand on a counter that somebody else keeps, and have
     /// nothing to do. To be called before the device is read.
     fn go_on(&mut self, _device: usize, _last: LastReading) {}
+    /// What a source makes of CPU time is to be of this run's alone from now on, instead of all of the node's. To be called
+    /// before anything is read.
+    fn count_for(&mut self, _run: &SharedRunCpu) {}
     /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO

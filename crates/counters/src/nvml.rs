@@ -93,6 +93,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
             quality,
             kind: Kind::Gpu,
             contains: Vec::new(),
+            wraps_at_nanojoules: None,
             resolution_joules: 1e-3,
             description: format!("{model}, driver {driver}"),
             pci: handle.pci_info().ok().map(|pci| short_address(&pci.bus_id)),

@@ -1,6 +1,7 @@
 //! Which device's joules are also in another's, and names that are unique on the node. So no report needs to add the same
 //! joule twice: what nothing contains may be added up.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::file::text_of;
@@ -11,14 +12,46 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
     make_unique(sources);
     let all: Vec<Device> = sources.iter().flat_map(|source| source.devices().to_vec()).collect();
     let all_gpus_are_apus = all.iter().any(is_apu) && all.iter().filter(|d| is_amd_gpu(d)).all(is_apu);
+    let accelerators = all.iter().filter(|d| d.source == cray_pm::NAME && d.kind == Kind::Gpu);
+    let accelerators: BTreeSet<u32> = accelerators.filter_map(number).collect();
+    let gpus: BTreeSet<u32> = all.iter().filter(|d| is_amd_gpu(d)).filter_map(number).collect();
+    let in_apu = |part: &Device, whole: &Device| {
+        all_gpus_are_apus && part.name != whole.name && apu_contains(whole, part, &all, root)
+    };
+    // An accelerator is a GPU, and what is in that.
+    let in_accelerator = |part: &Device, whole: &Device| {
+        let Some(accelerator) = number(whole).filter(|_| whole.source == cray_pm::NAME) else { return false };
+        let is_own = |gpu: &&Device| {
+            let own = number(gpu).and_then(|gpu| accelerator_of_gpu(gpu, &gpus, &accelerators));
+            is_amd_gpu(gpu) && own == Some(accelerator)
+        };
+        let is_within = |gpu: &Device| gpu.name == part.name || in_apu(part, gpu);
+        whole.kind == Kind::Gpu && all.iter().filter(is_own).any(is_within)
+    };
     let within = |part: &Device, whole: &Device| {
         part.name != whole.name
-            && (contains(whole, part) || (all_gpus_are_apus && apu_contains(whole, part, &all, root)))
+            && (contains(whole, part) || in_apu(part, whole) || in_accelerator(part, whole))
     };
     for whole in sources.iter_mut().flat_map(|source| source.devices_mut()) {
         let parts = all.iter().filter(|part| within(part, whole));
         whole.contains = parts.map(|part| part.name.clone()).collect();
     }
+}
+
+/// Which of Cray's accelerators (`accel3`) a GPU is that AMD's libraries have by this number: they measure the same thing, the
+/// accelerator with its voltage regulators. Of an MI250X each of the two dies has a number, and the package is one accelerator. The
+/// numbers of all GPUs and accelerators of the node tell which it is: there are more GPUs than accelerators, or only even ones have
+/// a counter.
+pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
+    let has_more_gpus = gpus.last() > accelerators.last();
+    let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));
+    let accelerator = if has_more_gpus || has_only_even { gpu / 2 } else { gpu };
+    accelerators.contains(&accelerator).then_some(accelerator)
+}
+
+/// The number in `GPU-3` or `accel3`.
+fn number(device: &Device) -> Option<u32> {
+    device.name.strip_prefix("GPU-").or(device.name.strip_prefix("accel"))?.parse().ok()
 }
 
 /// Of two devices of one name, the later has its source's behind it: `GPU-0-nvml`. Its metric is then named so that it

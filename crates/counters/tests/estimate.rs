@@ -4,7 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ampere_counters::{Kind, Opened, Quality, ReadError, Reading, Settings, Source, open_sources};
+use ampere_counters::{
+    Kind, LastReading, Opened, Quality, ReadError, Reading, RunCpu, Settings, SharedRunCpu, Source,
+    open_sources,
+};
+use std::sync::{Arc, Mutex};
 
 fn open(root: &Path, idle: f64, per_core: f64) -> Opened {
     open_sources(&Settings {
@@ -204,4 +208,67 @@ fn it_says_what_it_is() {
 fn an_index_that_is_out_of_range_is_an_error() {
     let mut source = one(open(Path::new("/"), 100.0, 4.0));
     assert!(matches!(source.read(1), Err(ReadError::NoSuchDevice)));
+}
+
+/// One CPU of a node that has four, of which nothing is known but that they are busy.
+fn run_on_one_of_four(root: &Path) -> (Box<dyn Source>, SharedRunCpu) {
+    fs::create_dir_all(root.join("proc")).unwrap();
+    let lines: String = (0..4).map(|cpu| format!("cpu{cpu} 100 0 0 0 0 0 0 0 0 0\n")).collect();
+    fs::write(root.join("proc/stat"), format!("cpu  400 0 0 0 0 0 0 0 0 0\n{lines}intr 1\n")).unwrap();
+    let settings = Settings { sys_root: root.to_owned(), ..Settings::default() };
+    let run = Arc::new(Mutex::new(RunCpu::new(&settings, 1)));
+    let mut source = one(open(root, 100.0, 4.0));
+    source.count_for(&run);
+    (source, run)
+}
+
+#[test]
+fn a_run_gets_the_idle_watts_of_its_cpus_and_nothing_of_its_neighbours() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut source, run) = run_on_one_of_four(root.path());
+    assert_eq!(run.lock().unwrap().cpus(), (1, 4));
+    let before = source.read(0).unwrap();
+    wait();
+    proc_stat(root.path(), 100_000, 0, 0);
+    let after = source.read(0).unwrap();
+    assert!((after.nanojoules - before.nanojoules).abs_diff(25 * nanoseconds(before, after)) <= 1);
+    let description = &source.devices()[0].description;
+    assert!(description.starts_with("100 W for 1 of 4 CPUs and 4 W per core"), "{description}");
+}
+
+#[test]
+fn what_the_runs_processes_used_is_counted_to_their_end() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut source, run) = run_on_one_of_four(root.path());
+    let burst = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let mut child = std::process::Command::new("sh").args(["-c", burst]).spawn().unwrap();
+    let started = ampere_counters::Stat::of(child.id()).unwrap().started;
+    run.lock().unwrap().add(child.id(), started + 1);
+    let first = source.read(0).unwrap();
+    assert_eq!(run.lock().unwrap().own_ns(), 0, "that is another process of the same number");
+    run.lock().unwrap().add(child.id(), started);
+    let mut last = first;
+    while ampere_counters::Stat::of(child.id()).is_some_and(|stat| stat.cpu_ns < 20_000_000) {
+        let reading = source.read(0).unwrap();
+        assert!(reading.nanojoules >= last.nanojoules);
+        last = reading;
+    }
+    let living = run.lock().unwrap().own_ns();
+    assert!(living >= 10_000_000, "{living}");
+    child.wait().unwrap();
+    // Not forgotten with it.
+    let own = run.lock().unwrap().own_ns();
+    assert!(own >= living, "{own} {living}");
+    let end = source.read(0).unwrap();
+    let idle = 25 * nanoseconds(first, end);
+    assert!((end.nanojoules - first.nanojoules).abs_diff(idle + 4 * own) <= 2);
+}
+
+#[test]
+fn an_estimate_goes_on_from_where_a_dead_one_had_stopped() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut source, _run) = run_on_one_of_four(root.path());
+    source.go_on(0, LastReading { nanojoules: 5_000_000_000_000, watts: 50.0, ago: Duration::from_secs(2) });
+    let reading = source.read(0).unwrap();
+    assert!((5_100_000_000_000..5_110_000_000_000).contains(&reading.nanojoules), "{reading:?}");
 }

@@ -41,8 +41,8 @@ const LOCATIONS_MAX: usize = 4096;
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
-/// Calls that were not recorded, of threads without a location.
-static NOWHERE: AtomicU64 = AtomicU64::new(0);
+/// Calls that are on no location: of threads without one, and of frames that are too deep. The run is incomplete by them.
+pub static NOWHERE: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);

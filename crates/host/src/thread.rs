@@ -4,7 +4,7 @@
 //! well nested, whatever a `longjmp` or an exception left out, and so that a thread that ends can close what is open.
 
 use crate::tls::Slot;
-use crate::{alloc, clock, plugin};
+use crate::{alloc, clock, measurement, plugin};
 use scorep_abi::{AnyHandle, Location};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -97,8 +97,7 @@ impl Thread {
     #[cold]
     fn enter_beyond(&mut self) {
         self.beyond += 1;
-        // SAFETY: this thread's own slot.
-        unsafe { &(*self.slot).missed }.fetch_add(1, Ordering::Relaxed);
+        measurement::NOWHERE.fetch_add(1, Ordering::Relaxed);
         TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 

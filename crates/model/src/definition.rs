@@ -40,8 +40,10 @@ pub struct Process {
     pub host: String,
     /// All clocks that a measurement system may use, read one after the other as the log began.
     pub clocks: Clocks,
-    /// Environment variables that say which devices the process may use, in the form `NAME=value`.
+    /// Environment variables that say which devices the process may use, and how it was launched, in the form `NAME=value`.
     pub environment: Vec<String>,
+    /// In which `pid` is its: some number, 0 where it is not known.
+    pub pid_namespace: u64,
 }
 
 /// One reading of every clock that event timestamps may come from.
@@ -54,13 +56,14 @@ pub struct Clocks {
     pub realtime_ns: u64,
 }
 
+/// Its texts are owned where it was read, and borrowed where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct Region<Text = String> {
     pub handle: RegionHandle,
-    pub name: String,
+    pub name: Text,
     /// The mangled or otherwise original name, where it differs.
-    pub canonical_name: String,
-    pub source_file: String,
+    pub canonical_name: Text,
+    pub source_file: Text,
     /// 0 where unknown.
     pub begin_line: u32,
     pub end_line: u32,
@@ -77,6 +80,8 @@ pub struct Location {
     pub name: String,
     /// File name of the location's ring, beside the log.
     pub ring: String,
+    /// The kernel's number of the thread that made it; 0 where that is not known.
+    pub thread: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,4 +141,6 @@ pub struct Device {
     pub description: String,
     /// Metrics of the devices whose joules are also in this one's.
     pub contains: Vec<String>,
+    /// Its samples' values start again at 0 there.
+    pub wraps_at: Option<u64>,
 }

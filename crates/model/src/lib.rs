@@ -8,7 +8,7 @@ mod definition;
 mod metric;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
-pub use metric::{device_name, joules_per_unit, matches};
+pub use metric::{Quantity, cray_device, device_name, matches, quantity_of_name, quantity_of_unit};
 
 /// Variables that say which GPUs a process may use.
 pub const VISIBLE_DEVICES: [&str; 4] =
@@ -25,6 +25,25 @@ pub const LOCAL_RANKS: [&str; 8] = [
     "FLUX_TASK_LOCAL_ID",
     "JSM_NAMESPACE_LOCAL_RANK",
     "SLURM_LOCALID",
+];
+
+/// Variables that say how many ranks the launcher started on the node, and which launch a rank is of.
+pub const LAUNCHED: [&str; 15] = [
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PMI_LOCAL_SIZE",
+    "JSM_NAMESPACE_LOCAL_SIZE",
+    "FLUX_JOB_NNODES",
+    "FLUX_JOB_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_NODEID",
+    "PMIX_NAMESPACE",
+    "FLUX_JOB_ID",
+    "PALS_APID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMI_JOBID",
 ];
 
 /// Whether the launcher calls this process the first of its node: the one that speaks for the others. Where none says

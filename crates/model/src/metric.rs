@@ -6,6 +6,9 @@ pub fn device_name(metric: &str) -> String {
     if let Some((_, name)) = metric.split_once(":::energy:").filter(|(_, name)| !name.is_empty()) {
         return name.to_owned();
     }
+    if let Some((device, _)) = cray_device(metric) {
+        return device.to_owned();
+    }
     if let Some(at) = metric.find("device=") {
         let digits: String = metric[at + 7..].chars().take_while(char::is_ascii_digit).collect();
         if !digits.is_empty() {
@@ -43,18 +46,67 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|c| *c == '*')
 }
 
-/// Joules in one of a metric's units. `None` for what is no energy.
-pub fn joules_per_unit(unit: &str) -> Option<f64> {
-    Some(match unit.trim() {
-        "J" | "Joule" | "Joules" | "joules" => 1.0,
-        "mJ" => 1e-3,
-        "uJ" | "µJ" | "\u{3bc}J" | "microjoules" => 1e-6,
-        "nJ" => 1e-9,
-        "kJ" => 1e3,
-        "Wh" => 3600.0,
-        "kWh" => 3.6e6,
+/// What a metric measures, with joules or watts in one of its units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quantity {
+    Energy(f64),
+    Power(f64),
+}
+
+/// What a metric's unit says. `None` for what is neither energy nor power.
+pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
+    let unit = unit.trim();
+    let named = match unit {
+        "Joule" | "Joules" | "joules" => Some(Quantity::Energy(1.0)),
+        "microjoules" => Some(Quantity::Energy(1e-6)),
+        "Wh" => Some(Quantity::Energy(3600.0)),
+        "kWh" => Some(Quantity::Energy(3.6e6)),
+        "Watt" | "Watts" | "watts" => Some(Quantity::Power(1.0)),
+        "microwatts" => Some(Quantity::Power(1e-6)),
+        _ => None,
+    };
+    if named.is_some() {
+        return named;
+    }
+    let (prefix, of): (&str, fn(f64) -> Quantity) = match unit.strip_suffix('J') {
+        Some(prefix) => (prefix, Quantity::Energy),
+        None => (unit.strip_suffix('W')?, Quantity::Power),
+    };
+    Some(of(match prefix {
+        "n" => 1e-9,
+        "u" | "\u{b5}" | "\u{3bc}" => 1e-6,
+        "m" => 1e-3,
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
         _ => return None,
-    })
+    }))
+}
+
+/// What metrics of known names measure, whatever their unit says: PAPI's, which Score-P records without a unit and, also those
+/// of power, as accumulated since the start.
+pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
+    if metric.contains("rocm_smi:::energy_count:device=") {
+        return Some(Quantity::Energy(1e-6));
+    }
+    let powers = ["rocm_smi:::power_average:device=", "rocm_smi:::current_socket_power:device="];
+    if powers.iter().any(|name| metric.contains(name)) {
+        return Some(Quantity::Power(1e-6));
+    }
+    cray_device(metric).map(|(_, quantity)| quantity)
+}
+
+/// The device of one of Cray's counters as PAPI names it, and what it measures: `coretemp:::craypm:accel0_energy` is `accel0`.
+pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
+    let (_, file) = metric.split_once("coretemp:::craypm:")?;
+    let (device, quantity) = match (file.strip_suffix("energy"), file.strip_suffix("power")) {
+        (Some(device), _) => (device, Quantity::Energy(1.0)),
+        (_, Some(device)) => (device, Quantity::Power(1.0)),
+        (None, None) => return None,
+    };
+    let device = if device.is_empty() { "node" } else { device.strip_suffix('_')? };
+    let kind = device.trim_end_matches(|c: char| c.is_ascii_digit());
+    ["node", "cpu", "memory", "accel"].contains(&kind).then_some((device, quantity))
 }
 
 #[cfg(test)]
@@ -90,8 +142,37 @@ mod tests {
 
     #[test]
     fn units_of_energy_are_known() {
-        assert_eq!(joules_per_unit("J"), Some(1.0));
-        assert_eq!(joules_per_unit("uJ"), Some(1e-6));
-        assert_eq!(joules_per_unit("W"), None);
+        use Quantity::{Energy, Power};
+        for (unit, quantity) in [
+            ("J", Some(Energy(1.0))),
+            (" uJ", Some(Energy(1e-6))),
+            ("kWh", Some(Energy(3.6e6))),
+            ("W", Some(Power(1.0))),
+            ("mW", Some(Power(1e-3))),
+            ("\u{b5}W", Some(Power(1e-6))),
+            ("kW", Some(Power(1e3))),
+            ("#", None),
+            ("", None),
+            ("xW", None),
+        ] {
+            assert_eq!(quantity_of_unit(unit), quantity, "{unit}");
+        }
+    }
+
+    #[test]
+    fn crays_counters_are_known_by_name() {
+        for (name, known) in [
+            ("A2coretemp:::craypm:energy", Some(("node", Quantity::Energy(1.0)))),
+            ("A3coretemp:::craypm:accel0_energy", Some(("accel0", Quantity::Energy(1.0)))),
+            ("coretemp:::craypm:cpu_power", Some(("cpu", Quantity::Power(1.0)))),
+            ("coretemp:::craypm:accel0_energy_timestamp", None),
+            ("coretemp:::craypm:accel0_power_cap", None),
+            ("coretemp:::craypm:freshness", None),
+            ("coretemp:::hwmon2:power1_input", None),
+        ] {
+            assert_eq!(cray_device(name), known, "{name}");
+            assert_eq!(quantity_of_name(name), known.map(|(_, quantity)| quantity));
+        }
+        assert_eq!(device_name("A2coretemp:::craypm:memory_energy"), "memory");
     }
 }

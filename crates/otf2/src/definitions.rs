@@ -2,15 +2,15 @@
 //! resolved where they are written and read.
 
 use crate::table::{
-    AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef,
-    MetricMemberRef, RegionRef, SystemTreeNodeRef, Table,
+    AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
+    MetricInstanceRef, MetricMemberRef, RegionRef, SystemTreeNodeRef, Table,
 };
 use crate::words::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
     MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
 };
 
-/// Everything that events refer to. What OTF2 can define beyond this (calling contexts, I/O, topologies, attributes that are no whole numbers) is
+/// Everything that events refer to. What OTF2 can define beyond this (I/O, topologies, attributes that are no whole numbers) is
 /// passed over when a trace is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
@@ -29,6 +29,17 @@ pub struct Definitions {
     pub groups: Table<GroupRef, Group>,
     pub comms: Table<CommRef, Comm>,
     pub attributes: Table<AttributeRef, Attribute>,
+    /// Read, and not written.
+    pub calling_contexts: Table<CallingContextRef, CallingContext>,
+}
+
+/// A region, a place in it, and the context that called it: what unwinding and sampling find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct CallingContext {
+    pub region: RegionRef,
+    /// One that is defined before it.
+    pub parent: Option<CallingContextRef>,
 }
 
 impl Definitions {

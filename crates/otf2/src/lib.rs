@@ -20,6 +20,8 @@
 mod anchor;
 mod call;
 #[forbid(unsafe_code)]
+mod contexts;
+#[forbid(unsafe_code)]
 mod definitions;
 #[forbid(unsafe_code)]
 mod error;
@@ -44,8 +46,8 @@ pub use definitions::*;
 pub use error::{Error, Otf2Error};
 pub use reader::{EventHandler, ReadReport, Trace};
 pub use table::{
-    AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricInstanceRef,
-    MetricMemberRef, Reference, RegionRef, SystemTreeNodeRef, Table,
+    AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
+    MetricInstanceRef, MetricMemberRef, Reference, RegionRef, SystemTreeNodeRef, Table,
 };
 pub use words::*;
 pub use writer::{ArchiveWriter, EventWriter};

@@ -7,9 +7,10 @@
 
 use crate::call::other_events;
 use crate::call::reader::{BATCH, Batch, EventReader, Kind};
-use crate::definitions::{Definitions, MetricRef, MetricValue};
+use crate::contexts::{self, Step};
+use crate::definitions::{Definitions, MetricRef};
 use crate::reader::EventHandler;
-use crate::table::{LocationRef, MetricClassRef, MetricInstanceRef, RegionRef};
+use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
 use std::hint::select_unpredictable;
 
 /// One location that is being read.
@@ -22,12 +23,21 @@ pub(crate) struct Stream<'a> {
     next: usize,
     /// Events that the file still has, and are not in the batch; unknown where all files are in one container.
     left: Option<u64>,
+    /// Where the location is, in traces of unwinding and sampling.
+    context: Option<CallingContextRef>,
 }
 
 impl<'a> Stream<'a> {
     /// Of a file with that many events.
     pub(crate) fn new(location: LocationRef, reader: EventReader<'a>, events: Option<u64>) -> Stream<'a> {
-        Stream { location, reader: Some(reader), batch: Batch::default(), next: 0, left: events }
+        Stream {
+            location,
+            reader: Some(reader),
+            batch: Batch::default(),
+            next: 0,
+            left: events,
+            context: None,
+        }
     }
 
     /// Reads until there is an event or the file ends. An error may leave events in the batch; after it the file ends.
@@ -169,10 +179,7 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
             let flow = match event.kind {
                 Kind::Enter => handler.enter(location, event.time, RegionRef(event.number)),
                 Kind::EnterWith => {
-                    let value = match stream.batch.values.get(usize::from(event.values_start)) {
-                        Some(MetricValue::U64(value)) => *value,
-                        _ => 0,
-                    };
+                    let value = stream.batch.number_of(event);
                     handler.enter_with(location, event.time, RegionRef(event.number), value)
                 }
                 Kind::Leave => handler.leave(location, event.time, RegionRef(event.number)),
@@ -181,6 +188,18 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
                     let end = start + usize::from(event.values_len);
                     let values = stream.batch.values.get(start..end).unwrap_or_default();
                     handler.metric(location, event.time, resolve(definitions, event.number), values)
+                }
+                Kind::Context | Kind::ContextLeave => {
+                    let named = CallingContextRef::of_number(event.number.into());
+                    let (target, distance) = match event.kind {
+                        Kind::Context => (named, stream.batch.number_of(event)),
+                        _ => (parent_of(definitions, named), 1),
+                    };
+                    let (time, before) = (event.time, std::mem::replace(&mut stream.context, target));
+                    contexts::walk(definitions, before, target, distance, |step| match step {
+                        Step::Enter(region) => handler.enter(location, time, region),
+                        Step::Leave(region) => handler.leave(location, time, region),
+                    })
                 }
                 Kind::Other => handler.other(location, event.time, other_events::name(event.number)),
             };
@@ -206,6 +225,10 @@ fn advance(stream: &mut Stream<'_>, place: usize, merged: &mut Merged) -> Option
         merged.faults.push((stream.location, error));
     }
     stream.batch.events.get(stream.next).map(|event| Key { time: event.time, place })
+}
+
+fn parent_of(definitions: &Definitions, context: Option<CallingContextRef>) -> Option<CallingContextRef> {
+    definitions.calling_contexts.get(context?)?.parent
 }
 
 /// An event names a class or an instance by a number; no number is both.

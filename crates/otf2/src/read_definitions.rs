@@ -5,15 +5,15 @@ use crate::call::UNDEFINED_U64;
 use crate::call::global_def_reader::{MemberRecord, Records};
 use crate::call::global_def_writer::{UINT64, Value};
 use crate::definitions::{
-    Attribute, ClockProperties, Comm, Definitions, Group, Location, LocationGroup, MetricClass,
-    MetricInstance, MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
+    Attribute, CallingContext, ClockProperties, Comm, Definitions, Group, Location, LocationGroup,
+    MetricClass, MetricInstance, MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
 };
-use crate::table::{LocationRef, MetricClassRef, Reference, Table};
+use crate::table::{CallingContextRef, LocationRef, MetricClassRef, Reference, Table};
 use crate::words::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
     MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 struct Strings(HashMap<u32, String>);
 
@@ -82,6 +82,14 @@ pub(crate) fn definitions(mut records: Records) -> Definitions {
             Comm { name: strings.of(name), group: reference(group)?, parent: reference(parent), flags };
         Some((own.into(), comm))
     }));
+    // Only what was defined before can be a parent: the way up ends.
+    let mut before = HashSet::new();
+    definitions.calling_contexts =
+        table(records.calling_contexts.iter().filter_map(|&(own, region, _, parent)| {
+            let parent = reference(parent).filter(|parent: &CallingContextRef| before.contains(&parent.0));
+            before.insert(own);
+            Some((own.into(), CallingContext { region: reference(region)?, parent }))
+        }));
     definitions
 }
 

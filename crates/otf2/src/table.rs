@@ -57,6 +57,8 @@ references! {
     CommRef(u32);
     /// An attribute of events.
     AttributeRef(u32);
+    /// A calling context.
+    CallingContextRef(u32);
 }
 
 /// Definitions by reference, in ascending order of reference.

@@ -2,8 +2,8 @@
 
 use crate::host::{HostLocation, Plugin};
 use crate::{END, NO_ROOM};
-use ampere_collector::offline::as_model;
 use ampere_collector::replay::{FILE_NAME, Replay};
+use ampere_collector::trace_index::as_model;
 use ampere_model::{Region, RegionHandle};
 use ampere_ring::{RingGauge, Session};
 use anyhow::{Context, bail};

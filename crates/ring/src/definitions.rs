@@ -11,20 +11,27 @@
 //! ```
 //!
 //! An entry that the writer was killed in is shorter than its length says: it is not there.
+//!
+//! The writer holds a lock (flock) on its log as long as its program runs, whatever becomes of its descriptors: the kernel keeps
+//! the lock while the mapped file is open, and a program that ends or becomes another one (`exec`) has it mapped no more. So a reader
+//! sees whether the program still runs also where the process has no pid that the reader could look for (a container).
 
 mod codec;
 
 use crate::error::Error;
 use crate::mapping;
-use ampere_model::Definition;
+use ampere_model::{Definition, Region};
 use ampere_quiet::quietly;
-use rustix::fs::{Mode, OFlags};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
 /// No entry is longer: what is, is damage.
 const LONGEST_ENTRY_BYTES: usize = 1 << 20;
+/// What the writer keeps for an entry. A longer one takes memory.
+const BUFFER_BYTES: usize = 64 << 10;
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// What is longer, or has more entries, is damage, too: a program of two million functions has less, and whoever reads it
@@ -46,12 +53,14 @@ pub struct LogWriter {
     identity: (u64, u64),
     buffer: Vec<u8>,
     left_out: u64,
+    /// Keeps the lock; never read.
+    _held: Option<MmapRaw>,
 }
 
 impl LogWriter {
     /// Makes the log; it must not exist.
     pub fn create(path: &Path) -> Result<LogWriter, Error> {
-        let flags = OFlags::WRONLY
+        let flags = OFlags::RDWR
             | OFlags::APPEND
             | OFlags::CREATE
             | OFlags::EXCL
@@ -59,6 +68,7 @@ impl LogWriter {
             | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
+        let held = hold(&file);
         let file = out_of_the_way(file);
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match quietly(|| rustix::io::write(&file, MAGIC)) {
@@ -67,8 +77,9 @@ impl LogWriter {
                 file: Some(file),
                 path: path.to_owned(),
                 identity,
-                buffer: Vec::with_capacity(512),
+                buffer: Vec::with_capacity(BUFFER_BYTES),
                 left_out: 0,
+                _held: held,
             }),
             Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
             Err(e) => Err(Error::io("write to", path, e)),
@@ -89,7 +100,7 @@ impl LogWriter {
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
         rustix::fs::ftruncate(&file, whole).map_err(|e| Error::io("cut", path, e))?;
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
-        let buffer = Vec::with_capacity(512);
+        let buffer = Vec::with_capacity(BUFFER_BYTES);
         Ok(LogWriter {
             stays_open: true,
             file: Some(file),
@@ -97,14 +108,24 @@ impl LogWriter {
             identity,
             buffer,
             left_out: 0,
+            _held: None,
         })
     }
 
     /// Writes one definition. `false` if it found no room; it is counted then.
     pub fn append(&mut self, definition: &Definition) -> bool {
+        self.append_encoded(|buffer| codec::encode(definition, buffer))
+    }
+
+    /// The same for a region, whose texts may be any bytes. It takes no memory: Score-P defines regions in signal handlers.
+    pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
+        self.append_encoded(|buffer| codec::encode_region(region, buffer))
+    }
+
+    fn append_encoded(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; 4]);
-        codec::encode(definition, &mut self.buffer);
+        encode(&mut self.buffer);
         let length = self.buffer.len() - 4;
         if length > LONGEST_ENTRY_BYTES {
             self.left_out += 1;
@@ -133,11 +154,6 @@ impl LogWriter {
         self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
     }
 
-    /// Counts one that is not to be written.
-    pub fn leave_out(&mut self) {
-        self.left_out += 1;
-    }
-
     /// Definitions that found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out
@@ -154,6 +170,12 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
         let _ = rustix::fs::ftruncate(file, start);
     }
     false
+}
+
+/// `None` where the file system has no locks: then a process is known by its pid alone.
+fn hold(file: &OwnedFd) -> Option<MmapRaw> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
+    MmapOptions::new().len(1).map_raw_read_only(file).ok()
 }
 
 /// With a number that the program will not expect: not those of its standard files, if it has closed them, nor the lowest
@@ -222,6 +244,18 @@ impl LogReader {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the program that writes the log still runs, by its lock.
+    pub fn is_held(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| {
+            let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
+                == Err(rustix::io::Errno::WOULDBLOCK);
+            if !held {
+                let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+            }
+            held
+        })
     }
 
     /// Keeps a copy of what is read from now on; to be said before anything is read. Bytes go where they are in the log, so

@@ -70,9 +70,26 @@ pub fn boot_id() -> [u64; 2] {
     [half(0).unwrap_or(0), half(16).unwrap_or(0)]
 }
 
+/// The same as text: what `ampere run` gives its command's processes, so that they know whether they are on its node.
+pub fn boot_text() -> String {
+    let [first, second] = boot_id();
+    format!("{first:016x}{second:016x}")
+}
+
 /// In which pids are this process' own: some number; 0 where the kernel does not say.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
+}
+
+/// This process' own among all of the node, for names of files: in another pid namespace there is another process of its pid.
+pub fn own_name() -> String {
+    format!("{}.{}", std::process::id(), pid_namespace())
+}
+
+/// Whether a process of this node that had this [`own_name`] is gone, where that can be told.
+pub fn is_gone(name: &str) -> bool {
+    let pid = name.strip_suffix(&format!(".{}", pid_namespace())).and_then(|pid| pid.parse().ok());
+    pid.is_some_and(|pid| start_time(pid).is_none())
 }
 
 /// Name of the node that this process runs on.

@@ -151,6 +151,13 @@ impl Drop for StartLock {
 /// The variable with which a user switches ampere off in a process.
 pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
 
+/// Which boot of which machine `ampere run` runs on, beside `AMPERE_SESSION`: there its session exists.
+pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
+/// Why a process is not measured whose node's session is where it cannot look, and what to do; in one line, after what it
+/// could not find.
+pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own, as in a container: let it use the node's, or set AMPERE_SHM to a \
+     directory that all processes of the run on this node share";
+
 /// Whether the user has switched ampere off in this process.
 pub fn is_switched_off() -> bool {
     std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value))
@@ -164,11 +171,16 @@ pub fn switches_off(value: &str) -> bool {
 impl Session {
     /// The directory under which all sessions of this user lie: made if absent, refused if somebody else's.
     pub fn base_directory() -> Result<PathBuf, Error> {
-        let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        let (root, base) = base_path();
         check_root(&root)?;
-        let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
         make_private(&base)?;
         Ok(base)
+    }
+
+    /// Where the session of this name would be, if it is not there.
+    pub fn missing(name: &str) -> Option<PathBuf> {
+        let directory = base_path().1.join(name);
+        (!directory.join(PAGE_NAME).exists()).then_some(directory)
     }
 
     /// Opens the session of this name, making it if it does not exist.
@@ -193,7 +205,7 @@ impl Session {
         let path = directory.join(PAGE_NAME);
         if may_create {
             // Made under another name and renamed without replacing, so that whoever finds it finds it whole.
-            let making = directory.join(format!("session.{}", std::process::id()));
+            let making = directory.join(format!("session.{}", process::own_name()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
                 let map = mapping::create(&making, PAGE_BYTES, ToLeave::NOTHING)?;
@@ -402,10 +414,11 @@ impl Session {
         self.page().waited_for.store(by, Ordering::Release);
     }
 
-    /// Whether who waits for the collector's end is still there.
+    /// Whether who waits for the collector's end is still there; seen from another pid namespace by his lock alone.
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
-        by != 0 && (self.is_of_another_pid_namespace() || process::seems_alive(by))
+        let is_known_by_lock = self.is_of_another_pid_namespace();
+        by != 0 && (if is_known_by_lock { self.is_locked(WAITER_LOCK) } else { process::seems_alive(by) })
     }
 
     /// The same for who is not of the session: from another pid namespace he is known by his lock alone.
@@ -500,6 +513,13 @@ impl Session {
     pub fn is_removed(&self) -> bool {
         !self.directory.join(PAGE_NAME).exists() && self.directory.parent().is_some_and(Path::exists)
     }
+}
+
+/// Where shared memory is, and the directory of this user's sessions in it.
+fn base_path() -> (PathBuf, PathBuf) {
+    let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+    let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
+    (root, base)
 }
 
 /// Makes a directory for this user alone, or checks that an existing one is.

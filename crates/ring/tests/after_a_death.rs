@@ -127,3 +127,26 @@ fn one_process_collects_and_the_next_can_when_it_is_gone() {
     child.wait().unwrap();
     assert!(!session.is_waited_for());
 }
+
+/// Its descriptors are the program's to close; what it has mapped is not.
+#[test]
+fn a_log_is_held_until_its_writers_program_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("1.defs");
+    let writer = LogWriter::create(&path).unwrap();
+    let reader = LogReader::open(&path).unwrap().unwrap();
+    assert!(reader.is_held());
+    let own = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let of_log = own.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file == path));
+    let numbers: Vec<i32> = of_log.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect();
+    let of_fd = |fd: i32| std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+    let is_written =
+        |fd: &i32| of_fd(*fd).lines().any(|line| line.starts_with("flags:") && line.ends_with('2'));
+    let writers = numbers.into_iter().find(is_written).unwrap();
+    let nothing = std::fs::File::open("/dev/null").unwrap();
+    // SAFETY: of the test's own descriptors, as a program may do it at any time.
+    assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&nothing), writers) }, writers);
+    assert!(reader.is_held(), "it is mapped");
+    drop(writer);
+    assert!(!reader.is_held());
+}

@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
         let wraps_at = (head & 0x20 != 0).then(|| from.u64());
         CounterKind::Cumulative { joules_per_unit: 1e-6, wraps_at }
     } else {
-        CounterKind::Instantaneous { watts_per_unit: 1e-3 }
+        CounterKind::Instantaneous { watts_per_unit: 1e-3, is_of_time_before: false }
     };
     let limits = Limits {
         ticks_per_second: 1e9,
@@ -46,12 +46,15 @@ pub fn run(data: &[u8]) {
             11 => engine.bind_member(views[usize::from(op >> 4) % 4], location, u64::from(from.u8() % 3)),
             12 => engine.unbind(views[usize::from(op >> 4) % 4], location),
             13 => {
-                let increase = match op >> 4 & 3 {
-                    0 => counter.read_f64(time, f64::from_bits(from.u64())),
-                    1 => counter.read_i64(time, from.u64() as i64),
-                    _ => counter.read_u64(time, from.odd_u64()),
-                };
-                views.iter().for_each(|view| engine.sample(*view, time, increase));
+                match op >> 4 & 3 {
+                    0 => counter.read_f64(time, f64::from_bits(from.u64()), 0),
+                    1 => counter.read_i64(time, from.u64() as i64, 0),
+                    2 => counter.decide_before(from.odd_u64()),
+                    _ => counter.read_u64(time, from.odd_u64(), 0),
+                }
+                while let Some(sample) = counter.sample() {
+                    views.iter().for_each(|view| engine.sample(*view, sample.time, sample.increase));
+                }
             }
             _ => {
                 drop(engine.report(views[usize::from(op >> 4) % 4]));
@@ -63,7 +66,17 @@ pub fn run(data: &[u8]) {
         let sum = totals.total_joules.abs();
         if sum < 1e300 {
             let error = totals.conservation_error_joules;
-            assert!(error <= 1e-9 + 1e-6 * sum, "{error} J of {sum} J");
+            let rounding = 1e-9 + 1e-6 * sum;
+            assert!(error <= rounding, "{error} J of {sum} J");
+            let report = engine.report(view);
+            let of_paths =
+                report.callpaths.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
+            let of_regions =
+                report.regions.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
+            for (least, attributed, most) in of_paths.chain(of_regions) {
+                let in_order = least <= attributed + rounding && attributed <= most + rounding;
+                assert!(in_order, "{least} J at least, {attributed} J, {most} J at most");
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ async fn converse(access: Access, request: &[u8], part: usize) -> Vec<u8> {
         let _ = client.read_to_end(&mut answer).await;
         answer
     };
-    let ((), answer) = tokio::join!(serve_connection(server, service), talk);
+    let ((), answer) = tokio::join!(serve_connection(server, None, service), talk);
     answer
 }
 

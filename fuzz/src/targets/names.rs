@@ -44,11 +44,8 @@ pub fn run(data: &[u8]) {
             paradigm: 0,
         });
         names.push(name);
-        let device = &mut attributor.devices[0];
-        let (at, increase) = device.read_u64(time, time);
         attributor.engine.enter(location, time, region);
-        let view = device.ranks;
-        attributor.engine.sample(view, at, increase);
+        attributor.read_now(0, time, time);
         time += 10;
         if from.is_empty() {
             break;

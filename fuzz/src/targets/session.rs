@@ -4,6 +4,7 @@
 use crate::bytes::Bytes;
 use crate::scratch::directory;
 use crate::targets::ring::header;
+use ampere_collector::attributor::Recorded;
 use ampere_collector::config::Config;
 use ampere_collector::facts::Facts;
 use ampere_collector::live::{LiveRun, Mode, Options};
@@ -173,10 +174,11 @@ fn replay() -> Replay {
         description: String::new(),
         unit: "J".to_owned(),
         binary: false,
-        exponent: -6,
+        exponent: -9,
         value,
-        joules_per_unit: Some(1e-6),
+        joules_per_unit: Some(1e-9),
         recorder: 0,
+        recorded: Recorded::default(),
         place: Place::default(),
         nature: Nature::default(),
     };
@@ -197,6 +199,7 @@ fn replay() -> Replay {
         stream_lag_ticks: Some(1000),
         longest_lag_ticks: 1000,
         notes: Vec::new(),
+        odd: Vec::new(),
     }
 }
 

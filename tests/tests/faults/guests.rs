@@ -3,6 +3,8 @@
 use crate::program::{calls, check};
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, Tiny, built, files_below, is_root, run, start, until};
+use ampere_tests::runs::may_mount;
+use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -63,9 +65,7 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
 
 #[test]
 fn a_program_that_changes_its_root_leaves_the_others_their_collector() {
-    if !is_root() {
-        return println!("skipped: only root may change its root");
-    }
+    skip_unless!(is_root(), "needs root");
     let place = Place::new();
     let program = guest(&place);
     std::fs::create_dir(place.path("empty")).expect("a directory");
@@ -86,9 +86,7 @@ fn a_program_in_another_pid_namespace_leaves_the_others_their_collector() {
     let place = Place::new();
     let program = guest(&place);
     let alone = ["unshare", "--pid", "--fork", "--mount-proc"];
-    if run(place.command(alone[0]).args(&alone[1..]).arg("true")).code != 0 {
-        return println!("skipped: no pid namespaces here");
-    }
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     let script = format!("{1} '{0}'; '{0}'", program.display(), alone.join(" "));
     let done = run(&mut place.ampere_run("out", ["sh", "-c", &script]));
     as_ever(&done, "done\ndone\n");

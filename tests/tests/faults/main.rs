@@ -1,6 +1,7 @@
 //! Faults: whole processes under a real mpirun, ended, stopped, and robbed of disk, memory, files and descriptors. Whatever
 //! happens, the program does what it does without ampere, and what was published before is in the results.
 
+mod containers;
 mod ends;
 mod files;
 mod guests;

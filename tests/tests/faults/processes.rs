@@ -1,7 +1,7 @@
 //! Processes that make others, become others, or close what is not theirs.
 
 use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain, until_counted};
-use ampere_tests::jobs::{Place, files_below, have, run, start};
+use ampere_tests::jobs::{Place, files_below, have, run, start, until};
 
 fn total(summary: &serde_json::Value, region: &str) -> u64 {
     calls(summary, region).values().sum()
@@ -61,8 +61,13 @@ fn a_program_that_becomes_another_is_measured_as_both() {
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
-    // The first one could not say that it was over.
-    let summary = check(&place, "out", false);
+    let summary = check(&place, "out", true);
+    assert_eq!(summary["run"]["endings"], serde_json::Value::Null);
+    assert!(
+        !summary["run"]["notes"].to_string().contains("without finishing"),
+        "{}",
+        summary["run"]["notes"]
+    );
     assert_eq!((counted(&place, "0"), counted(&place, "execed")), (1000, 100));
     assert_eq!((total(&summary, "step"), total(&summary, "after_exec")), (1200, 100));
     place.is_clean();
@@ -72,6 +77,41 @@ fn a_program_that_becomes_another_is_measured_as_both() {
     done.as_without(&without);
     assert!(done.stderr.contains("energy summary in"), "{done:#?}");
     assert_eq!(total(&place.summary("bare"), "after_exec"), 100);
+    assert_eq!(place.summary("bare")["run"]["complete"], true);
+}
+
+/// What it was before was over when it became a program that is not measured, and did not die.
+#[test]
+fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
+    let place = Place::new();
+    let source = r#"
+        #include <unistd.h>
+        __attribute__((noinline)) void work(void) { for (volatile int i = 0; i < 5000000; i++); }
+        int main(void) {
+            for (int i = 0; i < 30; i++) work();
+            execlp("sleep", "sleep", "1", (char *)0);
+            return 1;
+        }
+    "#;
+    let program = place.compile("cc", "becomes", source, &["-finstrument-functions"]);
+    for output in ["out", "bare"] {
+        let done = run(&mut match output {
+            "out" => place.ampere_run(output, [&program]),
+            _ => place.bare(output, &program),
+        });
+        assert_eq!(done.code, 0, "{done:#?}");
+        until("the results are there", || place.path(output).join("summary.txt").exists());
+        place.nobody_left();
+        let summary = check(&place, output, true);
+        assert_eq!(total(&summary, "work"), 30);
+        assert_eq!(summary["run"]["endings"], serde_json::Value::Null);
+        // It was over then, and not when the process ended.
+        let rows = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
+        let main = rows.iter().find(|row| row["region"] == "main").expect("main");
+        let seconds = main["exclusive_seconds"].as_f64().expect("a number");
+        assert!(seconds < 0.9, "{seconds} s of main, which slept as another program");
+        place.is_clean();
+    }
 }
 
 #[test]

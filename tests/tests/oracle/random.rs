@@ -39,12 +39,54 @@ struct Device {
     name: String,
     node: String,
     metric: String,
-    scale: f64,
+    /// As it is configured; else the definition has it.
+    scale: Option<f64>,
+    unit: Unit,
+    mode: MetricMode,
     instantaneous: bool,
+    /// Whether `kind` is configured: a unit says it, too.
+    kind_is_told: bool,
     value: MetricValueType,
+    /// The rank that records it, where each has its own of this name, or all record the same.
+    recorder: Option<u32>,
+    /// Consumers are found out, not configured.
+    found: bool,
     /// Main threads, as the oracle names them; numbers of the ranks.
     ranks: Vec<u32>,
     streams: Vec<String>,
+}
+
+/// Unit, base and exponent of a metric.
+type Unit = (&'static str, MetricBase, i64);
+
+const NO_UNIT: Unit = ("", MetricBase::Decimal, 0);
+/// All so small that no value is beyond what a device can give.
+const ENERGIES: [Unit; 6] = [
+    ("uJ", MetricBase::Decimal, 0),
+    ("nJ", MetricBase::Decimal, 2),
+    (" J ", MetricBase::Binary, -22),
+    ("kJ", MetricBase::Decimal, -9),
+    ("", MetricBase::Decimal, -6),
+    ("#", MetricBase::Binary, -21),
+];
+const POWERS: [Unit; 6] = [
+    ("uW", MetricBase::Decimal, 0),
+    ("mW", MetricBase::Decimal, -3),
+    ("W", MetricBase::Binary, -20),
+    ("kW", MetricBase::Decimal, -9),
+    ("MW", MetricBase::Decimal, -12),
+    ("#", MetricBase::Decimal, -6),
+];
+
+/// Who records a node's GPU 0.
+#[derive(Clone, Copy, PartialEq)]
+enum Recorders {
+    /// A sampler, of this one and of all others.
+    Node,
+    /// Each rank its own.
+    Own,
+    /// All ranks the same counter, from a zero of their own.
+    Same,
 }
 
 pub struct Generated {
@@ -67,14 +109,17 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         let tree = trace.node(&name);
         let ranks: Vec<u32> = (rank..).take(1 + random.below(3) as usize).collect();
         rank += ranks.len() as u32;
+        let recorders = random.of(&[Recorders::Node, Recorders::Own, Recorders::Same]);
+        let mut groups = Vec::new();
         for rank in &ranks {
             let group = trace.group(tree, format!("MPI Rank {rank}"), LocationGroupType::Process);
+            groups.push(group);
             trace.calls(random, group, "Master thread", LocationType::CpuThread)?;
             if random.one_in(3) {
                 trace.calls(random, group, "OMP thread 1", LocationType::CpuThread)?;
             }
         }
-        let gpus = random.below(3);
+        let gpus = if recorders == Recorders::Node { random.below(3) } else { 0 };
         let mut streams = Vec::new();
         for gpu in 0..gpus {
             let group = trace.group(tree, format!("HIP Context {gpu}"), LocationGroupType::Accelerator);
@@ -90,21 +135,43 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
                 name: format!("{name}-GPU-{gpu}"),
                 node: name.clone(),
                 metric: format!("A2rocm_smi:::energy_count:device={gpu}"),
-                scale: 1e-6,
+                scale: Some(1e-6),
+                unit: NO_UNIT,
+                mode: MetricMode::AccumulatedStart,
                 instantaneous: false,
+                kind_is_told: true,
                 value: MetricValueType::U64,
+                recorder: None,
+                found: false,
                 ranks: ranks.clone(),
                 streams: of_gpu(gpu),
             });
         }
+        if recorders != Recorders::Node {
+            let own = recorders == Recorders::Own;
+            devices.extend(trace.recorded_by_ranks(random, tree, &name, &ranks, &groups, own)?);
+        }
         if gpus == 0 || random.one_in(2) {
+            use MetricMode::{AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart};
+            let (instantaneous, configured) = (random.one_in(2), random.one_in(2));
+            let unit = random.of(if instantaneous { &POWERS } else { &ENERGIES });
+            let modes = if instantaneous {
+                &[AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart]
+            } else {
+                &[AccumulatedStart; 4]
+            };
             devices.push(Device {
                 name: format!("{name}-other"),
                 node: name.clone(),
                 metric: "anything at all".to_owned(),
-                scale: random.of(&[1.0, 1e-9, 0.25, 1e6]),
-                instantaneous: random.one_in(2),
+                scale: configured.then(|| random.of(&[1.0, 1e-9, 0.25, 1e6])),
+                unit: if configured { NO_UNIT } else { unit },
+                mode: random.of(modes),
+                instantaneous,
+                kind_is_told: configured || unit.0 == "#" || random.one_in(2),
                 value: random.of(&[MetricValueType::U64, MetricValueType::I64, MetricValueType::F64]),
+                recorder: None,
+                found: false,
                 ranks: ranks.iter().copied().filter(|_| !random.one_in(4)).collect(),
                 streams: streams.iter().map(|(_, s)| s.clone()).filter(|_| random.one_in(2)).collect(),
             });
@@ -201,6 +268,89 @@ impl Trace {
         })
     }
 
+    /// A GPU of this name for each rank, or one for all; its samples are on a location of each rank.
+    fn recorded_by_ranks(
+        &mut self,
+        random: &mut Random,
+        node: SystemTreeNodeRef,
+        name: &str,
+        ranks: &[u32],
+        groups: &[LocationGroupRef],
+        own: bool,
+    ) -> Result<Vec<Device>, otf2::Error> {
+        let device = |rank: u32, ranks: &[u32], streams: Vec<String>| Device {
+            name: match own && groups.len() > 1 {
+                true => format!("{name}-GPU@rank {rank}"),
+                false => format!("{name}-GPU"),
+            },
+            node: name.to_owned(),
+            metric: "A2rocm_smi:::energy_count:device=0".to_owned(),
+            scale: None,
+            unit: ("uJ", MetricBase::Decimal, 0),
+            mode: MetricMode::AccumulatedStart,
+            instantaneous: false,
+            kind_is_told: false,
+            value: MetricValueType::U64,
+            recorder: Some(rank),
+            found: true,
+            ranks: ranks.to_vec(),
+            streams,
+        };
+        let mut devices = Vec::new();
+        // What all of them read: it rises steadily enough to be known again.
+        let (mut time, mut value) = (self.start - random.below(100), 17);
+        let shared: Vec<(u64, u64)> = (0..60)
+            .map(|_| {
+                time += (10 + random.below(20)) * self.step;
+                value += 400_000 + random.below(100_000);
+                (time, value)
+            })
+            .collect();
+        for (at, (rank, process)) in ranks.iter().zip(groups).enumerate() {
+            let mut streams = Vec::new();
+            if own {
+                let name = format!("HIP Context of rank {rank}");
+                let context = LocationGroup {
+                    name: name.clone(),
+                    kind: LocationGroupType::Accelerator,
+                    system_tree_parent: Some(node),
+                    creating_location_group: Some(*process),
+                    ..Default::default()
+                };
+                let context = self.definitions.location_groups.push(context);
+                self.calls(random, context, "HIP[0:0]", LocationType::AcceleratorStream)?;
+                streams.push(format!("{name}/HIP[0:0]"));
+            }
+            let consumers = if own { &ranks[at..=at] } else { ranks };
+            let device = device(*rank, consumers, streams);
+            let class = self.metric(&device);
+            let last = self.start + random.below(1200) * self.step;
+            let first = self.start - random.below(200);
+            let mut counter = Sampled::new(random, &device, class, first, last);
+            counter.value = counter.value.max(17);
+            // So different that they cannot be taken for one.
+            counter.largest_step = 200_000 * 5u64.pow(at as u32);
+            let (step, offset) = (self.step, at as u64);
+            self.location(*process, "sampler", LocationType::Metric, |writer| {
+                if !own {
+                    return shared.iter().try_for_each(|(time, value)| {
+                        writer.metric(time + offset, class, &[MetricValue::U64(value + (offset << 40))])
+                    });
+                }
+                while counter.time <= counter.last {
+                    let value = counter.read(random);
+                    writer.metric(counter.time, class, &[value])?;
+                    counter.time += (1 + random.below(60)) * step;
+                }
+                Ok(())
+            })?;
+            if own || at == 0 {
+                devices.push(device);
+            }
+        }
+        Ok(devices)
+    }
+
     /// The devices of a node, on one location.
     fn samples(
         &mut self,
@@ -210,7 +360,7 @@ impl Trace {
         name: &str,
     ) -> Result<(), otf2::Error> {
         let mut counters: Vec<Sampled> = Vec::new();
-        for device in devices.iter().filter(|device| device.node == name) {
+        for device in devices.iter().filter(|device| device.node == name && device.recorder.is_none()) {
             let class = self.metric(device);
             // Sampling begins before or after the first frame, and ends before or after the last.
             let last = self.start + random.below(1200) * self.step;
@@ -238,11 +388,11 @@ impl Trace {
             name: device.metric.clone(),
             description: String::new(),
             kind: MetricType::Other,
-            mode: if device.instantaneous { MetricMode::AbsolutePoint } else { MetricMode::AccumulatedStart },
+            mode: device.mode,
             value_type: device.value,
-            base: MetricBase::Decimal,
-            exponent: 0,
-            unit: String::new(),
+            base: device.unit.1,
+            exponent: device.unit.2,
+            unit: device.unit.0.to_owned(),
         });
         self.definitions.add_metric_class(MetricClass {
             members: vec![member],
@@ -299,17 +449,25 @@ fn toml(devices: &[Device]) -> String {
     for device in devices {
         let patterns: Vec<String> =
             device.streams.iter().map(|s| s.replace('[', "\\[").replace(']', "\\]")).collect();
-        let kind = if device.instantaneous { "instantaneous" } else { "cumulative" };
+        let name = device.name.split('@').next().unwrap_or_default();
+        if device.found && text.contains(&format!("'{name}'")) {
+            continue; // the setting is about all recorders
+        }
         let _ = write!(
             text,
-            "[[device]]\nname = '{}'\nnode = '{}'\nmetric = '{}'\nscale = {:?}\nkind = '{kind}'\nranks = {:?}\nlocations = {}\n",
-            device.name,
-            device.node,
-            device.metric,
-            device.scale,
-            device.ranks,
-            json!(patterns)
+            "[[device]]\nname = '{name}'\nnode = '{}'\nmetric = '{}'\n",
+            device.node, device.metric
         );
+        if let Some(scale) = device.scale {
+            let _ = writeln!(text, "scale = {scale:?}");
+        }
+        if device.kind_is_told {
+            let kind = if device.instantaneous { "instantaneous" } else { "cumulative" };
+            let _ = writeln!(text, "kind = '{kind}'");
+        }
+        if !device.found {
+            let _ = writeln!(text, "ranks = {:?}\nlocations = {}", device.ranks, json!(patterns));
+        }
     }
     text
 }
@@ -320,10 +478,17 @@ fn json_of(devices: &[Device]) -> Value {
     let mut all = Vec::new();
     for device in devices {
         let mut ask = |name: String, consumers: &[String]| {
-            all.push(json!({
-                "name": name, "node": device.node, "metric": device.metric, "scale": device.scale,
+            let mut asked = json!({
+                "name": name, "node": device.node, "metric": device.metric,
                 "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers
-            }));
+            });
+            if let Some(scale) = device.scale {
+                asked["scale"] = scale.into();
+            }
+            if let Some(rank) = device.recorder {
+                asked["recorder"] = format!("MPI Rank {rank}").into();
+            }
+            all.push(asked);
         };
         let mains: Vec<String> =
             device.ranks.iter().map(|rank| format!("MPI Rank {rank}/Master thread")).collect();

@@ -9,7 +9,8 @@ mod replaced;
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, Running, built, files_below, have, run, start, until};
-use ampere_tests::runs::{attribute, list, number, relative};
+use ampere_tests::runs::{attribute, list, may_mount, number, relative};
+use ampere_tests::skip_unless;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -297,6 +297,14 @@ fn and_no_counter_of_metrics_goes_back() {
     assert_eq!(running.wait().code, 7);
 }
 
+/// Events that the collector of a run has read.
+fn calls_so_far(place: &Place, output: &str) -> u64 {
+    let body = announced(&place.path(output))
+        .and_then(|collector| ampere_tests::http::get(collector.address(), "/snapshot.json").ok());
+    let json = body.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok()).unwrap_or_default();
+    json["ranks"][0]["events"].as_u64().unwrap_or(0)
+}
+
 /// `ampere run` is dead as well: the program's last process sees to it.
 #[test]
 fn with_ampere_run() {
@@ -305,7 +313,7 @@ fn with_ampere_run() {
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_gpus(&mut command));
     let first = collector(&place, "out", &[]);
-    sleep_ms(300);
+    until("the program has made 350 calls", || calls_so_far(&place, "out") > 700);
     running.signal(Signal::KILL);
     kill(first);
     until("nobody collects", || place.collectors().is_empty());
@@ -321,6 +329,46 @@ fn with_ampere_run() {
     assert!(calls(&summary)["step"] > 300);
     check_conserved(&summary, true);
     check_trace(&place, "out");
+    place.is_clean();
+}
+
+/// One that takes over has the session's lock before it says anything: what the dead one has said is not its word.
+#[test]
+fn a_collector_in_a_dead_ones_place_is_waited_for_until_it_is_ready() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    // The page names who is the collector when it is said that it is ready.
+    let script = format!(
+        "#!/bin/sh\ntouch '{0}/starts'\nwhile [ ! -e '{0}/locked' ]; do sleep 0.01; done\n'{1}' \"$@\"\ncode=$?\n\
+         od -A n -t u4 -j 24 -N 4 \"$3/session\" > '{0}/ready'\nexit $code\n",
+        place.path("").display(),
+        built().join("ampere-collector").display()
+    );
+    let mut command = place.ampere_run("out", [&program]);
+    let starter = place.script("starter", &script);
+    let running = start(with_gpus(&mut command).env("AMPERE_COLLECTOR", starter));
+    let first = collector(&place, "out", &[]);
+    until("the program runs", || calls_so_far(&place, "out") > 100);
+    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    let directory = page.and_then(|page| page.parent().map(Path::to_owned)).expect("a session");
+    let session = ampere_ring::Session::open(&directory).expect("a session");
+    running.signal(Signal::KILL);
+    kill(first);
+    place.write("go", "");
+    until("another one is to be started", || place.path("starts").exists());
+    // It is slow: it has the lock, and that is all.
+    let lock = session.lock_collector().expect("a lock").expect("nobody has it");
+    place.write("locked", "");
+    until("it has been started", || !place.collectors().is_empty());
+    sleep_ms(300);
+    drop(lock);
+    assert_eq!(running.wait().code, 128 + 9);
+    until("the results are there", || place.path("out/report.html").exists());
+    place.nobody_left();
+    // If the page is still there, it names the new one.
+    let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();
+    assert_ne!(ready.trim(), first.to_string(), "the dead one was taken for ready");
+    assert_eq!(place.summary("out")["run"]["complete"], true);
     place.is_clean();
 }
 

@@ -3,6 +3,8 @@
 //! Each test plays a measurement system in a process of its own: this program again, with a library in front of it that
 //! ends it when memory is taken or a lock is asked for while an event is being written.
 
+mod samples;
+
 use ampere_model::{Region, RegionHandle};
 use ampere_replay::host::{HostLocation, Plugin};
 use ampere_ring::clock::usual;
@@ -31,6 +33,15 @@ static OVER: AtomicBool = AtomicBool::new(false);
 
 /// Runs `body` with all that the event path must not do forbidden.
 fn watched(body: impl FnOnce()) {
+    forbidding(1, body);
+}
+
+/// With memory and locks forbidden: who defines something writes it to a file.
+fn watched_but_for_system_calls(body: impl FnOnce()) {
+    forbidding(2, body);
+}
+
+fn forbidding(what: i32, body: impl FnOnce()) {
     // SAFETY: a lookup by name; the shim's function has this type, and it returns its thread's own variable.
     let forbidden = unsafe {
         static SHIM: OnceLock<usize> = OnceLock::new();
@@ -40,7 +51,7 @@ fn watched(body: impl FnOnce()) {
         &mut *std::mem::transmute::<usize, extern "C" fn() -> *mut i32>(function)()
     };
     // In a handler it may be forbidden already.
-    let before = std::mem::replace(forbidden, 1);
+    let before = std::mem::replace(forbidden, what);
     body();
     *forbidden = before;
 }
@@ -197,6 +208,8 @@ fn child() {
         Ok("strict") => strict(),
         Ok("calls") => calls(),
         Ok("allocates") => allocates(),
+        Ok("timeline") => samples::timeline(),
+        Ok("sampled") => samples::sampled(),
         _ => {}
     }
 }

@@ -12,6 +12,7 @@ extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_real
 extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
+enum { BUT_SYSTEM_CALLS = 2 };
 static __thread int forbidden __attribute__((tls_model("initial-exec")));
 static int (*real_lock)(pthread_mutex_t *);
 static long (*real_syscall)(long, ...);
@@ -49,7 +50,8 @@ int pthread_mutex_lock(pthread_mutex_t *m) {
 }
 /* Rust's locks wait by this. */
 long syscall(long n, ...) {
-    look("the event path makes a system call\n");
+    if (forbidden != BUT_SYSTEM_CALLS)
+        look("the event path makes a system call\n");
     va_list all;
     va_start(all, n);
     long a = va_arg(all, long), b = va_arg(all, long), c = va_arg(all, long);

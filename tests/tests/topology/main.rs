@@ -172,6 +172,42 @@ fn counters_tell_their_model_and_address() {
     );
 }
 
+const RISES: &str = "by its model (MI250X) the second die of a package, which the first one's counter counts, yet its own counter \
+     rises: it counts for itself";
+
+/// That it does is known from its samples, after the first frames.
+#[test]
+fn a_second_die_whose_own_counter_rises_counts_for_itself() {
+    let made = "counter 0 model=MI250X\ncounter 1 model=MI250X\nrank n ROCR_VISIBLE_DEVICES=0\n\
+        rank n ROCR_VISIBLE_DEVICES=1\nstream HIP[0:0]\n";
+    let found = finds(
+        made,
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0",
+            "GPU-1 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            "GPU-1 <- MPI Rank 1/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=1",
+        ],
+    );
+    is_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
+    assert_eq!(found["run"]["notes"], Value::from(vec![format!("GPU-1 on n is {RISES}")]));
+    // One that never does is counted by the first one.
+    let made = made.replace("counter 1", "counter 1 silent");
+    let second = "second die of the package that GPU 0 counts";
+    let found = finds(
+        &made,
+        "",
+        &[
+            "GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0",
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            &format!(
+                "GPU-0 <- MPI Rank 1/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=1; {second}"
+            ),
+        ],
+    );
+    assert_eq!(found["run"]["notes"], Value::from(Vec::<String>::new()));
+}
+
 #[test]
 fn every_node_has_its_own() {
     let by_local_rank = "[topology]\nby_local_rank = true\n";
@@ -366,6 +402,38 @@ fn each_rank_spends_from_its_own_gpu() {
             relative(all, number(device, "total_joules")) < 1e-9 && number(view, "attributed_joules") > 50.0
         );
     }
+    let offline = attribute(&place.trace(), &[]);
+    assert_eq!(topology(&offline), expected);
+    assert_same_figures(&live, &offline);
+}
+
+/// Two GPUs with an MI250X's name, and both have a counter.
+#[test]
+fn a_rank_on_a_second_die_that_counts_spends_from_it() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let script = place.directory.path().join("choose");
+    let choose = "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK\nexec \"$@\"\n";
+    std::fs::write(&script, choose).expect("room");
+    let script = script.to_str().expect("a name");
+    let stencil = stencil();
+    let mut command =
+        place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+    command
+        .env("AMPERE_COUNTERS", "amdsmi")
+        .env("AMPERE_AMDSMI_LIBRARY", artifact("libfake_amd_smi.so"))
+        .env("FAKE_AMD_SMI_MODEL", "MI250X")
+        .env("FAKE_AMD_SMI", "watts=300,150");
+    succeed(&mut command);
+    let live = place.summary();
+    let expected =
+        ["GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0", "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1"];
+    assert_eq!(topology(&live), expected);
+    let notes = live["run"]["notes"].to_string();
+    assert!(notes.contains("GPU-1 on ") && notes.contains("its own counter rises"), "{notes}");
+    let joules = joules_by_rank(&live);
+    let pairs: Vec<(&str, &str)> = joules.keys().map(|(d, r)| (d.as_str(), r.as_str())).collect();
+    assert_eq!(pairs, [("GPU-0", "MPI Rank 0"), ("GPU-1", "MPI Rank 1")]);
     let offline = attribute(&place.trace(), &[]);
     assert_eq!(topology(&offline), expected);
     assert_same_figures(&live, &offline);

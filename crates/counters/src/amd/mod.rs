@@ -142,6 +142,7 @@ impl<L: Gpus> Accumulators<L> {
                 resolution_joules: resolution.joules(),
                 description: format!("{model}, {version}"),
                 pci,
+                wraps_at_nanojoules: None,
             });
             found.counters.push((index, resolution));
         }

@@ -25,7 +25,7 @@ const PROC_STAT_INTERVAL_NS: u64 = 5_000_000;
 /// The wanted lines of both files are at their beginning and shorter than this.
 const READ_BYTES: usize = 512;
 
-pub(super) struct CpuTime {
+pub(crate) struct CpuTime {
     file: File,
     format: Format,
     /// Time (monotonic) and value of the last read, in nanoseconds.

@@ -1,19 +1,22 @@
 //! An energy counter for nodes without one: a model of two numbers, watts of the idle node and watts per busy core.
 //!
-//! energy = idle watts * time since boot + watts per core * busy CPU time since boot
+//! Of a run ([`Source::count_for`]): energy = idle watts * the run's share of the node's CPUs * time since boot
+//!                                          + watts per core * CPU time of the run's own processes
 //!
-//! Both are absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause
-//! between reads loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`].
+//! What neighbours on the node do is not in it. Without a run, of the node: all of its CPUs, and the busy time of all. That is
+//! absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause between reads
+//! loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`], or of the scheduler's ticks.
 
-use rustix::time::{ClockId, clock_gettime};
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::run_cpu::{SharedRunCpu, now_ns};
 use crate::{DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source};
+use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, Source};
 
 mod cpu_time;
 
-use cpu_time::CpuTime;
+pub(crate) use cpu_time::CpuTime;
 
 pub(crate) const NAME: &str = "estimate";
 
@@ -41,6 +44,9 @@ pub(crate) struct Estimate {
     cpu_time: CpuTime,
     /// The most busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
     busy_ns: u64,
+    run: Option<SharedRunCpu>,
+    /// What a process before had counted of the run, added to what this one counts.
+    before_nanojoules: u64,
     devices: [Device; 1],
 }
 
@@ -72,12 +78,24 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         resolution_joules: 1e-9,
         description: format!("{idle} W and {per_core} W per busy core, CPU time from {}", path.display()),
         pci: None,
+        wraps_at_nanojoules: None,
     };
     let model = Model {
         idle_microwatts: (idle * 1e6).round() as u64,
         per_core_microwatts: (per_core * 1e6).round() as u64,
     };
-    Some(Estimate { model, cpu_time, busy_ns: 0, devices: [device] })
+    Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
+}
+
+impl Estimate {
+    fn nanojoules(&mut self, now_ns: u64) -> Result<u64, ReadError> {
+        let busy_ns = match &self.run {
+            Some(run) => run.lock().unwrap_or_else(PoisonError::into_inner).own_ns(),
+            None => self.cpu_time.busy_ns(now_ns)?,
+        };
+        self.busy_ns = self.busy_ns.max(busy_ns);
+        Ok(self.model.nanojoules(now_ns, self.busy_ns).wrapping_add(self.before_nanojoules))
+    }
 }
 
 impl Source for Estimate {
@@ -97,11 +115,31 @@ impl Source for Estimate {
         if device != 0 {
             return Err(ReadError::NoSuchDevice);
         }
-        let now = clock_gettime(ClockId::Monotonic);
-        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        self.busy_ns = self.busy_ns.max(self.cpu_time.busy_ns(now_ns)?);
-        let nanojoules = self.model.nanojoules(now_ns, self.busy_ns);
+        let now_ns = now_ns();
+        let nanojoules = self.nanojoules(now_ns)?;
         Ok(Reading { nanojoules, raw: nanojoules, counter_timestamp_ns: Some(now_ns) })
+    }
+
+    fn count_for(&mut self, run: &SharedRunCpu) {
+        let (own, all) = run.lock().unwrap_or_else(PoisonError::into_inner).cpus();
+        let idle_microwatts = self.model.idle_microwatts;
+        self.model.idle_microwatts = (u128::from(idle_microwatts) * own as u128 / all as u128) as u64;
+        self.devices[0].description = format!(
+            "{} W for {own} of {all} CPUs and {} W per core that the run's own processes keep busy",
+            idle_microwatts as f64 * 1e-6,
+            self.model.per_core_microwatts as f64 * 1e-6
+        );
+        (self.run, self.busy_ns) = (Some(run.clone()), 0);
+    }
+
+    /// The CPU time of before is not known here: what was estimated until then goes on as it was.
+    fn go_on(&mut self, _device: usize, last: LastReading) {
+        if self.run.is_some()
+            && let Ok(now) = self.nanojoules(now_ns())
+        {
+            let meanwhile = (last.watts.max(0.0) * last.ago.as_nanos() as f64) as u64;
+            self.before_nanojoules = last.nanojoules.wrapping_add(meanwhile).wrapping_sub(now);
+        }
     }
 
     /// The CPU time behind it moves in steps of up to that size.

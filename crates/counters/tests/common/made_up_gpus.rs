@@ -1,7 +1,7 @@
 //! AMD GPUs for the real librocm_smi64, out of a made-up `/sys` in a mount namespace of its own (needs root).
 //!
 //! One GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that advances
-//! in real time at that power: `300`, or `300/90@0.5` for 300 W and 90 W by turns of half a second. `dual`: MI250X packages;
+//! by the driver's clock at that power: `300`, or `300/90@0.5` for 300 W and 90 W by turns of half a second ([`Power`]). `dual`: MI250X packages;
 //! each figure makes two devices, the odd one with an accumulator that stays 0. `bare`: without the files that tell
 //! power, temperatures, how busy it is and memory; `headless`: without `hwmon` at all.
 //!
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::put;
 
@@ -26,9 +26,9 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 /// The command to run a child under, to which [`serve`] then gives such GPUs; `None`, with a word, where it is not possible.
 pub fn command() -> Option<[&'static str; 2]> {
-    let possible = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/sys"]).output();
-    if !possible.is_ok_and(|output| output.status.success()) {
-        println!("skipped: made-up GPUs need root and unshare");
+    let may_mount = Command::new("unshare").args(["-m", "true"]).output();
+    if !may_mount.is_ok_and(|output| output.status.success()) {
+        println!("skipped: needs root, and to be allowed to mount");
         return None;
     }
     Some(["unshare", "-m"])
@@ -55,7 +55,7 @@ pub fn serve(then: impl FnOnce()) {
     let mut gpus = Vec::new();
     let mut count = 0;
     for power in watts.split(',') {
-        gpus.push(Gpu { metrics: make_gpu(count, how), power: Power::parse(power), joules: 0.0 });
+        gpus.push(Gpu { metrics: make_gpu(count, how), power: Power::parse(power) });
         count += 1;
         if how == "dual" {
             make_gpu(count, how);
@@ -71,11 +71,11 @@ pub fn serve(then: impl FnOnce()) {
     counting.join().unwrap();
 }
 
-/// High and low watts, and the seconds of each.
-struct Power(f64, f64, f64);
+/// High and low watts, and the seconds of each, from the clock's zero on: what was spent follows from the time alone.
+pub struct Power(f64, f64, f64);
 
 impl Power {
-    fn parse(text: &str) -> Power {
+    pub fn parse(text: &str) -> Power {
         let number = |text: &str| text.parse::<f64>().unwrap();
         match text.split_once('/') {
             None => Power(number(text), 0.0, f64::INFINITY),
@@ -89,34 +89,42 @@ impl Power {
     fn watts(&self, seconds: f64) -> f64 {
         if ((seconds / self.2) as u64).is_multiple_of(2) { self.0 } else { self.1 }
     }
+
+    /// Since the clock's zero.
+    pub fn joules(&self, clock_ns: u64) -> f64 {
+        let seconds = clock_ns as f64 * 1e-9;
+        let halves = (seconds / self.2).floor();
+        if halves < 1.0 {
+            return self.0 * seconds;
+        }
+        let whole = (self.0 + self.1) * self.2 * (halves / 2.0).floor();
+        let odd = if halves % 2.0 == 1.0 { self.0 * self.2 } else { 0.0 };
+        whole + odd + self.watts(seconds) * (seconds - halves * self.2)
+    }
 }
 
 struct Gpu {
     metrics: File,
     power: Power,
-    joules: f64,
 }
 
-fn count_energy(mut gpus: Vec<Gpu>, stop: &AtomicBool) {
-    let start = Instant::now();
-    let mut before = 0.0;
+fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool) {
+    let begin_ns = super::monotonic_ns();
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(PERIOD);
-        let now = start.elapsed().as_secs_f64();
         let clock_ns = super::monotonic_ns();
-        for gpu in &mut gpus {
-            let watts = gpu.power.watts(now);
-            gpu.joules += watts * (now - before);
+        for gpu in &gpus {
+            let watts = gpu.power.watts(clock_ns as f64 * 1e-9);
+            let joules = gpu.power.joules(clock_ns) - gpu.power.joules(begin_ns);
             // At 22 the power (u16), 24 the accumulator, 32 the driver's clock (ns), 96 the firmware's time (10 ns).
             let mut middle = Vec::new();
             middle.extend_from_slice(&(watts as u16).to_le_bytes());
-            let ticks = 1_000_000 + (gpu.joules * 1e6 / TICK_MICROJOULES) as u64;
+            let ticks = 1_000_000 + (joules * 1e6 / TICK_MICROJOULES) as u64;
             middle.extend_from_slice(&ticks.to_le_bytes());
             middle.extend_from_slice(&clock_ns.to_le_bytes());
             gpu.metrics.write_all_at(&(clock_ns / 10).to_le_bytes(), 96).unwrap();
             gpu.metrics.write_all_at(&middle, 22).unwrap();
         }
-        before = now;
     }
 }
 

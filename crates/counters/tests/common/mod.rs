@@ -270,9 +270,10 @@ pub fn compile(folder: &Path, source: &str) -> Option<PathBuf> {
             assert!(status.success());
             Some(library)
         }
-        Err(_) => {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             println!("skipped: no C compiler");
             None
         }
+        Err(error) => panic!("cc: {error}"),
     }
 }

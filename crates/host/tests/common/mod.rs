@@ -30,7 +30,7 @@ pub fn have(commands: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for command in commands {
         if !std::env::split_paths(&path).any(|directory| directory.join(command).exists()) {
-            println!("skipped: no {command} here");
+            println!("skipped: no {command}");
             return false;
         }
     }

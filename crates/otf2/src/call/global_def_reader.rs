@@ -44,6 +44,8 @@ pub(crate) struct Records {
     pub comms: Vec<(u32, u32, u32, u32, u32)>,
     /// Own, name, description, type.
     pub attributes: Vec<(u32, u32, u32, u8)>,
+    /// Own, region, source code location, parent.
+    pub calling_contexts: Vec<(u32, u32, u32, u32)>,
     /// Of what, name, value.
     pub node_properties: Vec<(u32, u32, Value)>,
     pub group_properties: Vec<(u32, u32, Value)>,
@@ -110,6 +112,7 @@ register! {
     OTF2_GlobalDefReaderCallbacks_SetGroupCallback = on_group;
     OTF2_GlobalDefReaderCallbacks_SetCommCallback = on_comm;
     OTF2_GlobalDefReaderCallbacks_SetAttributeCallback = on_attribute;
+    OTF2_GlobalDefReaderCallbacks_SetCallingContextCallback = on_calling_context;
 }
 
 /// # Safety
@@ -149,6 +152,7 @@ plain! {
     on_instance(own: u32, class: u32, recorder: u64, scope: u8, number: u64) = instances;
     on_comm(own: u32, name: u32, group: u32, parent: u32, flags: u32) = comms;
     on_attribute(own: u32, name: u32, description: u32, kind: u8) = attributes;
+    on_calling_context(own: u32, region: u32, place: u32, parent: u32) = calling_contexts;
 }
 
 /// Callbacks with the value of a property.

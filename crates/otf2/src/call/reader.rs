@@ -182,6 +182,9 @@ pub(crate) enum Kind {
     EnterWith,
     Leave,
     Metric,
+    /// Entered, or found by a sample: the unwind distance is a value.
+    Context,
+    ContextLeave,
     Other,
 }
 
@@ -192,6 +195,16 @@ pub(crate) struct Batch {
     /// Of metrics, and of the attribute of enters that is looked for.
     pub values: Vec<MetricValue>,
     attribute: Option<u32>,
+}
+
+impl Batch {
+    /// The number that comes with an event.
+    pub(crate) fn number_of(&self, event: &Event) -> u64 {
+        match self.values.get(usize::from(event.values_start)) {
+            Some(MetricValue::U64(value)) => *value,
+            _ => 0,
+        }
+    }
 }
 
 /// OTF2's reader of one location's events.
@@ -220,6 +233,9 @@ impl EventReader<'_> {
             if others {
                 other_events::register(callbacks);
             }
+            sys::OTF2_EvtReaderCallbacks_SetCallingContextEnterCallback(callbacks, Some(on_context_enter));
+            sys::OTF2_EvtReaderCallbacks_SetCallingContextSampleCallback(callbacks, Some(on_sample));
+            sys::OTF2_EvtReaderCallbacks_SetCallingContextLeaveCallback(callbacks, Some(on_context_leave));
             let code = sys::OTF2_Reader_RegisterEvtCallbacks(
                 self.archive.handle(),
                 self.handle.as_ptr(),
@@ -313,6 +329,51 @@ unsafe extern "C" fn on_leave(
     region: sys::OTF2_RegionRef,
 ) -> sys::OTF2_CallbackCode {
     let event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Leave };
+    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    unsafe { push(user_data, event) }
+}
+
+unsafe extern "C" fn on_context_enter(
+    _location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    _position: u64,
+    user_data: *mut c_void,
+    _attributes: *mut sys::OTF2_AttributeList,
+    context: sys::OTF2_CallingContextRef,
+    distance: u32,
+) -> sys::OTF2_CallbackCode {
+    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    let values = unsafe { &mut (*user_data.cast::<Batch>()).values };
+    let values_start = values.len() as u16;
+    values.push(MetricValue::U64(distance.into()));
+    let event = Event { time, number: context, values_start, values_len: 1, kind: Kind::Context };
+    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    unsafe { push(user_data, event) }
+}
+
+unsafe extern "C" fn on_sample(
+    location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    position: u64,
+    user_data: *mut c_void,
+    attributes: *mut sys::OTF2_AttributeList,
+    context: sys::OTF2_CallingContextRef,
+    distance: u32,
+    _generator: sys::OTF2_InterruptGeneratorRef,
+) -> sys::OTF2_CallbackCode {
+    // SAFETY: passed on.
+    unsafe { on_context_enter(location, time, position, user_data, attributes, context, distance) }
+}
+
+unsafe extern "C" fn on_context_leave(
+    _location: sys::OTF2_LocationRef,
+    time: sys::OTF2_TimeStamp,
+    _position: u64,
+    user_data: *mut c_void,
+    _attributes: *mut sys::OTF2_AttributeList,
+    context: sys::OTF2_CallingContextRef,
+) -> sys::OTF2_CallbackCode {
+    let event = Event { time, number: context, values_start: 0, values_len: 0, kind: Kind::ContextLeave };
     // SAFETY: registered in EventReader::register and called by OTF2 only.
     unsafe { push(user_data, event) }
 }

@@ -29,9 +29,10 @@ impl Out<'_> {
     fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
-    fn string(&mut self, value: &str) {
+    fn string(&mut self, value: impl AsRef<[u8]>) {
+        let value = value.as_ref();
         self.u32(value.len() as u32);
-        self.0.extend_from_slice(value.as_bytes());
+        self.0.extend_from_slice(value);
     }
 }
 
@@ -76,23 +77,14 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             for entry in &p.environment {
                 out.string(entry);
             }
+            out.u64(p.pid_namespace);
         }
         Definition::Rank { rank, size } => {
             out.u8(RANK);
             out.u32(*rank);
             out.u32(*size);
         }
-        Definition::Region(r) => {
-            out.u8(REGION);
-            out.u32(r.handle.0);
-            out.string(&r.name);
-            out.string(&r.canonical_name);
-            out.string(&r.source_file);
-            out.u32(r.begin_line);
-            out.u32(r.end_line);
-            out.u8(r.region_type);
-            out.u8(r.paradigm);
-        }
+        Definition::Region(region) => encode_region(region, into),
         Definition::Location(l) => {
             out.u8(LOCATION);
             out.u32(l.id.0);
@@ -103,6 +95,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             });
             out.string(&l.name);
             out.string(&l.ring);
+            out.u32(l.thread);
         }
         Definition::Device(d) => {
             out.u8(DEVICE);
@@ -124,6 +117,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             for metric in &d.contains {
                 out.string(metric);
             }
+            out.u64(d.wraps_at.unwrap_or(0));
         }
         Definition::Unrecorded { locations, calls } => {
             out.u8(UNRECORDED);
@@ -135,6 +129,19 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u64(*left_out);
         }
     }
+}
+
+pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8>) {
+    let mut out = Out(into);
+    out.u8(REGION);
+    out.u32(region.handle.0);
+    out.string(&region.name);
+    out.string(&region.canonical_name);
+    out.string(&region.source_file);
+    out.u32(region.begin_line);
+    out.u32(region.end_line);
+    out.u8(region.region_type);
+    out.u8(region.paradigm);
 }
 
 /// `None` for bytes that are no entry of this version.
@@ -157,6 +164,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 let count = from.u32().filter(|count| *count <= MOST_ENVIRONMENT)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
+            pid_namespace: from.u64()?,
         }),
         RANK => Definition::Rank { rank: from.u32()?, size: from.u32()? },
         REGION => Definition::Region(Region {
@@ -179,6 +187,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             },
             name: from.string()?,
             ring: from.string()?,
+            thread: from.u32()?,
         }),
         DEVICE => Definition::Device(Device {
             index: from.u32()?,
@@ -200,6 +209,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 let count = from.u32().filter(|count| *count <= MOST_PARTS)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
+            wraps_at: Some(from.u64()?).filter(|range| *range > 0),
         }),
         UNRECORDED => Definition::Unrecorded { locations: from.u64()?, calls: from.u64()? },
         FINISHED => Definition::Finished { left_out: from.u64()? },
@@ -215,7 +225,7 @@ mod tests {
     fn any_definition() -> impl Strategy<Value = Definition> {
         prop_oneof![
             (
-                any::<[u64; 5]>(),
+                any::<[u64; 6]>(),
                 any::<u32>(),
                 any::<[String; 3]>(),
                 prop::collection::vec(any::<String>(), 0..4)
@@ -234,6 +244,7 @@ mod tests {
                             realtime_ns: n[4],
                         },
                         environment,
+                        pid_namespace: n[5],
                     })
                 }),
             (any::<u32>(), any::<u32>()).prop_map(|(rank, size)| Definition::Rank { rank, size }),
@@ -251,10 +262,12 @@ mod tests {
                     }
                 )
             ),
-            (any::<u32>(), 0usize..3, any::<[String; 2]>()).prop_map(|(id, kind, [name, ring])| {
-                let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
-                Definition::Location(Location { id: LocalLocation(id), kind, name, ring })
-            }),
+            (any::<[u32; 2]>(), 0usize..3, any::<[String; 2]>()).prop_map(
+                |([id, thread], kind, [name, ring])| {
+                    let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
+                    Definition::Location(Location { id: LocalLocation(id), kind, name, ring, thread })
+                }
+            ),
             (
                 any::<u32>(),
                 0usize..4,
@@ -284,6 +297,7 @@ mod tests {
                             pci,
                             description,
                             contains,
+                            wraps_at: Some(u64::from(index)).filter(|range| *range > 0),
                         })
                     }
                 ),

@@ -1,5 +1,8 @@
 //! Under a real Score-P, where there is one on the PATH.
 
+mod opencl;
+mod profile;
+
 use ampere_tests::runs::{Place, attribute, compile, json, list, number, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use std::collections::BTreeMap;

@@ -1,0 +1,297 @@
+//! CPU time of a run's own processes, and of all of its node beside it.
+//!
+//! The run's are the processes that were named ([`RunCpu::add`]), the children of `ampere run` ([`RunCpu::add_launcher`]), and
+//! the descendants of both. A control group is not asked for its time: that of a batch job may have several runs in it, that of
+//! a login session everything that its user does.
+//!
+//! A living process' time is read from its own clock, in nanoseconds and with all its threads. What a process used between the
+//! last such reading and its end, and processes too short to be seen at all, are in what the kernel adds to the parent that
+//! waits for them (`cutime` and `cstime`): what these have grown by beyond what was counted of ended children is counted for
+//! the parent. Lost is only what nobody waits for: the last moments of a process whose parent ignores it or is not of the run.
+
+use crate::Settings;
+use crate::estimate::CpuTime;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How often new descendants are looked for, and for no more than a hundredth of the time.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+const LOOK_SHARE: u32 = 100;
+
+/// Used by the estimate, in the sampler's thread, and by whoever shows the figures.
+pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
+
+/// CPU time since counting began, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusyTime {
+    pub own_ns: u64,
+    pub node_ns: u64,
+}
+
+pub struct RunCpu {
+    /// Absent where the node's time cannot be read.
+    node: Option<CpuTime>,
+    node_began_ns: u64,
+    node_ns: u64,
+    /// CPUs that the run may use, and those of the node.
+    cpus: (usize, usize),
+    /// By pid.
+    members: HashMap<u32, Member>,
+    /// Of processes that have ended.
+    ended_ns: u64,
+    /// In clock ticks since boot, as start times of processes are.
+    began: u64,
+    next_look: Instant,
+}
+
+/// Times are in nanoseconds.
+#[derive(Debug, Default)]
+struct Member {
+    parent: u32,
+    started: u64,
+    /// The time of `ampere run` itself is not the run's.
+    is_launcher: bool,
+    /// What it and its children had used before counting began.
+    base: u64,
+    children_base: u64,
+    own: u64,
+    /// What was counted of its children that have ended.
+    reaped: u64,
+    /// What its children used beyond that.
+    unseen: u64,
+}
+
+impl RunCpu {
+    /// Counting begins. `cpus`: how many of the node's CPUs the run may use.
+    pub fn new(settings: &Settings, cpus: usize) -> RunCpu {
+        let mut node = CpuTime::open(&settings.sys_root).ok().map(|(time, _)| time);
+        let node_began_ns = node.as_mut().and_then(|node| node.busy_ns(now_ns()).ok()).unwrap_or(0);
+        let since_boot = clock_gettime(ClockId::Boottime);
+        let ticks_per_second = rustix::param::clock_ticks_per_second();
+        RunCpu {
+            node,
+            node_began_ns,
+            node_ns: 0,
+            cpus: (cpus, cpus_of(&settings.sys_root).max(cpus).max(1)),
+            members: HashMap::new(),
+            ended_ns: 0,
+            began: since_boot.tv_sec as u64 * ticks_per_second
+                + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
+            next_look: Instant::now(),
+        }
+    }
+
+    /// CPUs that the run may use, and those of the node.
+    pub fn cpus(&self) -> (usize, usize) {
+        self.cpus
+    }
+
+    /// A process of the run, by its pid and its start time in clock ticks since boot. What it used before counting began is not
+    /// counted.
+    pub fn add(&mut self, pid: u32, started: u64) {
+        if let Some(stat) = Stat::of(pid).filter(|stat| stat.started == started) {
+            self.insert(pid, &stat, false);
+            self.next_look = Instant::now();
+        }
+    }
+
+    /// `ampere run`: its children are the run's, but for this process.
+    pub fn add_launcher(&mut self, pid: u32) {
+        if let Some(stat) = Stat::of(pid) {
+            self.insert(pid, &stat, true);
+        }
+    }
+
+    fn insert(&mut self, pid: u32, stat: &Stat, is_launcher: bool) {
+        if pid == std::process::id() || self.members.contains_key(&pid) {
+            return;
+        }
+        let is_older = stat.started < self.began;
+        let base = |used: u64| if is_older { used } else { 0 };
+        let member = Member {
+            parent: stat.parent,
+            started: stat.started,
+            is_launcher,
+            base: base(cpu_time_ns(pid).unwrap_or(0)),
+            children_base: base(stat.children_ns),
+            ..Member::default()
+        };
+        self.members.insert(pid, member);
+    }
+
+    /// The run's own CPU time. Never less than before.
+    pub fn own_ns(&mut self) -> u64 {
+        if Instant::now() >= self.next_look {
+            self.look();
+        } else {
+            self.read_clocks();
+        }
+        let living: u64 = self.members.values().map(|member| member.own + member.unseen).sum();
+        self.ended_ns + living
+    }
+
+    /// `None` where the node's CPU time cannot be read.
+    pub fn busy(&mut self) -> Option<BusyTime> {
+        let own_ns = self.own_ns();
+        let node_ns = self.node.as_mut()?.busy_ns(now_ns()).ok()?.saturating_sub(self.node_began_ns);
+        // The kernel counts the node's in steps.
+        self.node_ns = self.node_ns.max(node_ns).max(own_ns);
+        Some(BusyTime { own_ns, node_ns: self.node_ns })
+    }
+
+    /// Looks for processes that are new, and for what those that have ended used last.
+    pub fn look(&mut self) {
+        let begun = Instant::now();
+        // Parents' sums before it is seen who has ended: what ends in between is counted once.
+        let mut waited_for = Vec::new();
+        let mut children = Vec::new();
+        let mut replaced = Vec::new();
+        for (pid, member) in &self.members {
+            match Stat::of(*pid) {
+                Some(stat) if stat.started == member.started => {
+                    waited_for.push((*pid, stat.children_ns));
+                    children_of(*pid, &mut children);
+                }
+                Some(_) => replaced.push(*pid),
+                None => {}
+            }
+        }
+        replaced.into_iter().for_each(|pid| self.end(pid));
+        self.read_clocks();
+        for (pid, children_ns) in waited_for {
+            let Some(member) = self.members.get_mut(&pid) else { continue };
+            let used = children_ns.saturating_sub(member.children_base).saturating_sub(member.reaped);
+            member.unseen = member.unseen.max(used);
+        }
+        // And their children, until there are no more.
+        while let Some(pid) = children.pop() {
+            let Some(stat) = Stat::of(pid).filter(|_| !self.members.contains_key(&pid)) else { continue };
+            self.insert(pid, &stat, false);
+            if self.members.contains_key(&pid) {
+                children_of(pid, &mut children);
+            }
+        }
+        self.read_clocks();
+        self.next_look = Instant::now() + LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE);
+    }
+
+    fn read_clocks(&mut self) {
+        let mut ended = Vec::new();
+        for (pid, member) in &mut self.members {
+            match cpu_time_ns(*pid) {
+                Some(_) if member.is_launcher => {}
+                Some(used) => member.own = member.own.max(used.saturating_sub(member.base)),
+                None => ended.push(*pid),
+            }
+        }
+        ended.into_iter().for_each(|pid| self.end(pid));
+    }
+
+    fn end(&mut self, pid: u32) {
+        let Some(member) = self.members.remove(&pid) else { return };
+        let counted = member.own + member.unseen;
+        self.ended_ns += counted;
+        if let Some(parent) = self.members.get_mut(&member.parent) {
+            // All that the kernel has added to the parent's sum.
+            parent.reaped += counted + member.reaped + member.base + member.children_base;
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What all threads of a process have used; `None` once it has been waited for.
+#[allow(unsafe_code)]
+fn cpu_time_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both write to what they are given and keep nothing of it; the second is only asked if the first succeeded.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(i32::try_from(pid).ok()?, &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// How many CPUs the node has, by the lines of `/proc/stat`.
+fn cpus_of(root: &Path) -> usize {
+    let text = std::fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
+    text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count()
+}
+
+/// Adds the children of all threads of a process.
+fn children_of(pid: u32, to: &mut Vec<u32>) {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    for thread in threads {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        to.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+}
+
+/// Of a process or a thread, from its `stat` in `/proc`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The name that it has now, of 15 bytes at most.
+    pub name: String,
+    pub parent: u32,
+    /// CPU time of a process, with all its threads, or of a thread, in steps of 10 ms.
+    pub cpu_ns: u64,
+    /// That of the children that it has waited for, and of theirs.
+    pub children_ns: u64,
+    /// In clock ticks since boot.
+    pub started: u64,
+}
+
+impl Stat {
+    /// `None`: there is no such process.
+    pub fn of(pid: u32) -> Option<Stat> {
+        Stat::read(&format!("/proc/{pid}/stat"))
+    }
+
+    pub fn of_thread(pid: u32, thread: u32) -> Option<Stat> {
+        Stat::read(&format!("/proc/{pid}/task/{thread}/stat"))
+    }
+
+    fn read(path: &str) -> Option<Stat> {
+        // The name may be any bytes.
+        Stat::parse(&String::from_utf8_lossy(&std::fs::read(path).ok()?))
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        let (begin, end) = (text.find('(')?, text.rfind(')')?);
+        let fields: Vec<&str> = text.get(end + 1..)?.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        let time = |user: usize| Some((number(user)? + number(user + 1)?) * tick_ns);
+        Some(Stat {
+            name: text.get(begin + 1..end)?.to_owned(),
+            parent: number(4)? as u32,
+            cpu_ns: time(14)?,
+            children_ns: time(16)?,
+            started: number(22)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_is_read_as_a_name() {
+        let text = "7 (a) (b) S 3 7 7 0 -1 0 0 0 0 0 10 20 300 400 20 0 1 0 1234 0";
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent, stat.started), ("a) (b", 3, 1234));
+        assert_eq!((stat.cpu_ns, stat.children_ns), (30 * tick_ns, 700 * tick_ns));
+        assert_eq!(Stat::parse("7 (a"), None);
+        assert_eq!(Stat::parse("7 (a) S 3"), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! What unwinding and sampling record: where a location is, as a calling context. Told as enters and leaves, as Score-P's own
+//! profile does.
+
+use crate::definitions::{CallingContext, Definitions};
+use crate::table::{CallingContextRef, RegionRef};
+use std::ops::ControlFlow;
+
+pub(crate) enum Step {
+    Enter(RegionRef),
+    Leave(RegionRef),
+}
+
+/// Goes from a location's context of before to `target`. The `distance - 1` innermost contexts of `target` are new; the next
+/// one was open before, perhaps at another place in the same region: its frame stays open, and those below it are over.
+pub(crate) fn walk(
+    definitions: &Definitions,
+    from: Option<CallingContextRef>,
+    target: Option<CallingContextRef>,
+    distance: u64,
+    mut each: impl FnMut(Step) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let defined = |context: Option<CallingContextRef>| -> Option<&CallingContext> {
+        definitions.calling_contexts.get(context?)
+    };
+    let mut new = Vec::new();
+    let mut stays = defined(target);
+    while let Some(context) = stays.filter(|_| new.len() as u64 + 1 < distance) {
+        new.push(context.region);
+        stays = defined(context.parent);
+    }
+    let mut open = defined(from);
+    while let Some(frame) = open.filter(|frame| {
+        stays.is_none_or(|stays| (frame.region, frame.parent) != (stays.region, stays.parent))
+    }) {
+        each(Step::Leave(frame.region))?;
+        open = defined(frame.parent);
+    }
+    if open.is_none() {
+        // At first, or where recording was switched off meanwhile, the frames around it have to be entered, too.
+        while let Some(context) = stays {
+            new.push(context.region);
+            stays = defined(context.parent);
+        }
+    }
+    new.into_iter().rev().try_for_each(|region| each(Step::Enter(region)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_whose_place_has_moved_on_stays_open() {
+        let mut definitions = Definitions::default();
+        let mut context = |region, parent| {
+            let parent = (parent != u32::MAX).then_some(CallingContextRef(parent));
+            definitions.calling_contexts.push(CallingContext { region: RegionRef(region), parent })
+        };
+        let none = u32::MAX;
+        let at_start = context(1, none);
+        let later = context(1, none);
+        let solve = context(2, at_start.0);
+        let multiply = context(3, solve.0);
+        let send = context(4, later.0);
+        let told = |from: Option<CallingContextRef>, target, distance| {
+            let mut told = Vec::new();
+            let flow = walk(&definitions, from, target, distance, |step| {
+                told.push(match step {
+                    Step::Enter(region) => region.0 as i32,
+                    Step::Leave(region) => -(region.0 as i32),
+                });
+                ControlFlow::Continue(())
+            });
+            assert_eq!(flow, ControlFlow::Continue(()));
+            told
+        };
+        assert_eq!(told(None, Some(at_start), 2), [1]);
+        assert_eq!(told(Some(at_start), Some(multiply), 3), [2, 3]);
+        assert_eq!(
+            told(Some(multiply), Some(multiply), 3),
+            [-3, -2, 2, 3],
+            "as many calls as the profile has"
+        );
+        assert_eq!(told(Some(multiply), Some(send), 2), [-3, -2, 4], "still in 1");
+        assert_eq!(told(Some(send), Some(later), 1), [-4]);
+        assert_eq!(told(Some(send), None, 1), [-4, -1]);
+        assert_eq!(told(None, Some(send), 2), [1, 4], "events before it are missing");
+    }
+}

@@ -1,0 +1,123 @@
+//! Ranks that cannot be seen as others can: with a shared memory, or a pid namespace, of their own, as containers have.
+
+use crate::program::{check, counted, forget_counts, mpi, mpirun, nothing_is_missing};
+use ampere_tests::jobs::{Done, Place, have, host, run};
+use std::ffi::OsString;
+
+const RANKS: u32 = 3;
+const PIDS: &str = "exec unshare --pid --fork --mount-proc --kill-child";
+
+/// Whether such namespaces can be made here, and there is an MPI.
+fn can_unshare(place: &Place) -> bool {
+    let alone = ["--mount", "--pid", "--fork", "--mount-proc", "true"];
+    if !have(&["mpirun.openmpi", "mpicc.openmpi", "unshare"]) {
+        return false;
+    }
+    let can = run(place.command("unshare").args(alone)).code == 0;
+    if !can {
+        println!("skipped: no namespaces can be made here");
+    }
+    can
+}
+
+/// `mpirun` of a script that starts the program as `how` says in ranks from `first` on.
+fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
+    let program = format!("'{}' none 2000", mpi(place).display());
+    let text =
+        format!("#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK -lt {first} ] && exec {program}\n{how} {program}\n");
+    mpirun(RANKS, &place.script("as-in-a-container", &text), &[])
+}
+
+/// An empty file system in the place of the shared memory.
+fn own_memory(place: &Place) -> String {
+    let shared = place.path("shm");
+    format!("exec unshare --mount sh -c 'mount -t tmpfs tmpfs \"{}\" && exec \"$@\"' sh", shared.display())
+}
+
+fn cannot_be_seen(done: &Done) -> usize {
+    done.no_panic();
+    let lines: Vec<_> = done.said().into_iter().filter(|line| line.contains("/dev/shm of its own")).collect();
+    assert!(
+        lines.iter().all(|line| line.contains("energy is not measured") && line.contains("AMPERE_SHM")),
+        "{done:#?}"
+    );
+    lines.len()
+}
+
+#[test]
+fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
+    let place = Place::new();
+    if !can_unshare(&place) {
+        return;
+    }
+    let words = ranks(&place, &own_memory(&place), 1);
+    let done = run(&mut place.ampere_run("out", &words));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{done:#?}");
+    assert_eq!(cannot_be_seen(&done), 2, "{done:#?}");
+    let summary = check(&place, "out", false);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(
+        notes.contains("missing: MPI Ranks 1, 2 of the 3 that the launcher started on this node"),
+        "{notes}"
+    );
+    assert_eq!(summary["run"]["mpi"], serde_json::json!({"size": 3, "ranks": [0]}));
+    place.is_clean();
+
+    // All of them: that none called MPI is not so.
+    forget_counts(&place);
+    let words = ranks(&place, &own_memory(&place), 0);
+    let done = run(&mut place.ampere_run("none", &words));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{done:#?}");
+    assert_eq!(cannot_be_seen(&done), 3, "{done:#?}");
+    assert!(
+        done.stderr.contains("nothing was measured: no process of the command that can see this run"),
+        "{done:#?}"
+    );
+    place.is_clean();
+}
+
+#[test]
+fn collectors_of_one_run_that_cannot_see_each_other_say_so() {
+    let place = Place::new();
+    if !can_unshare(&place) {
+        return;
+    }
+    // Without `ampere run`: each rank's plugin looks for the node's session, or makes it.
+    let how = format!("export LD_PRELOAD='{}'; {}", host().display(), own_memory(&place));
+    let words = ranks(&place, &how, 0);
+    let done = run(place.command(&words[0]).args(&words[1..]).env("AMPERE_OUTPUT", place.path("bare")));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{done:#?}");
+    assert_eq!(cannot_be_seen(&done), 2, "{done:#?}");
+    let notes = place.summary("bare")["run"]["notes"].to_string();
+    assert!(notes.contains("of the 3 that the launcher started on this node"), "{notes}");
+    check(&place, "bare", false);
+    place.nobody_left();
+}
+
+#[test]
+fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
+    let place = Place::new();
+    if !can_unshare(&place) {
+        return;
+    }
+    let preloaded = format!("export LD_PRELOAD='{}'; {PIDS}", host().display());
+    for (output, how, first) in [("all", PIDS, 0), ("not-the-first", PIDS, 1), ("bare", &preloaded, 0)] {
+        let words = ranks(&place, how, first);
+        let mut command = match output {
+            "bare" => place.command(&words[0]),
+            _ => place.ampere_run(output, &words),
+        };
+        if output == "bare" {
+            command.args(&words[1..]).env("AMPERE_OUTPUT", place.path(output));
+        }
+        // Its shared memory takes ranks by their pids.
+        let done = run(command.env("OMPI_MCA_btl", "tcp,self"));
+        assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{output}: {done:#?}");
+        done.said_nothing();
+        let summary = check(&place, output, true);
+        nothing_is_missing(&place, &summary, RANKS);
+        assert!((0..RANKS).all(|rank| counted(&place, &rank.to_string()) == 2000));
+        forget_counts(&place);
+        place.is_clean();
+    }
+}

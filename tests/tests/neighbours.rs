@@ -1,0 +1,273 @@
+//! What a run is charged with where others work on the same node, and where other threads than the main one do the work.
+
+use ampere_tests::collector::announced;
+use ampere_tests::http;
+use ampere_tests::jobs::{Done, Place, run, start, until};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const INSTRUMENTED: &[&str] = &["-finstrument-functions", "-pthread"];
+
+const SLEEPS: &str = "
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void sleeps(double seconds) { usleep(seconds * 1e6); }
+int main(int count, char **words) { sleeps(atof(words[1])); return 0; }
+";
+
+/// The main thread waits for eight others, or works itself while they sleep.
+const THREADS: &str = "
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static volatile double sink;
+static int main_works;
+/* By CPU time, so that a machine that is busy makes no difference. */
+__attribute__((noinline)) void work(double seconds) {
+    struct timespec t;
+    do {
+        for (int i = 0; i < 100000; i++) sink += i;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    } while (t.tv_sec + t.tv_nsec * 1e-9 < seconds);
+}
+__attribute__((noinline)) void sleeps(void) { usleep(300000); }
+void *worker(void *number) {
+    char name[16];
+    snprintf(name, 16, \"solver-%ld\", (long)number);
+    pthread_setname_np(pthread_self(), name);
+    if (main_works) sleeps(); else work(0.2);
+    return 0;
+}
+int main(int count, char **words) {
+    pthread_t threads[8];
+    main_works = count > 1;
+    for (long i = 0; i < 8; i++) pthread_create(&threads[i], 0, worker, (void *)i);
+    if (main_works) work(0.3);
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+";
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+fn rows<'a>(view: &'a Value, table: &str) -> &'a [Value] {
+    view[table].as_array().expect("a table")
+}
+
+/// Joules by name.
+fn joules(view: &Value, region: &str) -> f64 {
+    let row = rows(view, "regions").iter().find(|row| row["region"] == region);
+    row.map_or(0.0, |row| number(&row["exclusive_joules"]))
+}
+
+#[track_caller]
+fn notes(summary: &Value) -> String {
+    summary["run"]["notes"].to_string()
+}
+
+/// Threads of this process that burn all cores while `work` goes on.
+fn beside_a_neighbour<T>(work: impl FnOnce() -> T) -> T {
+    let stop = Arc::new(AtomicBool::new(false));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let burners: Vec<_> = (0..cores)
+        .map(|_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let done = work();
+    stop.store(true, Ordering::Relaxed);
+    burners.into_iter().for_each(|burner| burner.join().expect("a thread"));
+    done
+}
+
+fn estimated(place: &Place, output: &str, command: &[&str]) -> Done {
+    let mut run_it = place.ampere_run(output, command);
+    run(run_it
+        .env("AMPERE_COUNTERS", "estimate")
+        .env("AMPERE_ESTIMATE_IDLE_WATTS", "10")
+        .env("AMPERE_ESTIMATE_WATTS_PER_CORE", "100"))
+}
+
+#[test]
+fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_cores() {
+    let place = Place::new();
+    let program = place.compile("cc", "sleeps", SLEEPS, INSTRUMENTED);
+    let program = program.to_str().expect("a path");
+    let done = beside_a_neighbour(|| estimated(&place, "out", &[program, "1"]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    let (device, cpu) = (&summary["devices"][0], &summary["run"]["node_cpu"]);
+    let seconds = number(&device["sampled_seconds"]);
+    let sleeps = joules(&device["views"][0], "sleeps");
+    assert!(sleeps < 20.0 * seconds, "{sleeps} J in {seconds} s, of 10 W idle");
+    let own = number(&cpu["own_busy_seconds"]);
+    let idle = 10.0 * seconds * number(&cpu["cpus"]) / number(&cpu["node_cpus"]);
+    assert!(sleeps <= idle + 100.0 * own + 1e-6, "{sleeps} J of {idle} J idle: {summary:#}");
+    // What the neighbour did is beside it.
+    assert!(number(&cpu["node_busy_seconds"]) > 0.5 * seconds + own, "{cpu}");
+    assert!(
+        notes(&summary).contains("of the node's busy CPU time was this run's own"),
+        "{}",
+        notes(&summary)
+    );
+    assert!(done.stderr.contains("busy CPU time were this run's own"), "{}", done.stderr);
+}
+
+#[test]
+fn processes_that_are_over_at_once_are_counted() {
+    let place = Place::new();
+    let burst =
+        "i=0; while [ $i -lt 60 ]; do i=$((i+1)); head -c 3000000 /dev/zero | cksum > /dev/null; done; times";
+    let done = estimated(&place, "out", &["sh", "-c", burst]);
+    // `times` says, of the shell and of its children, "0m0.010s 0m0.000s".
+    let seconds = |word: &str| -> f64 {
+        let (minutes, seconds) = word.trim_end_matches('s').split_once('m').expect("minutes and seconds");
+        60.0 * minutes.parse::<f64>().expect("minutes") + seconds.parse::<f64>().expect("seconds")
+    };
+    let used: f64 = done.stdout.split_whitespace().map(seconds).sum();
+    let own = number(&place.summary("out")["run"]["node_cpu"]["own_busy_seconds"]);
+    // Each figure of `times` is in steps of 10 ms.
+    assert!(used > 0.1 && (own - used).abs() < 0.05 + 0.1 * used, "{own} s counted of {used} s: {done:#?}");
+}
+
+#[test]
+fn each_of_two_runs_on_one_node_names_the_other() {
+    let place = Place::new();
+    let program = place.compile("cc", "sleeps", SLEEPS, INSTRUMENTED);
+    let program = program.to_str().expect("a path");
+    let begin = |output| {
+        let running = start(place.ampere_run(output, [program, "4"]).env("AMPERE_COUNTERS", "estimate"));
+        until("the collector is there", || announced(&place.path(output)).is_some());
+        running
+    };
+    let (first, second) = (begin("first"), begin("second"));
+    let shown = |output: &str| {
+        let address = announced(&place.path(output)).expect("it runs").address();
+        http::get(address, "/snapshot.json").expect("an answer").body
+    };
+    let (path_1, path_2) = (place.path("first"), place.path("second"));
+    let is_named = |body: String, other: &std::path::Path| {
+        let words = format!("(in {})", other.display());
+        body.contains("measured on this node at the same time") && body.contains(&words)
+    };
+    until("each names the other while it runs", || {
+        is_named(shown("first"), &path_2) && is_named(shown("second"), &path_1)
+    });
+    assert_eq!((first.wait().code, second.wait().code), (0, 0));
+    for (output, other) in [("first", &path_2), ("second", &path_1)] {
+        assert!(is_named(notes(&place.summary(output)), other), "{}", notes(&place.summary(output)));
+        let page = std::fs::read_to_string(place.path(output).join("report.html")).expect("a page");
+        assert!(is_named(page, other), "the page of {output}");
+        let table = std::fs::read_to_string(place.path(output).join("summary.txt")).expect("a table");
+        assert!(is_named(table, other), "the table of {output}");
+    }
+    // Where a counter was measured, it is said what that means.
+    let node = place.made_up_node();
+    let package = node.join("sys/class/powercap/intel-rapl:0");
+    std::fs::create_dir_all(&package).expect("a directory");
+    for (name, text) in
+        [("name", "package-0\n"), ("energy_uj", "1000000\n"), ("max_energy_range_uj", "262143328850\n")]
+    {
+        std::fs::write(package.join(name), text).expect("a file");
+    }
+    let other = start(place.ampere_run("other", [program, "4"]).env("AMPERE_COUNTERS", "estimate"));
+    until("the collector is there", || announced(&place.path("other")).is_some());
+    let mut measured = place.ampere_run("measured", [program, "0.1"]);
+    assert_eq!(run(measured.env("AMPERE_SYS_ROOT", &node).env("AMPERE_COUNTERS", "rapl")).code, 0);
+    assert_eq!(other.wait().code, 0);
+    let said = notes(&place.summary("measured"));
+    assert!(
+        is_named(said.clone(), &place.path("other")) && said.contains("in this run's joules, too"),
+        "{said}"
+    );
+    let alone = run(place.ampere_run("alone", [program, "0.1"]).env("AMPERE_COUNTERS", "estimate"));
+    assert_eq!(alone.code, 0);
+    assert!(
+        !notes(&place.summary("alone")).contains("at the same time"),
+        "{}",
+        notes(&place.summary("alone"))
+    );
+}
+
+#[test]
+fn threads_that_work_while_the_main_thread_waits_lead() {
+    let place = Place::new();
+    let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
+    let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
+    let mut led = false;
+    // The live table's figures, too, until the run is over.
+    until("the live figures are those of all threads", || {
+        let address = announced(&place.path("out")).map(|it| it.address());
+        let body = address.and_then(|address| http::get(address, "/snapshot.json").ok());
+        let shown: Value = body.and_then(|body| serde_json::from_str(&body.body).ok()).unwrap_or_default();
+        led |= shown["threads_energy"].as_array().is_some_and(|rows| !rows.is_empty());
+        led
+    });
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let live = place.summary("out");
+    let trace = place.path("out").join("traces.otf2");
+    let again = run(&mut place.ampere(["attribute", "--json", trace.to_str().expect("a path")]));
+    let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
+    for summary in [&live, &again] {
+        let device = &summary["devices"][0];
+        let (main, all) = (&device["views"][0], &device["other_ranks"]);
+        assert_eq!((&main["locations"], &all["locations"]), (&"main".into(), &"all".into()));
+        assert_eq!(device["other_ranks_lead"], true);
+        assert!(notes(summary).contains("ran more than its main thread"), "{}", notes(summary));
+        assert_eq!(joules(main, "work"), 0.0, "the main thread was never in it");
+        let (waiting, working) = (joules(all, "main"), joules(all, "work"));
+        assert!(working > 3.0 * waiting, "{working} J in work, {waiting} J in main");
+        for view in [main, all] {
+            let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|part| number(&view[part]));
+            let total = number(&device["total_joules"]);
+            assert!((parts.iter().sum::<f64>() - total).abs() < 1e-9 * total, "{parts:?} of {total}");
+        }
+        let mut threads: Vec<&str> =
+            rows(all, "callpaths").iter().map(|row| text(&row["location"])).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let named = (0..8)
+            .filter(|number| threads.iter().any(|name| name.starts_with(&format!("solver-{number} ("))));
+        assert_eq!(named.count(), 8, "{threads:?}");
+    }
+    for region in ["main", "work"] {
+        let of = |summary: &Value| joules(&summary["devices"][0]["other_ranks"], region);
+        assert!((of(&live) - of(&again)).abs() < 1e-9 * of(&live), "{region}");
+    }
+    let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
+    let at = |words: &str| table.find(words).unwrap_or_else(|| panic!("no {words:?} in {table}"));
+    assert!(at("ranks view, by all threads (") < at("ranks view, by main threads alone: main ("));
+    assert!(table.contains("most of it in work"), "{table}");
+    let page = std::fs::read_to_string(place.path("out").join("report.html")).expect("a page");
+    assert!(page.contains("ranks view, by all threads") && page.contains("solver-7 ("), "the page");
+}
+
+#[test]
+fn a_main_thread_that_works_while_others_sleep_leads() {
+    let place = Place::new();
+    let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
+    let program = program.to_str().expect("a path");
+    assert_eq!(estimated(&place, "out", &[program, "main"]).code, 0);
+    let summary = place.summary("out");
+    let device = &summary["devices"][0];
+    assert_eq!(device["other_ranks_lead"], Value::Null);
+    assert!(joules(&device["other_ranks"], "sleeps") > 0.0, "both divisions are there");
+    assert!(notes(&summary).contains("other_ranks of summary.json"), "{}", notes(&summary));
+    let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
+    assert!(table.contains("ranks view, by main threads alone ("), "{table}");
+}

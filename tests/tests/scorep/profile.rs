@@ -1,0 +1,218 @@
+//! Beside Score-P's own profile of the same run, as its cube tools print it.
+
+use ampere_tests::runs::{Place, assert_same_figures, attribute, list, number, on_path, succeed, text};
+use ampere_tests::{artifact, root, skip_unless};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Without sampling, of which Score-P takes some by default.
+const UNWINDING: &[(&str, &str)] = &[("SCOREP_ENABLE_UNWINDING", "true"), ("SCOREP_SAMPLING_EVENTS", "")];
+const SAMPLING: &[(&str, &str)] =
+    &[("SCOREP_ENABLE_UNWINDING", "true"), ("SCOREP_SAMPLING_EVENTS", "timer@2000")];
+
+/// Calls and exclusive seconds by region.
+type Regions = BTreeMap<String, (f64, f64)>;
+
+/// What our summary says, in all views of the only device.
+pub fn regions(summary: &Value) -> Regions {
+    let mut regions = Regions::new();
+    for row in list(&list(summary, "devices")[0], "views").iter().flat_map(|view| list(view, "regions")) {
+        let name = row["region"].as_str().expect("a name").to_owned();
+        let region = regions.entry(name).or_default();
+        region.0 += number(row, "calls");
+        region.1 += number(row, "exclusive_seconds");
+    }
+    regions
+}
+
+/// What Score-P's profile says.
+fn profile(experiment: &Path) -> Regions {
+    let mut dump = Command::new("cube_dump");
+    dump.args(["-m", "visits,time", "-x", "excl", "-z", "excl", "-t", "aggr", "-c", "all", "-s", "human"]);
+    let dumped = text(&succeed(dump.arg(experiment.join("profile.cubex"))).stdout);
+    let (mut regions, mut is_time, mut in_tasks) = (Regions::new(), false, false);
+    for line in dumped.lines() {
+        if let Some(metric) = line.strip_prefix("Print out the data of the metric ") {
+            is_time = metric == "time";
+        }
+        let Some((name, rest)) = line.rsplit_once("(id=") else { continue };
+        let value: f64 =
+            rest.split_whitespace().nth(1).and_then(|value| value.parse().ok()).expect("a value");
+        // Tasks have trees of their own, before the threads'; where one ran, its time is there a second time.
+        in_tasks = (in_tasks || name == "TASKS") && name != "main";
+        if name.starts_with("!$omp task ") && !in_tasks {
+            continue;
+        }
+        let region = regions.entry(name.to_owned()).or_default();
+        if is_time { region.1 += value } else { region.0 += value }
+    }
+    // Nodes of the tree that are no calls.
+    regions.retain(|_, (calls, _)| *calls > 0.0);
+    regions
+}
+
+/// A thread that has ended a task and has no other one yet is in the `taskwait` that it began it in. In Score-P's profile it is in
+/// the barrier of the team then: both are one here, where there are tasks.
+fn waiting_in_one(regions: &Regions) -> Regions {
+    let has_tasks = regions.keys().any(|name| name.starts_with("!$omp task "));
+    let waits =
+        |name: &str| name.starts_with("!$omp taskwait ") || name.starts_with("!$omp implicit barrier ");
+    let mut changed = Regions::new();
+    for (name, (calls, seconds)) in regions {
+        let name = if has_tasks && waits(name) { "waiting" } else { name };
+        let region = changed.entry(name.to_owned()).or_default();
+        (region.0, region.1) = (region.0 + calls, region.1 + seconds);
+    }
+    changed
+}
+
+/// But for `left_out`: what Score-P's profile calls all that the program does outside of `main` is no region for a substrate.
+#[track_caller]
+pub fn assert_agrees(ours: &Regions, experiment: &Path, left_out: &[&str]) {
+    let mut theirs = profile(experiment);
+    theirs.retain(|name, _| !left_out.contains(&name.as_str()));
+    assert!(theirs.len() > 5, "{theirs:?}");
+    let (ours, theirs) = (&waiting_in_one(ours), &waiting_in_one(&theirs));
+    let names = |regions: &Regions| regions.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(ours), names(theirs));
+    for (name, (calls, seconds)) in theirs {
+        assert_eq!(ours[name].0, *calls, "calls of {name}");
+        let off = (ours[name].1 - seconds).abs();
+        assert!(off < 1e-4 + 1e-3 * seconds, "{name}: {} s, {seconds} s in the profile", ours[name].1);
+    }
+}
+
+/// The hot spots with their shares of the time, the hottest first.
+fn hottest(regions: &Regions) -> Vec<(&str, f64)> {
+    let all: f64 = regions.values().map(|(_, seconds)| seconds).sum();
+    let mut shares: Vec<_> = regions.iter().map(|(name, (_, s))| (name.as_str(), s / all)).collect();
+    shares.sort_by(|one, other| other.1.total_cmp(&one.1));
+    shares
+}
+
+fn is_everything_here() -> bool {
+    ["scorep", "cube_dump", "mpicc", "mpirun", "otf2-print"].into_iter().all(on_path)
+}
+
+/// Two ranks under Score-P with its profile. Returns where that is.
+pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]) -> PathBuf {
+    let experiment = place.directory.path().join("scorep");
+    let mut command = place.command("mpirun");
+    command.args(["--oversubscribe", "-n", "2"]).arg(program).envs(environment.iter().copied());
+    command.envs(measured(place, &experiment)).env("OPENBLAS_NUM_THREADS", "1");
+    command.env("AMPERE_CONFIG", settings(place));
+    succeed(&mut command);
+    experiment
+}
+
+/// Every thread is in the table, as in the profile.
+fn settings(place: &Place) -> PathBuf {
+    let file = place.directory.path().join("ampere.toml");
+    std::fs::write(&file, "[attribution]\nlocations = \"all\"\n").expect("room for the settings");
+    file
+}
+
+/// With the plugin, and Score-P's profile and trace.
+pub fn measured(place: &Place, experiment: &Path) -> [(&'static str, PathBuf); 7] {
+    [
+        ("SCOREP_SUBSTRATE_PLUGINS", "ampere".into()),
+        ("SCOREP_ENABLE_PROFILING", "true".into()),
+        ("SCOREP_ENABLE_TRACING", "true".into()),
+        ("SCOREP_TOTAL_MEMORY", "100M".into()),
+        ("SCOREP_EXPERIMENT_DIRECTORY", experiment.to_owned()),
+        (
+            "LD_LIBRARY_PATH",
+            artifact("libscorep_substrate_ampere.so").parent().expect("a directory").to_owned(),
+        ),
+        ("AMPERE_OUTPUT", place.output()),
+    ]
+}
+
+fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
+    skip_unless!(is_everything_here(), "no scorep with its tools on the PATH");
+    let place = Place::new();
+    let program = place.directory.path().join("profiled");
+    let mut compiler = Command::new("scorep");
+    compiler.args(["--user", "mpicc", "-O1", "-g"]).args(options).current_dir(place.directory.path());
+    succeed(compiler.arg(root().join("tests/programs/profiled.c")).arg("-o").arg(&program));
+    let experiment = under_profile(&place, &program, environment);
+    let summary = place.summary();
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    let ours = regions(&summary);
+    assert_agrees(&ours, &experiment, &["profiled"]);
+    for region in expected {
+        assert!(ours.contains_key(*region), "{region} in {ours:?}");
+    }
+    for key in ["dropped_records", "suppressed_calls", "repaired_events", "damaged_records"] {
+        assert_eq!(summary["quality"][key], 0, "{key}");
+    }
+    let config = settings(&place).display().to_string();
+    assert_same_figures(&summary, &attribute(&place.trace(), &["--config", &config]));
+    // Score-P's own trace has calling contexts where ours has enters and leaves. It does not say when recording is off, nor
+    // that a thread's frames are over which only unwinding has found, when it leaves its team.
+    let has_threads = options.contains(&"-fopenmp");
+    if !ours.contains_key("MEASUREMENT OFF") && (environment.is_empty() || !has_threads) {
+        std::fs::write(&config, "[attribution]\nlocations = \"all\"\ntime = true\n").expect("room");
+        let theirs = attribute(&experiment.join("traces.otf2"), &["--config", &config]);
+        let mut theirs = regions(&theirs);
+        theirs.remove("main"); // which never ends in the trace
+        assert_agrees(&theirs, &experiment, &["profiled", "main"]);
+    }
+    let counts = crate::counts(&place.trace());
+    let of = |kind: &str| -> usize {
+        counts.iter().filter(|(key, _)| key.starts_with(kind)).map(|(_, count)| count).sum()
+    };
+    assert!(of("ENTER") > 100 && of("ENTER") == of("LEAVE"), "{counts:?}");
+    assert!(place.is_clean(), "shared memory is left behind");
+}
+
+#[test]
+fn instrumentation_agrees_with_score_ps_profile() {
+    agrees(&[], &[], &["main", "deep", "spin", "marked", "MPI_Barrier"]);
+    agrees(&["-DSWITCHED"], &[], &["main", "MEASUREMENT OFF", "marked"]);
+}
+
+#[test]
+fn unwinding_agrees_with_score_ps_profile() {
+    agrees(&[], UNWINDING, &["main", "between", "marked", "MPI_Barrier"]);
+}
+
+#[test]
+fn sampling_agrees_with_score_ps_profile() {
+    agrees(&[], SAMPLING, &["main", "spin", "marked", "MPI_Barrier"]);
+}
+
+#[test]
+fn openmp_agrees_with_score_ps_profile() {
+    agrees(&["-fopenmp", "-DTASKS"], &[], &["main", "spin", "fibonacci"]);
+    // Score-P's profile ends a program with tasks and unwinding.
+    agrees(&["-fopenmp"], UNWINDING, &["main", "between", "marked"]);
+    agrees(&["-fopenmp"], SAMPLING, &["main", "spin", "marked"]);
+}
+
+/// HPL, whose kernels only samples find.
+#[test]
+fn hot_spots_of_hpl_when_sampled_are_those_of_score_ps_profile() {
+    skip_unless!(is_everything_here(), "no scorep with its tools on the PATH");
+    let directory = artifact("ampere").with_file_name("bench-hpl");
+    let script = root().join("scripts/bench-hpl");
+    let source = Command::new(&script).arg(&directory).output().expect("the script");
+    skip_unless!(source.status.success(), "HPL's source is not to be had");
+    succeed(Command::new(script).arg(&directory).args(["sampled", "scorep", "--nocompiler", "mpicc"]));
+    let place = Place::new();
+    let input = "HPL\ntest\nHPL.out\n6\n1\n3000\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n";
+    std::fs::write(place.directory.path().join("hpccinf.txt"), input).expect("room for the input");
+    let experiment = under_profile(&place, &directory.join("sampled/xhpl"), SAMPLING);
+    let (ours, mut theirs) = (regions(&place.summary()), profile(&experiment));
+    theirs.remove("xhpl");
+    let (our_shares, their_shares) = (hottest(&ours), hottest(&theirs));
+    println!("{our_shares:.3?}\n{their_shares:.3?}");
+    for ((ours, our_share), (theirs, their_share)) in our_shares.iter().zip(&their_shares).take(5) {
+        assert_eq!(ours, theirs, "{our_shares:?}, in the profile {their_shares:?}");
+        assert!((our_share - their_share).abs() < 0.02, "{ours}: {our_share}, {their_share}");
+    }
+    assert!(ours.keys().any(|name| name.starts_with("dgemm_kernel")), "{our_shares:?}");
+    assert_agrees(&ours, &experiment, &["xhpl"]);
+}
