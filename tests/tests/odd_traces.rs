@@ -195,6 +195,45 @@ fn are(joules: &[f64], expected: &[f64]) {
     assert!(close, "{joules:?} and not {expected:?}");
 }
 
+/// A counter that has counted for long, and readings of it that are wrong. What is not known is told in seconds.
+#[test]
+fn misreadings_add_no_joules() {
+    const BEFORE: u64 = 5_000_000_000;
+    let high = BEFORE + 10_000_000_000;
+    // The number of the reading and what was read; joules, misreadings, and how long nothing is known.
+    let cases: [(&[(u64, u64)], f64, u64, f64); 7] = [
+        (&[], 100.0, 0, 0.0),
+        (&[(9, 0), (10, 0)], 100.0, 2, 0.0),
+        (&[(0, 0)], 95.0, 1, 0.05),
+        (&[(7, high)], 100.0, 1, 0.0),
+        (&[(3, u64::MAX), (4, 0), (5, 17), (6, high)], 100.0, 4, 0.0),
+        (&[(20, u64::MAX)], 95.0, 1, 0.05),
+        (&[(18, 0), (19, 0), (20, 0)], 85.0, 3, 0.15),
+    ];
+    for (wrong, expected, misreadings, uncovered) in cases {
+        let mut trace = Trace::new();
+        let (node, class) = (trace.node("a"), trace.counter());
+        let location = trace.rank(0, node);
+        let mut writer = trace.writer(location);
+        for reading in 0..=READINGS {
+            let time = SECOND + reading * SECOND / READINGS;
+            if reading == 0 {
+                writer.enter(time, trace.main).expect("an event");
+            }
+            let right = BEFORE + reading * WATTS * 1_000_000 / READINGS;
+            let value = wrong.iter().find(|(at, _)| *at == reading).map_or(right, |(_, value)| *value);
+            writer.metric(time, class, &[MetricValue::U64(value)]).expect("a sample");
+        }
+        writer.leave(2 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+        let summary = trace.everywhere();
+        are(&joules(&summary), &[expected]);
+        assert_eq!(summary["quality"]["unusable_samples"], misreadings, "{wrong:?}");
+        let told = number(&summary["devices"][0], "uncovered_seconds");
+        assert!((told - uncovered).abs() < 1e-9, "{wrong:?}: {told} s");
+    }
+}
+
 /// As PAPI's counters are by Score-P: each process begins at 0, and reads when it has an event.
 #[test]
 fn a_counter_that_each_rank_records_is_one_counter() {

@@ -331,6 +331,31 @@ fn what_a_node_contains_is_not_added_to_it() {
     }
 }
 
+/// Live, too, a GPU that reads 0 for a while costs nothing but the times of its samples.
+#[test]
+fn a_gpu_that_sleeps_adds_no_joules() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "4"]);
+    command
+        .env("AMPERE_COUNTERS", "rocm_smi")
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"))
+        .env("FAKE_ROCM_SMI", "watts=300;asleep=0@1-2.5");
+    succeed(&mut command);
+    let summary = place.summary();
+    let device = &list(&summary, "devices")[0];
+    let expected = 300.0 * number(device, "sampled_seconds");
+    let joules = number(device, "total_joules");
+    assert!((joules - expected).abs() < 0.02 * expected, "{joules} J and not {expected} J");
+    assert!(number(&summary["quality"], "unusable_samples") > 0.0, "{}", summary["quality"]);
+    assert_eq!(
+        (number(device, "uncovered_seconds"), summary["quality"]["counter_resets"].as_u64()),
+        (0.0, Some(0))
+    );
+    let offline = attribute(&place.trace(), &[]);
+    assert_eq!(offline["devices"][0]["total_joules"], device["total_joules"]);
+}
+
 #[test]
 fn an_unmodified_hpcc_runs_as_ever() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");

@@ -14,6 +14,7 @@
 //! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
 //! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
+//! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter goes on meanwhile |
 //! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
 //! | `lag_ms=120,30` | counters show what was so long ago, by device, in turn; their timestamps are of now |
@@ -72,6 +73,7 @@ pub struct Device {
     pub no_timestamp: bool,
     pub reset: Option<f64>,
     pub freeze: Option<(f64, f64)>,
+    pub asleep: Option<(f64, f64)>,
     pub gone: Option<(f64, f64)>,
     pub jump: Option<f64>,
     /// Seconds.
@@ -141,6 +143,7 @@ impl Script {
                     no_timestamp: false,
                     reset: None,
                     freeze: None,
+                    asleep: None,
                     gone: None,
                     jump: None,
                     lag: lags[i % lags.len()] * 1e-3,
@@ -180,8 +183,8 @@ impl Script {
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
             }
-            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "gone" | "jump"
-            | "gauge" | "gauge_error" => {
+            "error" | "zero" | "first_zero" | "no_timestamp" | "reset" | "freeze" | "asleep" | "gone"
+            | "jump" | "gauge" | "gauge_error" => {
                 for one in value.split(',') {
                     self.apply_to_device(key, one)?;
                 }
@@ -210,8 +213,13 @@ impl Script {
                 device.gone = Some((number(from)?, number(to)?));
             }
             _ => {
-                let (from, to) = rest.split_once('-').ok_or_else(|| format!("freeze={value}: no FROM-TO"))?;
-                device.freeze = Some((number(from)?, number(to)?));
+                let (from, to) = rest.split_once('-').ok_or_else(|| format!("{key}={value}: no FROM-TO"))?;
+                let times = Some((number(from)?, number(to)?));
+                if key == "asleep" {
+                    device.asleep = times;
+                } else {
+                    device.freeze = times;
+                }
             }
         }
         Ok(())
@@ -226,7 +234,7 @@ impl Script {
         if device.gone.is_some_and(|(from, to)| (from..to).contains(&t)) {
             return Sight::Gone;
         }
-        if device.zero {
+        if device.zero || device.asleep.is_some_and(|(from, to)| (from..to).contains(&t)) {
             return Sight::Counter { ticks: 0, timestamp_ns: 0 };
         }
         // A frozen counter shows what it had when it froze.
