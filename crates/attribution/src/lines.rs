@@ -308,6 +308,7 @@ impl Lines {
             return None; // it may have passed its range any number of times
         }
         let (value, wrapped) = match (from.value, to.value) {
+            (_, Value::Integer(raw)) if raw >= self.reach.range => return None,
             (Value::Integer(a), Value::Integer(raw)) => {
                 let same = from.passed + raw;
                 let last = a - from.passed;
@@ -380,7 +381,13 @@ impl Lines {
     /// Of the lines that can lead to a reading the one that was read last: the main one (`None`), or which of the others.
     fn line_of(&self, reading: &Reading) -> Option<(Option<usize>, Reading)> {
         let way = |line: &Line| self.way(&line.last, line.changed, reading);
-        let main = self.main.as_ref().and_then(|line| Some((line.turn, None, way(line)?)));
+        // After readings of other lines, the main one is not met again in a value that may be none.
+        let is_met = |main: &&Line| {
+            let is_after_others = main.turn + 1 < self.turn && main.last.value != reading.value;
+            !is_after_others || !reading.value.is_suspicious(self.reach.range)
+        };
+        let main = self.main.as_ref().filter(is_met);
+        let main = main.and_then(|line| Some((line.turn, None, way(line)?)));
         // Of a value that is none, nothing goes on that the main line leads to, too.
         let others = self.others.iter().enumerate().filter(|(_, line)| {
             let is_none = line.is_suspicious && line.rises == 0 && line.last.value != reading.value;

@@ -190,6 +190,13 @@ fn a_counter_that_declares_its_range_wraps() {
         "0 18446744073709551600, 10 18446744073709551610, 20 10, 30 20",
         "0 first, 10 +0.00000001, 20 +0.000000016, 30 +0.00000001",
     );
+    // What is beyond its range, or its last value after others, is none.
+    check(
+        rapl(5000),
+        LIMITS,
+        "0 4000, 10 4010, 20 5500, 30 4030, 40 4040, 50 7, 60 4999, 70 4070, 80 4080",
+        "0 first, 10 +10, 30 +20, 40 +10, 70 +30, 80 +10",
+    );
     // From the middle of the range to its beginning: that was a reset.
     let figures =
         check(rapl(50_000), LIMITS, "0 10000, 10 10010, 20 20, 30 40", "0 first, 10 +10, 20 reset, 30 +20");
