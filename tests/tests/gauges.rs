@@ -60,7 +60,8 @@ fn they_are_in_the_metrics_and_in_the_summary() {
     let summary = place.summary();
     let devices = list(&summary, "devices");
     let busy = gauge(&devices[1], "busy_ratio", "").unwrap();
-    assert_eq!((number(busy, "min"), number(busy, "mean"), number(busy, "max")), (0.05, 0.05, 0.05));
+    assert_eq!((number(busy, "min"), number(busy, "max")), (0.05, 0.05));
+    assert!((number(busy, "mean") - 0.05).abs() < 1e-12, "a sum is rounded: {busy}");
     let readings = number(busy, "readings");
     assert!((2.0..=8.0).contains(&readings), "about once a second for 5 s: {readings}");
     // A square wave that is looked at once a second: one level or both, and the mean between them.
