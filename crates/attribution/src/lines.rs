@@ -312,8 +312,7 @@ impl Lines {
             (Value::Integer(a), Value::Integer(raw)) => {
                 let same = from.passed + raw;
                 let last = a - from.passed;
-                let can_wrap =
-                    last < self.reach.range - 1 && raw < self.reach.range && passed + still <= window;
+                let can_wrap = last < self.reach.range - 1 && passed + still <= window;
                 match same >= a {
                     true => (Value::Integer(same), 0),
                     false if can_wrap && last >= 0 => {
@@ -347,7 +346,7 @@ impl Lines {
                 // After other readings, one that has stood alone for so long leads anywhere.
                 Some(main) if main.rises == 0 && main.turn + 1 < self.turn && self.is_old(main) => {
                     self.misreadings += main.readings;
-                    self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
+                    self.drop_others();
                     self.begin(reading);
                 }
                 _ => self.go_on(reading),
@@ -367,6 +366,11 @@ impl Lines {
                 None => self.hold(reading),
             },
         }
+    }
+
+    /// What was held beside the main line were misreadings.
+    fn drop_others(&mut self) {
+        self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
     }
 
     fn line(&self, reading: Reading) -> Line {
@@ -400,7 +404,7 @@ impl Lines {
 
     /// The main line goes on.
     fn go_on(&mut self, reading: Reading) {
-        self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
+        self.drop_others();
         let window = self.window_seconds();
         let Some(main) = &mut self.main else { return };
         let comes_back = main.turn + 1 < self.turn;
@@ -510,7 +514,7 @@ impl Lines {
 
     /// The rises between the two were none.
     fn take_back(&mut self, before: Reading, reading: Reading) {
-        self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
+        self.drop_others();
         let handed_out = self.history.iter().rev().take_while(|last| **last != before).count();
         self.history.truncate(self.history.len() - handed_out);
         let Some(main) = &mut self.main else { return };
@@ -572,7 +576,7 @@ impl Lines {
 
     fn change_line(&mut self, other: usize) {
         let mut line = self.others.remove(other);
-        self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
+        self.drop_others();
         let before = self.main.take();
         let is_reset = before.as_ref().is_some_and(|main| main.rises > 0);
         self.misreadings += before.filter(|_| !is_reset).map_or(0, |main| main.readings);
@@ -636,7 +640,7 @@ impl Lines {
             }
             self.change_line(at);
         }
-        self.misreadings += self.others.drain(..).map(|line| line.readings).sum::<u64>();
+        self.drop_others();
         let Some(main) = &self.main else { return };
         let is_unproven = main.is_unproven;
         if main.is_doubtful() && main.rises > 1 {
