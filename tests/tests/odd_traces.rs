@@ -201,7 +201,8 @@ fn misreadings_add_no_joules() {
     const BEFORE: u64 = 5_000_000_000;
     let high = BEFORE + 10_000_000_000;
     // The number of the reading and what was read; joules, misreadings, and how long nothing is known.
-    let cases: [(&[(u64, u64)], f64, u64, f64); 7] = [
+    type Case<'a> = (&'a [(u64, u64)], f64, u64, f64);
+    let cases: [Case; 7] = [
         (&[], 100.0, 0, 0.0),
         (&[(9, 0), (10, 0)], 100.0, 2, 0.0),
         (&[(0, 0)], 95.0, 1, 0.05),
