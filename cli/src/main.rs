@@ -70,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ampere_quiet::keep_children();
+    ampere_signal_safety::keep_children();
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
     if !matches!(
         arguments.command,

@@ -254,7 +254,7 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
                     None => shell.env_remove(name),
                 };
             }
-            ampere_quiet::as_we_were_started(&mut shell);
+            ampere_signal_safety::as_we_were_started(&mut shell);
             shell.spawn()
         }
         spawned => spawned,
@@ -264,7 +264,7 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
 fn command_of(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    ampere_quiet::as_we_were_started(&mut command);
+    ampere_signal_safety::as_we_were_started(&mut command);
     command
 }
 

@@ -92,7 +92,7 @@ const INPUT_CLOSED: u8 = 1;
 
 fn main() -> ExitCode {
     // SAFETY: nothing has been opened and no thread started.
-    unsafe { ampere_quiet::inherited::let_go() };
+    unsafe { ampere_signal_safety::inherited::let_go() };
     let arguments = Arguments::parse();
     if arguments.detach {
         return detach(&arguments);

@@ -7,8 +7,8 @@
 //! program's, or a sample. One that comes while an event is being written is left out and counted; Score-P keeps its own
 //! samples back then, but nobody has to.
 
-use ampere_quiet::{is_on_alternate_stack, stack_address};
 use ampere_ring::EventWriter;
+use ampere_signal_safety::{is_on_alternate_stack, stack_address};
 use crossbeam_utils::CachePadded;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
 use std::cell::UnsafeCell;

@@ -2,7 +2,7 @@
 //! event path, which does nothing that could.
 
 use crate::{inert, process};
-use ampere_quiet::unnoticed;
+use ampere_signal_safety::unnoticed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` unless the plugin is inert. A panic makes it inert and gives `otherwise`.

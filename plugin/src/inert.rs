@@ -2,7 +2,7 @@
 
 use crate::events;
 use ampere_model::is_first_of_node;
-use ampere_quiet::{know_standard_error, tell};
+use ampere_signal_safety::{know_standard_error, tell};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 

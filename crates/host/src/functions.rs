@@ -7,7 +7,7 @@ use crate::definitions::{self, INVALID};
 use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
-use ampere_quiet::{is_on_alternate_stack, unnoticed};
+use ampere_signal_safety::{is_on_alternate_stack, unnoticed};
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;

@@ -15,7 +15,7 @@ use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{APART, FREE, Slot, slot};
 use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
-use ampere_quiet::{is_on_alternate_stack, stack_address, unnoticed};
+use ampere_signal_safety::{is_on_alternate_stack, stack_address, unnoticed};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -214,7 +214,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     if scorep_is_here() {
         return FORWARD;
     }
-    ampere_quiet::know_standard_error();
+    ampere_signal_safety::know_standard_error();
     let mut key = 0;
     // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded
     // are not unloaded.

@@ -21,7 +21,7 @@ mod codec;
 use crate::error::Error;
 use crate::mapping;
 use ampere_model::{Definition, Region};
-use ampere_quiet::quietly;
+use ampere_signal_safety::quietly;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Small files that are this user's alone: what a session's processes leave for each other beside rings and logs.
 
 use crate::mapping;
-use ampere_quiet::quietly;
+use ampere_signal_safety::quietly;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read, Write};

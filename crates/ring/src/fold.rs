@@ -18,7 +18,7 @@ use crate::calltree::{CallTree, Number, ROOT};
 use crate::events::{EventWriter, RESERVE};
 use crate::record::{Folded, Kind, Record};
 use crate::ring::Reader;
-use ampere_quiet::{sleep, unnoticed};
+use ampere_signal_safety::{sleep, unnoticed};
 use std::time::{Duration, Instant};
 
 /// What is done with calls that the reader cannot follow.

@@ -3,7 +3,7 @@
 use crate::cgroup;
 use crate::error::Error;
 use crate::lost::{self, Watched};
-use ampere_quiet::quietly;
+use ampere_signal_safety::quietly;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fs::File;

@@ -24,8 +24,8 @@ mod selection;
 
 use crate::inert::{say, say_as_the_only_one};
 use crate::{inert, strings};
-use ampere_quiet::unnoticed;
 use ampere_ring::clock::Moment;
+use ampere_signal_safety::unnoticed;
 use node::Node;
 use scorep_abi::metric::{
     ClockFunction, MetricPluginInfo, MetricProperties, TimeValuePair, metric_per, metric_synchronicity,

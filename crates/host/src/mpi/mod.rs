@@ -16,7 +16,7 @@ use crate::definitions::INVALID;
 use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{definitions, ipc, signal};
-use ampere_quiet::is_on_alternate_stack;
+use ampere_signal_safety::is_on_alternate_stack;
 use call::{Call, VARIANTS};
 pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
 use scorep_abi::{AnyHandle, paradigm};
