@@ -74,7 +74,7 @@ pub fn beside(name: &str) -> PathBuf {
 
 /// The made-up librocm_smi64.
 pub fn stand_in() -> anyhow::Result<PathBuf> {
-    let library = beside("libfake_rocm_smi64.so");
+    let library = beside("libstand_in_rocm_smi64.so");
     if !library.exists() {
         bail!("no {}: cargo build --release --workspace", library.display());
     }

@@ -244,7 +244,7 @@ fn sampled() -> anyhow::Result<[Figure; 2]> {
             &[
                 ("AMPERE_COUNTERS", ["rocm_smi", "none"][which].as_ref()),
                 ("AMPERE_ROCM_SMI_LIBRARY", library.as_os_str()),
-                ("FAKE_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
+                ("STAND_IN_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
             ],
         )?;
         let [wall, used] = numbers[..] else { anyhow::bail!("the child did not say two numbers") };

@@ -70,7 +70,7 @@ fn measure() -> anyhow::Result<Vec<f64>> {
         .env("AMPERE_TRACE", "off")
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", library)
-        .env("FAKE_ROCM_SMI", script)
+        .env("STAND_IN_ROCM_SMI", script)
         .stdin(Stdio::piped())
         .spawn()?;
     let scrapes = scrape_until(&out.path().join("out/collector.json"), epoch + ends + 1.0);

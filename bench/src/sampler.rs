@@ -48,7 +48,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 /// CPU seconds of a reading, all else included, and the part of the deadlines that were missed.
 fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
     let mut child = Command::new(std::env::current_exe()?);
-    child.arg(CHILD).arg(child::stand_in()?).env("FAKE_ROCM_SMI", script);
+    child.arg(CHILD).arg(child::stand_in()?).env("STAND_IN_ROCM_SMI", script);
     let text = String::from_utf8(child::run(&mut child)?.output).unwrap_or_default();
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {

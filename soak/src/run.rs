@@ -69,7 +69,7 @@ impl Tools {
         let mut command = Command::new(self.built.join("ampere"));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            let ours = ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "SLURM_", "FAKE_"];
+            let ours = ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "SLURM_", "STAND_IN_"];
             if ours.iter().any(|prefix| text.starts_with(prefix)) {
                 command.env_remove(&name);
             }
@@ -80,8 +80,8 @@ impl Tools {
             .env("AMPERE_LISTEN", "127.0.0.1:0")
             // Constant power by the machine's clock: what has to come out is known, whoever reads it.
             .env("AMPERE_COUNTERS", "rocm_smi")
-            .env("AMPERE_ROCM_SMI_LIBRARY", self.built.join("libfake_rocm_smi64.so"))
-            .env("FAKE_ROCM_SMI", format!("watts={WATTS}"))
+            .env("AMPERE_ROCM_SMI_LIBRARY", self.built.join("libstand_in_rocm_smi64.so"))
+            .env("STAND_IN_ROCM_SMI", format!("watts={WATTS}"))
             // Or mpirun waits for a second between asking the ranks that are left to end and ending them.
             .env("OMPI_MCA_odls_base_sigkill_timeout", "0")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")

@@ -133,8 +133,18 @@ impl Place {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            let ours =
-                ["AMPERE_", "SCOREP_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "FLUX_", "PALS_", "MPI_", "FAKE_"];
+            let ours = [
+                "AMPERE_",
+                "SCOREP_",
+                "OMPI_",
+                "PMIX_",
+                "PMI_",
+                "SLURM_",
+                "FLUX_",
+                "PALS_",
+                "MPI_",
+                "STAND_IN_",
+            ];
             if ours.iter().any(|prefix| text.starts_with(prefix)) || text == "LD_PRELOAD" {
                 command.env_remove(&name);
             }

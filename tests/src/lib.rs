@@ -4,18 +4,18 @@
 //! runs.rs         runs that go well: a place for each, and their figures
 //! jobs.rs         jobs that things happen to: what a command did and said, what it left behind
 //! collector.rs    a run's collector      process.rs   programs that do not outlive a test, MPI
-//! fake_scorep.rs  the plugin's host      http.rs, openmetrics.rs, prometheus.rs, dashboard.rs   who looks at a run
+//! stand_in_scorep.rs  the plugin's host      http.rs, openmetrics.rs, prometheus.rs, dashboard.rs   who looks at a run
 //! ```
 
 pub mod collector;
 pub mod dashboard;
-pub mod fake_scorep;
 pub mod http;
 pub mod jobs;
 pub mod openmetrics;
 pub mod process;
 pub mod prometheus;
 pub mod runs;
+pub mod stand_in_scorep;
 
 use std::path::{Path, PathBuf};
 

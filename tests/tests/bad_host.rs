@@ -1,8 +1,8 @@
 //! The real plugin through its C interface, driven by a Score-P that does what a real one may do: late, early, twice, from
 //! several threads, of another version, in a forked child, killed.
 
-use ampere_tests::fake_scorep::{FakeLocation, Plugin, callbacks, work};
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
+use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, work};
 use scorep_abi::{Callbacks, location_type};
 use std::process::Command;
 
@@ -107,10 +107,10 @@ fn odd_calls() {
     let (plugin, main) = Plugin::begin();
     (0..5).for_each(|_| plugin.leave(main, 2));
     plugin.enter(main, 1);
-    let metric = FakeLocation::new(7, location_type::METRIC);
+    let metric = HostLocation::new(7, location_type::METRIC);
     plugin.create_location(metric);
     assert!(!metric.has_data(), "a metric location needs no ring");
-    let unknown = FakeLocation::new(8, location_type::CPU_THREAD);
+    let unknown = HostLocation::new(8, location_type::CPU_THREAD);
     for odd in [metric, unknown] {
         plugin.calls(odd, 10);
     }
@@ -156,7 +156,7 @@ fn threads() {
         for thread in 1..=THREADS {
             let plugin = &plugin;
             scope.spawn(move || {
-                let location = FakeLocation::new(thread, location_type::CPU_THREAD);
+                let location = HostLocation::new(thread, location_type::CPU_THREAD);
                 plugin.create_location(location);
                 for region in 0..REGIONS_EACH {
                     let handle = 1000 * thread + region;
@@ -219,7 +219,7 @@ fn without_init() {
     plugin.set_callbacks(callbacks(), std::mem::size_of::<Callbacks>());
     plugin.define_region(1);
     plugin.assign_id();
-    let main = FakeLocation::new(0, location_type::CPU_THREAD);
+    let main = HostLocation::new(0, location_type::CPU_THREAD);
     plugin.create_location(main);
     plugin.program_begin(main);
     plugin.calls(main, 3);
@@ -239,7 +239,7 @@ fn without_init_nothing_happens() {
 fn events_first() {
     let mut plugin = Plugin::load();
     plugin.get_event_functions();
-    let main = FakeLocation::new(0, location_type::CPU_THREAD);
+    let main = HostLocation::new(0, location_type::CPU_THREAD);
     plugin.calls(main, 3);
     plugin.init();
     plugin.calls(main, 3);
@@ -285,7 +285,7 @@ fn other_version(hand_over: fn(&Plugin)) {
     plugin.define_region(1);
     plugin.define_region(2);
     plugin.assign_id();
-    let main = FakeLocation::new(0, location_type::CPU_THREAD);
+    let main = HostLocation::new(0, location_type::CPU_THREAD);
     plugin.create_location(main);
     plugin.program_begin(main);
     plugin.init_mpp(0, 1);
@@ -330,7 +330,7 @@ fn fork() {
         // Long enough that the collector would find them before the parent writes over them.
         std::thread::sleep(std::time::Duration::from_millis(300));
         plugin.define_region(9);
-        let location = FakeLocation::new(1, location_type::CPU_THREAD);
+        let location = HostLocation::new(1, location_type::CPU_THREAD);
         plugin.create_location(location);
         plugin.calls(location, 10);
         plugin.leave(main, 1);

@@ -328,7 +328,7 @@ fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
 
 /// The stand-in for AMD's library.
 fn stand_in() -> PathBuf {
-    built().join("libfake_rocm_smi64.so")
+    built().join("libstand_in_rocm_smi64.so")
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
         ("lost", "watts=100,200;gone=1@0.02", "simulated"),
     ] {
         let mut command = place.ampere_run(output, [&program]);
-        command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("FAKE_ROCM_SMI", script);
+        command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("STAND_IN_ROCM_SMI", script);
         let done = run(command.env("AMPERE_SYS_ROOT", place.made_up_node()));
         done.as_without(&plain);
         done.said_nothing();

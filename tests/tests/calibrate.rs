@@ -49,7 +49,9 @@ fn wave(place: &Place) -> String {
 fn with_script(place: &Place, script: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(artifact("ampere"));
     command.arg("calibrate").args(arguments).env("AMPERE_COUNTERS", "rocm_smi");
-    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so")).env("FAKE_ROCM_SMI", script);
+    command
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
+        .env("STAND_IN_ROCM_SMI", script);
     command
 }
 
@@ -119,8 +121,9 @@ fn the_delay_that_was_put_in_is_found_written_and_used() {
 #[track_caller]
 fn check_attribution(place: &Place, wave: &str, config: &str) {
     let mut run = place.ampere_run(&[wave, "1", "6"]);
-    run.env("AMPERE_COUNTERS", "rocm_smi").env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
-    succeed(run.env("FAKE_ROCM_SMI", SCRIPT));
+    run.env("AMPERE_COUNTERS", "rocm_smi")
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+    succeed(run.env("STAND_IN_ROCM_SMI", SCRIPT));
     let watts = |name: &str, more: &[&str]| {
         let summary = attribute(&place.trace(), more);
         let device = device(&summary, name);

@@ -15,8 +15,8 @@ fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
     let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"))
-        .env("FAKE_ROCM_SMI", script);
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
+        .env("STAND_IN_ROCM_SMI", script);
     command
 }
 

@@ -112,8 +112,8 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             // A GPU that says more than its energy, beside the node.
             .env("LSB_JOBID", "17")
             .env("AMPERE_COUNTERS", "rocm_smi,estimate")
-            .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"))
-            .env("FAKE_ROCM_SMI", "watts=300")
+            .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
+            .env("STAND_IN_ROCM_SMI", "watts=300")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log),
@@ -217,8 +217,8 @@ fn start_waiting(place: &jobs::Place, output: &str, with_ampere_run: bool, liste
     };
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
-    jobs::start(command.env("FAKE_ROCM_SMI", "watts=300").env("AMPERE_LISTEN", listen))
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+    jobs::start(command.env("STAND_IN_ROCM_SMI", "watts=300").env("AMPERE_LISTEN", listen))
 }
 
 fn scraped_joules(target: SocketAddr) -> f64 {

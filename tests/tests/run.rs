@@ -209,7 +209,7 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     let mut command = place.command("unshare");
     command
         .args(["-m", "python3"])
-        .arg(root().join("tests/programs/fake_amd_gpu.py"))
+        .arg(root().join("tests/programs/stand_in_amd_gpu.py"))
         .args(["--watts", "300,150", "--"])
         .env("AMPERE_COUNTERS", "auto");
     command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.output());
@@ -339,8 +339,8 @@ fn a_gpu_that_sleeps_adds_no_joules() {
     let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "4"]);
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"))
-        .env("FAKE_ROCM_SMI", "watts=300;asleep=0@1-2.5");
+        .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
+        .env("STAND_IN_ROCM_SMI", "watts=300;asleep=0@1-2.5");
     succeed(&mut command);
     let summary = place.summary();
     let device = &list(&summary, "devices")[0];

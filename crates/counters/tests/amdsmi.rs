@@ -187,9 +187,9 @@ fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Told {
     let mut variables = vec![
         ("AMPERE_COUNTERS", which),
         ("AMPERE_SYS_ROOT", node.path().to_str().unwrap()),
-        ("FAKE_ROCM_SMI", rocm_smi),
-        ("FAKE_AMD_SMI", amd_smi),
-        ("FAKE_NVML", nvml),
+        ("STAND_IN_ROCM_SMI", rocm_smi),
+        ("STAND_IN_AMD_SMI", amd_smi),
+        ("STAND_IN_NVML", nvml),
         ("AMPERE_ROCM_SMI_LIBRARY", r),
         ("AMPERE_AMDSMI_LIBRARY", a),
     ];

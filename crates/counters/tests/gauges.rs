@@ -43,7 +43,7 @@ fn rocm_smi_tells_them_in_base_units() {
 #[test]
 fn amdsmi_tells_the_same_in_both_layouts() {
     for release in ["6", "7"] {
-        let more = [("FAKE_AMD_SMI_ROCM", release)];
+        let more = [("STAND_IN_AMD_SMI_ROCM", release)];
         let told = probe_with(&AMD_SMI, SCRIPT, "gauges", &more);
         let lines = &told.gauges[0];
         assert_eq!(lines.len(), 16, "{lines:?}");

@@ -62,9 +62,9 @@ fn a_read_allocates_nothing() {
     let open = |which: &str| {
         open_sources(&Settings {
             which: Some(which.split(',').map(str::to_owned).collect()),
-            rocm_smi_library: Some(folder.join("libfake_rocm_smi64.so")),
-            amdsmi_library: Some(folder.join("libfake_amd_smi.so")),
-            nvml_library: Some(folder.join("libfake_nvidia_ml.so")),
+            rocm_smi_library: Some(folder.join("libstand_in_rocm_smi64.so")),
+            amdsmi_library: Some(folder.join("libstand_in_amd_smi.so")),
+            nvml_library: Some(folder.join("libstand_in_nvidia_ml.so")),
             sys_root: root.path().to_owned(),
             ..Settings::default()
         })

@@ -232,7 +232,7 @@ fn the_library_is_found_by_its_name() {
     std::fs::write(node.join("gpu_id"), "4660\n").unwrap();
     std::fs::create_dir_all(root.path().join("sys/class/drm/card0")).unwrap();
     let link = root.path().join("librocm_smi64.so");
-    std::os::unix::fs::symlink(stand_in("libfake_rocm_smi64.so"), link).unwrap();
+    std::os::unix::fs::symlink(stand_in("libstand_in_rocm_smi64.so"), link).unwrap();
     let folder = root.path().to_str().unwrap();
     let tree = root.path().to_str().unwrap();
     let variables = [("LD_LIBRARY_PATH", folder), ("AMPERE_SYS_ROOT", tree), ("AMPERE_COUNTERS", "rocm_smi")];

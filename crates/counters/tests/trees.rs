@@ -280,7 +280,7 @@ fn an_accelerator_contains_its_gpu_and_what_is_in_that() {
     let root = root.path().to_str().unwrap();
     let probe = |model, script| {
         let more = [
-            ("FAKE_AMD_SMI_MODEL", model),
+            ("STAND_IN_AMD_SMI_MODEL", model),
             ("AMPERE_SYS_ROOT", root),
             ("AMPERE_COUNTERS", "amdsmi,cray_pm,rapl"),
         ];
@@ -505,8 +505,11 @@ fn an_apu_contains_its_cores() {
     }
     let path = root.path().to_str().unwrap();
     let probe = |model, root| {
-        let more =
-            [("FAKE_AMD_SMI_MODEL", model), ("AMPERE_SYS_ROOT", root), ("AMPERE_COUNTERS", "amdsmi,rapl")];
+        let more = [
+            ("STAND_IN_AMD_SMI_MODEL", model),
+            ("AMPERE_SYS_ROOT", root),
+            ("AMPERE_COUNTERS", "amdsmi,rapl"),
+        ];
         common::probe_with(&common::AMD_SMI, "devices=2", "read", &more)
     };
     let told = probe("AMD Instinct MI300A", path);

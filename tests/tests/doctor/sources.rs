@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Source, its stand-in, the variable that names the library, and the one that has its script.
 const STAND_INS: [[&str; 4]; 3] = [
-    ["rocm_smi", "libfake_rocm_smi64.so", "AMPERE_ROCM_SMI_LIBRARY", "FAKE_ROCM_SMI"],
-    ["amdsmi", "libfake_amd_smi.so", "AMPERE_AMDSMI_LIBRARY", "FAKE_AMD_SMI"],
-    ["nvml", "libfake_nvidia_ml.so", "AMPERE_NVML_LIBRARY", "FAKE_NVML"],
+    ["rocm_smi", "libstand_in_rocm_smi64.so", "AMPERE_ROCM_SMI_LIBRARY", "STAND_IN_ROCM_SMI"],
+    ["amdsmi", "libstand_in_amd_smi.so", "AMPERE_AMDSMI_LIBRARY", "STAND_IN_AMD_SMI"],
+    ["nvml", "libstand_in_nvidia_ml.so", "AMPERE_NVML_LIBRARY", "STAND_IN_NVML"],
 ];
 
 fn stand_in([_, file, variable, scripted]: [&str; 4], script: &str, mut command: Command) -> Command {

@@ -146,9 +146,9 @@ fn a_library_that_never_answers_does_not_keep_the_results_back() {
     let place = Place::new();
     let program = guest(&place);
     let mut command = place.ampere_run("out", [&program]);
-    command.env("AMPERE_COUNTERS", "rocm_smi").env("FAKE_ROCM_SMI", "watts=300;hang=read");
+    command.env("AMPERE_COUNTERS", "rocm_smi").env("STAND_IN_ROCM_SMI", "watts=300;hang=read");
     let begun = Instant::now();
-    let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", built().join("libfake_rocm_smi64.so")));
+    let done = run(command.env("AMPERE_ROCM_SMI_LIBRARY", built().join("libstand_in_rocm_smi64.so")));
     as_ever(&done, "done\n");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let summary = place.summary("out");

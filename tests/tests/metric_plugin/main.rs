@@ -46,8 +46,8 @@ impl Host {
         script: &str,
     ) -> Command {
         let mut command = self.command(scenario, seconds, clock, patterns);
-        command.env("AMPERE_COUNTERS", "rocm_smi").env("FAKE_ROCM_SMI", script);
-        command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
+        command.env("AMPERE_COUNTERS", "rocm_smi").env("STAND_IN_ROCM_SMI", script);
+        command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
         command
     }
 

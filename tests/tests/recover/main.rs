@@ -58,8 +58,8 @@ fn program(place: &Place, source: &str) -> PathBuf {
 fn with_gpus(command: &mut Command) -> &mut Command {
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("libfake_rocm_smi64.so"))
-        .env("FAKE_ROCM_SMI", GPUS)
+        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("libstand_in_rocm_smi64.so"))
+        .env("STAND_IN_ROCM_SMI", GPUS)
 }
 
 fn with_estimate(command: &mut Command) -> &mut Command {

@@ -175,8 +175,8 @@ fn ask_for_metrics(command: &mut Command, place: &Place, patterns: &str) -> Path
 }
 
 fn simulate(command: &mut Command, script: &str) {
-    command.env("AMPERE_COUNTERS", "rocm_smi,estimate").env("FAKE_ROCM_SMI", script);
-    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
+    command.env("AMPERE_COUNTERS", "rocm_smi,estimate").env("STAND_IN_ROCM_SMI", script);
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
 }
 
 #[test]

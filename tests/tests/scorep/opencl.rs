@@ -79,8 +79,8 @@ fn play(mpi: bool, arguments: &[&str]) {
     command.args(arguments).envs(measured(&place, &experiment));
     command.env("SCOREP_OPENCL_ENABLE", "yes").env("AMPERE_LISTEN", "127.0.0.1:0");
     command.env("AMPERE_CONFIG", &settings).env("AMPERE_COUNTERS", "rocm_smi");
-    command.env("FAKE_ROCM_SMI", format!("watts={WATTS}"));
-    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libfake_rocm_smi64.so"));
+    command.env("STAND_IN_ROCM_SMI", format!("watts={WATTS}"));
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
     // What is told of later than this is in the live metrics at the end only.
     command.env("AMPERE_STREAM_LAG", format!("{}s", STREAM_LAG.as_secs()));
     let mut running = Running::start(&mut command);

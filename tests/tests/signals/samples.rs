@@ -1,8 +1,8 @@
 //! Score-P with unwinding and sampling: samples come in signal handlers, and the first of a function defines it there.
 
 use crate::{figures, play, watched, watched_but_for_system_calls};
-use ampere_tests::fake_scorep::{FakeLocation, Plugin, set_contexts, work};
 use ampere_tests::runs::{Place, attribute, json, list, number, relative};
+use ampere_tests::stand_in_scorep::{HostLocation, Plugin, set_contexts, work};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -90,7 +90,7 @@ fn time_belongs_to_what_the_last_sample_found_as_in_score_ps_profile() {
 /// The first and the last of the functions that are only seen in samples.
 const FIRST: u32 = 10;
 const LAST: u32 = 500;
-static PLAYED: OnceLock<(Plugin, &'static FakeLocation)> = OnceLock::new();
+static PLAYED: OnceLock<(Plugin, &'static HostLocation)> = OnceLock::new();
 static SAMPLES: AtomicU32 = AtomicU32::new(0);
 /// Score-P takes no sample while it is handling an event.
 static IN_MEASUREMENT: AtomicBool = AtomicBool::new(false);

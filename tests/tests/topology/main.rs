@@ -351,11 +351,11 @@ fn settings_that_cannot_be_meant_are_errors() {
 
 /// The stand-in's library, and what it shows.
 fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
-    let library = artifact("libfake_rocm_smi64.so");
+    let library = artifact("libstand_in_rocm_smi64.so");
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", library)
-        .env("FAKE_ROCM_SMI", script)
+        .env("STAND_IN_ROCM_SMI", script)
 }
 
 /// Joules of each device, by rank.
@@ -421,9 +421,9 @@ fn a_rank_on_a_second_die_that_counts_spends_from_it() {
         place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
     command
         .env("AMPERE_COUNTERS", "amdsmi")
-        .env("AMPERE_AMDSMI_LIBRARY", artifact("libfake_amd_smi.so"))
-        .env("FAKE_AMD_SMI_MODEL", "MI250X")
-        .env("FAKE_AMD_SMI", "watts=300,150");
+        .env("AMPERE_AMDSMI_LIBRARY", artifact("libstand_in_amd_smi.so"))
+        .env("STAND_IN_AMD_SMI_MODEL", "MI250X")
+        .env("STAND_IN_AMD_SMI", "watts=300,150");
     succeed(&mut command);
     let live = place.summary();
     let expected =

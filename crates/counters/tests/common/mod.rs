@@ -88,7 +88,7 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
     };
     command.args(["--exact", "probe_child", "--nocapture", "--test-threads=1"]);
     // cargo's LD_LIBRARY_PATH has the stand-in under the real library's name.
-    for name in ["LD_LIBRARY_PATH", "ROCM_PATH", "FAKE_ROCM_SMI", "FAKE_AMD_SMI", "FAKE_NVML"] {
+    for name in ["LD_LIBRARY_PATH", "ROCM_PATH", "STAND_IN_ROCM_SMI", "STAND_IN_AMD_SMI", "STAND_IN_NVML"] {
         command.env_remove(name);
     }
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AMPERE_")) {
@@ -124,9 +124,10 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
 pub struct StandIn(pub &'static str, &'static str, &'static str, &'static str);
 
 pub const ROCM_SMI: StandIn =
-    StandIn("libfake_rocm_smi64.so", "FAKE_ROCM_SMI", "AMPERE_ROCM_SMI_LIBRARY", "rocm_smi");
-pub const AMD_SMI: StandIn = StandIn("libfake_amd_smi.so", "FAKE_AMD_SMI", "AMPERE_AMDSMI_LIBRARY", "amdsmi");
-pub const NVML: StandIn = StandIn("libfake_nvidia_ml.so", "FAKE_NVML", "AMPERE_NVML_LIBRARY", "nvml");
+    StandIn("libstand_in_rocm_smi64.so", "STAND_IN_ROCM_SMI", "AMPERE_ROCM_SMI_LIBRARY", "rocm_smi");
+pub const AMD_SMI: StandIn =
+    StandIn("libstand_in_amd_smi.so", "STAND_IN_AMD_SMI", "AMPERE_AMDSMI_LIBRARY", "amdsmi");
+pub const NVML: StandIn = StandIn("libstand_in_nvidia_ml.so", "STAND_IN_NVML", "AMPERE_NVML_LIBRARY", "nvml");
 
 /// Runs a child on a stand-in with a script.
 pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, &str)]) -> Told {

@@ -1,14 +1,14 @@
 //! A stand-in for `libamd_smi.so`: the same C interface, energy counters that follow a script.
 //!
 //! It says what it is: `amdsmi_get_lib_version` returns the build string `24.7.0.0 stand-in`, and ampere then labels its
-//! figures *simulated*. The script is the environment variable `FAKE_AMD_SMI`, read by `amdsmi_init`: entries `key=value`
-//! separated by `;`, see [`fake_script::script`]. Every socket has two processors, as an MI250X package has two dies; the
+//! figures *simulated*. The script is the environment variable `STAND_IN_AMD_SMI`, read by `amdsmi_init`: entries `key=value`
+//! separated by `;`, see [`stand_in_script::script`]. Every socket has two processors, as an MI250X package has two dies; the
 //! last may have one.
 
 use std::ffi::{CStr, c_char, c_void};
 
-use fake_script::script::Sight;
-use fake_script::{StandIn, put};
+use stand_in_script::script::Sight;
+use stand_in_script::{StandIn, put};
 
 type Status = u32;
 type Handle = *mut c_void;
@@ -19,7 +19,7 @@ const NOT_SUPPORTED: Status = 2;
 const INIT_ERROR: Status = 18;
 const NOT_FOUND: Status = 31;
 
-static LIBRARY: StandIn = StandIn::new("amdsmi", "FAKE_AMD_SMI");
+static LIBRARY: StandIn = StandIn::new("amdsmi", "STAND_IN_AMD_SMI");
 
 /// Handles are numbers from here on: none is null, and none of a socket is one of a processor.
 const SOCKETS: usize = 0x1000;
@@ -161,7 +161,7 @@ pub struct AsicInfo {
     pub reserved: [u32; 15],
 }
 
-/// The variable `FAKE_AMD_SMI_MODEL`, or `Stand-in GPU`, for every device.
+/// The variable `STAND_IN_AMD_SMI_MODEL`, or `Stand-in GPU`, for every device.
 ///
 /// # Safety
 /// `info` is null or may be written to.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_asic_info(processor: Handle, info: *mut 
     if device(processor).is_none() {
         return INVAL;
     }
-    let model = std::env::var("FAKE_AMD_SMI_MODEL").unwrap_or_else(|_| "Stand-in GPU".to_owned());
+    let model = std::env::var("STAND_IN_AMD_SMI_MODEL").unwrap_or_else(|_| "Stand-in GPU".to_owned());
     let mut own = AsicInfo {
         market_name: [0; 256],
         vendor_id: 0x1002,
@@ -219,7 +219,7 @@ fn gauge(function: &str, processor: Handle, name: &str) -> Result<f64, Status> {
     device(processor).and_then(|device| LIBRARY.gauge(function, device, name)).unwrap_or(Err(INVAL))
 }
 
-/// `amdsmi_power_info_t` of ROCm 7, or its beginning with the variable `FAKE_AMD_SMI_ROCM` at 6.
+/// `amdsmi_power_info_t` of ROCm 7, or its beginning with the variable `STAND_IN_AMD_SMI_ROCM` at 6.
 #[repr(C)]
 pub struct PowerInfo {
     pub words: [u32; 4],
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn amdsmi_get_power_info(processor: Handle, info: *mut Pow
     if device(processor).is_none() {
         return INVAL;
     }
-    let old = std::env::var_os("FAKE_AMD_SMI_ROCM").is_some_and(|release| release == "6");
+    let old = std::env::var_os("STAND_IN_AMD_SMI_ROCM").is_some_and(|release| release == "6");
     let unknown = if old { 0xffff } else { u32::MAX };
     let watts = |name| gauge("amdsmi_get_power_info", processor, name).map_or(unknown, |watts| watts as u32);
     let (now, average) = (watts("socket"), watts("power"));

@@ -1,13 +1,13 @@
 //! A stand-in for `libnvidia-ml.so.1`: the same C interface, energy counters that follow a script, in millijoules.
 //!
 //! It says what it is: the driver's version is `535.0 stand-in`, and ampere then labels its figures *simulated*. The script
-//! is the environment variable `FAKE_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
-//! [`fake_script::script`].
+//! is the environment variable `STAND_IN_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
+//! [`stand_in_script::script`].
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
 
-use fake_script::script::Sight;
-use fake_script::{StandIn, put};
+use stand_in_script::script::Sight;
+use stand_in_script::{StandIn, put};
 
 type Return = c_uint;
 type Handle = *mut c_void;
@@ -18,7 +18,7 @@ const INSUFFICIENT_SIZE: Return = 7;
 const GPU_IS_LOST: Return = 15;
 const UNKNOWN: Return = 999;
 
-static LIBRARY: StandIn = StandIn::new("nvml", "FAKE_NVML");
+static LIBRARY: StandIn = StandIn::new("nvml", "STAND_IN_NVML");
 
 /// Handles are numbers from here on: none is null.
 const HANDLES: usize = 0x1000;

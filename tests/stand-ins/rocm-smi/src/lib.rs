@@ -1,13 +1,13 @@
 //! A stand-in for `librocm_smi64.so`: the same C interface, energy counters that follow a script.
 //!
 //! It says what it is: `rsmi_version_get` returns the build string `ampere stand-in`, and ampere then labels its
-//! figures *simulated*. The script is the environment variable `FAKE_ROCM_SMI`, read by `rsmi_init`: entries
-//! `key=value` separated by `;`, see [`fake_script::script`].
+//! figures *simulated*. The script is the environment variable `STAND_IN_ROCM_SMI`, read by `rsmi_init`: entries
+//! `key=value` separated by `;`, see [`stand_in_script::script`].
 
 use std::ffi::{CStr, c_char};
 
-use fake_script::script::Sight;
-use fake_script::{StandIn, put};
+use stand_in_script::script::Sight;
+use stand_in_script::{StandIn, put};
 
 type Status = u32;
 
@@ -18,7 +18,7 @@ const INPUT_OUT_OF_BOUNDS: Status = 7;
 const INIT_ERROR: Status = 8;
 const NOT_FOUND: Status = 10;
 
-static LIBRARY: StandIn = StandIn::new("rocm_smi", "FAKE_ROCM_SMI");
+static LIBRARY: StandIn = StandIn::new("rocm_smi", "STAND_IN_ROCM_SMI");
 
 /// Reads the script and starts the counters.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The script: what a stand-in's variable (`FAKE_ROCM_SMI`, `FAKE_AMD_SMI`, `FAKE_NVML`) may say, and what a counter
+//! The script: what a stand-in's variable (`STAND_IN_ROCM_SMI`, `STAND_IN_AMD_SMI`, `STAND_IN_NVML`) may say, and what a counter
 //! shows at a given time. A status is the library's own number.
 //!
 //! | entry | meaning |

@@ -11,17 +11,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// What Score-P's `struct SCOREP_Location` is here. Never freed.
-pub struct FakeLocation {
+pub struct HostLocation {
     id: u32,
     kind: c_int,
     name: CString,
     data: AtomicPtr<c_void>,
 }
 
-impl FakeLocation {
-    pub fn new(id: u32, kind: c_int) -> &'static FakeLocation {
+impl HostLocation {
+    pub fn new(id: u32, kind: c_int) -> &'static HostLocation {
         let name = CString::new(format!("location {id}")).expect("no zero byte");
-        Box::leak(Box::new(FakeLocation { id, kind, name, data: AtomicPtr::new(null_mut()) }))
+        Box::leak(Box::new(HostLocation { id, kind, name, data: AtomicPtr::new(null_mut()) }))
     }
 
     /// Whether the plugin has hung something on it.
@@ -62,8 +62,8 @@ unsafe extern "C" fn global_id(_location: *const Location) -> u64 {
     std::process::abort();
 }
 
-fn of(location: *const Location) -> &'static FakeLocation {
-    // SAFETY: the only locations that the plugin is given are leaked FakeLocations.
+fn of(location: *const Location) -> &'static HostLocation {
+    // SAFETY: the only locations that the plugin is given are leaked HostLocations.
     unsafe { &*location.cast() }
 }
 
@@ -247,20 +247,20 @@ impl Plugin {
         unsafe { self.info.new_definition_handle.expect("definitions")(handle, handle_type::REGION) };
     }
 
-    pub fn create_location(&self, location: &'static FakeLocation) {
+    pub fn create_location(&self, location: &'static HostLocation) {
         // SAFETY: as above.
         unsafe { self.info.create_location.expect("create_location")(location.raw(), null()) };
     }
 
-    pub fn enter(&self, location: &'static FakeLocation, region: u32) {
+    pub fn enter(&self, location: &'static HostLocation, region: u32) {
         self.region(event::ENTER_REGION, location, region);
     }
 
-    pub fn leave(&self, location: &'static FakeLocation, region: u32) {
+    pub fn leave(&self, location: &'static HostLocation, region: u32) {
         self.region(event::EXIT_REGION, location, region);
     }
 
-    fn region(&self, number: usize, location: &'static FakeLocation, region: u32) {
+    fn region(&self, number: usize, location: &'static HostLocation, region: u32) {
         if let Some(function) = self.events[number] {
             // SAFETY: the entry has this type by Score-P's interface; metricValues is NULL without metrics.
             unsafe {
@@ -271,15 +271,15 @@ impl Plugin {
     }
 
     /// With unwinding, in the place of `enter`: `distance` as Score-P says it. Returns its time.
-    pub fn context_enter(&self, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+    pub fn context_enter(&self, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         self.context(event::CALLING_CONTEXT_ENTER, location, context, distance)
     }
 
-    pub fn context_leave(&self, location: &'static FakeLocation, context: u32) -> u64 {
+    pub fn context_leave(&self, location: &'static HostLocation, context: u32) -> u64 {
         self.context(event::CALLING_CONTEXT_EXIT, location, context, 1)
     }
 
-    fn context(&self, number: usize, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+    fn context(&self, number: usize, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         let time = now();
         if let Some(function) = self.events[number] {
             // SAFETY: as above.
@@ -292,7 +292,7 @@ impl Plugin {
     }
 
     /// A sample is taken: the thread is in this context.
-    pub fn sample(&self, location: &'static FakeLocation, context: u32, distance: u32) -> u64 {
+    pub fn sample(&self, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         let time = now();
         if let Some(function) = self.events[event::SAMPLE] {
             // SAFETY: as above.
@@ -304,7 +304,7 @@ impl Plugin {
         time
     }
 
-    pub fn program_begin(&self, location: &'static FakeLocation) {
+    pub fn program_begin(&self, location: &'static HostLocation) {
         if let Some(function) = self.events[event::PROGRAM_BEGIN] {
             // SAFETY: as above.
             unsafe {
@@ -314,7 +314,7 @@ impl Plugin {
         }
     }
 
-    pub fn program_end(&self, location: &'static FakeLocation) {
+    pub fn program_end(&self, location: &'static HostLocation) {
         if let Some(function) = self.events[event::PROGRAM_END] {
             // SAFETY: as above. INT64_MIN is Score-P's word for an unknown status.
             unsafe {
@@ -330,7 +330,7 @@ impl Plugin {
     }
 
     /// Everything up to the first event, in Score-P's order, with regions 1 to 3 and the main location.
-    pub fn begin() -> (Plugin, &'static FakeLocation) {
+    pub fn begin() -> (Plugin, &'static HostLocation) {
         names();
         let mut plugin = Plugin::load();
         assert_eq!(plugin.init(), 0);
@@ -338,14 +338,14 @@ impl Plugin {
         plugin.get_event_functions();
         (1..=3).for_each(|handle| plugin.define_region(handle));
         plugin.assign_id();
-        let main = FakeLocation::new(0, location_type::CPU_THREAD);
+        let main = HostLocation::new(0, location_type::CPU_THREAD);
         plugin.create_location(main);
         plugin.program_begin(main);
         (plugin, main)
     }
 
     /// Region 2 inside region 1, so often, with some work in it the first time.
-    pub fn calls(&self, location: &'static FakeLocation, calls: usize) {
+    pub fn calls(&self, location: &'static HostLocation, calls: usize) {
         for call in 0..calls {
             self.enter(location, 2);
             if call == 0 {
@@ -355,7 +355,7 @@ impl Plugin {
         }
     }
 
-    pub fn end(&self, main: &'static FakeLocation) {
+    pub fn end(&self, main: &'static HostLocation) {
         self.program_end(main);
         self.finalize();
     }
