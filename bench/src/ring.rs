@@ -44,9 +44,10 @@ fn through_ours(capacity: u64) {
             }
         });
         for i in 0..RECORDS {
-            while producer.try_push(Record::new(Kind::Enter, i, 7)).is_err() {
+            while !producer.has_room(1) {
                 std::hint::spin_loop();
             }
+            producer.push_with_room(Record::new(Kind::Enter, i, 7));
         }
         stop.store(true, Ordering::Relaxed);
     });

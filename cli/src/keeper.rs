@@ -151,7 +151,6 @@ impl Keeper {
             let mut kept = lock(&self.kept);
             kept.tend();
             if let Some(status) = kept.ended {
-                // Its word counts as well: the page that says it may have been truncated.
                 if status.success() {
                     return Results::Written;
                 }

@@ -81,7 +81,6 @@ pub fn address(text: &str) -> Result<Address, String> {
 }
 
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    ampere_ring::lost::survive(None);
     let parts = find::parts()?;
     find::program(&arguments.command[0])?;
     // A mistake in the settings is told before the job starts.

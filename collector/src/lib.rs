@@ -3,7 +3,7 @@
 //! ```text
 //! live.rs        one node's run: processes, rings, lanes, the loop's body; live/ending.rs: the end
 //! process.rs     one process: its definitions log and its locations' rings
-//! stream.rs      records -> well-nested events        order.rs      streams -> one order of time
+//! order.rs      streams -> one order of time
 //! attributor.rs  devices, locations, the engine       snapshot.rs   a consistent picture for metrics.rs and http.rs
 //! topology.rs    who spends from what, and why        linking.rs    the same, as it becomes known
 //! evidence.rs    what a trace says about it           conflicts.rs  settings that say odd things about it
@@ -72,7 +72,6 @@ pub mod signals;
 pub mod snapshot;
 pub mod spool;
 pub mod stale;
-pub mod stream;
 pub mod summary;
 pub mod supervise;
 pub mod text;

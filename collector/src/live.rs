@@ -26,11 +26,11 @@ use crate::room::Room;
 use crate::sampler::{self, Sampler};
 use crate::snapshot::Limits;
 use crate::spool::{Place, Spool};
-use crate::stream::Stream;
 use crate::summary::NodeCpu;
 use crate::trace::SampledMetric;
 use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_model::{Clocks, Device, Timestamp};
+use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer, Session};
 use std::collections::HashSet;
 use std::fs::File;
@@ -83,7 +83,7 @@ pub enum Mode {
 struct Samples {
     metrics: Vec<SampledMetric>,
     ring: RingConsumer,
-    stream: Stream,
+    stream: Decoder,
     spool: Option<Spool>,
     /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
     rank_queues: Vec<QueueIndex>,

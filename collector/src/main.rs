@@ -97,7 +97,6 @@ fn main() -> ExitCode {
     if arguments.detach {
         return detach(&arguments);
     }
-    ampere_ring::lost::survive(None);
     let session = match Session::open(&arguments.session) {
         Ok(session) => session,
         Err(error) => {

@@ -6,11 +6,11 @@ use crate::order::QueueIndex;
 use crate::regions::Regions;
 use crate::replay::{Replay, ReplayedProcess};
 use crate::spool::{Place, Retired, Spool};
-use crate::stream::Stream;
 use crate::topology::{Accelerator, Evidence};
 use ampere_attribution::LocationIndex;
 use ampere_counters::Stat;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_ring::decoder::Decoder;
 use ampere_ring::process::ProcessHandle;
 use ampere_ring::{LogReader, Record, RingConsumer};
 use std::path::Path;
@@ -81,7 +81,7 @@ const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
 pub struct LiveLocation {
     pub definition: Location,
     pub ring: RingConsumer,
-    pub stream: Stream,
+    pub stream: Decoder,
     pub spool: Option<Spool>,
     /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
     pub index: Option<LocationIndex>,
@@ -151,19 +151,6 @@ impl LiveLocation {
         }
         let position = self.ring.position();
         let copied = self.ring.copy_out(batch, most);
-        if self.ring.is_lost() {
-            self.give_up();
-            // Where the file ended there is nothing but zeros.
-            let whole = batch.iter().take_while(|record| record.kind().is_some()).count();
-            batch.truncate(whole);
-            if let Some(spool) = &mut self.spool {
-                let _ = spool.write(position, batch);
-            }
-            return Err(format!(
-                "{} was truncated by somebody else: it is not read further",
-                self.ring.path().display()
-            ));
-        }
         let count = copied.map_err(|impossible| {
             self.give_up();
             format!(
@@ -323,8 +310,8 @@ impl Process {
         let retired = (!path.exists()).then(|| Retired::load(spool.of_retired(directory), &stream)).flatten();
         let on_disk = spool.records(&name);
         let opened = match retired {
-            Some(retired) => RingConsumer::lost(&path, retired.records),
-            None if spool.rings_are_lost => RingConsumer::lost(&path, on_disk),
+            Some(retired) => RingConsumer::of_missing_ring(&path, retired.records),
+            None if spool.rings_are_lost => RingConsumer::of_missing_ring(&path, on_disk),
             None => RingConsumer::open(&path),
         };
         let opened = opened.or_else(|error| {
@@ -337,11 +324,11 @@ impl Process {
                 "{error}; of its calls only those in {on_disk} records on disk are among those below"
             );
             self.complain(line);
-            RingConsumer::lost(&path, on_disk)
+            RingConsumer::of_missing_ring(&path, on_disk)
         });
         let Ok(mut ring) = opened else { return };
         if let Some(retired) = retired {
-            ring.set_counted(retired.suppressed_calls, retired.dropped_records);
+            ring.set_counts(retired.suppressed_calls, retired.dropped_records);
         }
         let position = ring.position();
         let is_read = ring.available() == Ok(0);
@@ -360,7 +347,7 @@ impl Process {
         self.locations.push(LiveLocation {
             definition,
             ring,
-            stream: Stream::default(),
+            stream: Decoder::default(),
             spool,
             index: None,
             queue: None,

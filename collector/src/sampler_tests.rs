@@ -60,11 +60,11 @@ impl Sampled {
         let mut records: Vec<Record> = Vec::new();
         let count = ring.copy_out(&mut records, usize::MAX).unwrap();
         ring.release(count);
-        let mut stream = crate::stream::Stream::default();
+        let mut stream = ampere_ring::decoder::Decoder::default();
         let mut samples = Vec::new();
         for record in records {
-            stream.take(record, &mut |event| {
-                if let crate::stream::Event::Sample(time, _, value) = event {
+            stream.decode(record, &mut |event| {
+                if let ampere_ring::decoder::Event::Sample(time, _, value) = event {
                     samples.push((time, value));
                 }
             });

@@ -8,10 +8,10 @@ use crate::nature::Nature;
 use crate::process::Process;
 use crate::replay::{ReplayedMetric, ValueType};
 use crate::spool::Spool;
-use crate::stream::{Event, Stream};
 use crate::text::one_line;
 use crate::topology::{Accelerator, Evidence, Place};
 use ampere_model::{Device, LocationKind, Timestamp};
+use ampere_ring::decoder::{Decoder, Event};
 use locations::{Task, Written};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
@@ -327,7 +327,7 @@ fn write_samples(
     // One that has a file of events has to be defined.
     let Some(spool) = spool else { return Ok(()) };
     let mut writer = archive.event_writer(reference)?;
-    let mut stream = Stream::default();
+    let mut stream = Decoder::default();
     spool.read(|records| {
         let mut result = Ok(());
         let mut take = |event| {
@@ -341,7 +341,7 @@ fn write_samples(
                 }
             }
         };
-        records.iter().for_each(|record| stream.take(*record, &mut take));
+        records.iter().for_each(|record| stream.decode(*record, &mut take));
         Ok(result?)
     })?;
     let events = writer.close()?;

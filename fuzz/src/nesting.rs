@@ -4,9 +4,9 @@ use ampere_attribution::LocationIndex;
 use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 use ampere_collector::config::Config;
 use ampere_collector::order::{Lane, QueueIndex};
-use ampere_collector::stream::{Event, Stream};
 use ampere_model::{LocationKind, Quality, RegionRef, Timestamp};
 use ampere_ring::Record;
+use ampere_ring::decoder::{Decoder, Event};
 use otf2::MetricValue;
 
 pub struct Nesting {
@@ -15,7 +15,7 @@ pub struct Nesting {
     lane: Lane,
     events: QueueIndex,
     samples: QueueIndex,
-    stream: Stream,
+    stream: Decoder,
     checked: Checked,
 }
 
@@ -47,7 +47,7 @@ impl Default for Nesting {
         });
         let mut lane = Lane::default();
         let (events, samples) = (lane.add_location(location), lane.add_counter());
-        let (stream, checked) = (Stream::default(), Checked::default());
+        let (stream, checked) = (Decoder::default(), Checked::default());
         Nesting { attributor, location, lane, events, samples, stream, checked }
     }
 }
@@ -55,7 +55,7 @@ impl Default for Nesting {
 impl Checked {
     fn take(&mut self, event: Event) {
         let time = match event {
-            Event::Enter(time, region) | Event::EnterFolded(time, region, _) => {
+            Event::Enter(time, region) | Event::EnterCoalesced(time, region, _) => {
                 self.stack.push(region);
                 time
             }
@@ -74,7 +74,7 @@ impl Checked {
 impl Nesting {
     pub fn take(&mut self, record: Record) {
         let Nesting { attributor, lane, events, samples, stream, checked, .. } = self;
-        stream.take(record, &mut |event| {
+        stream.decode(record, &mut |event| {
             checked.take(event);
             hand_over(event, attributor, lane, *events, *samples);
         });
@@ -111,7 +111,7 @@ fn hand_over(
     let region = |region: u32| RegionRef(region % 1000);
     match event {
         Event::Enter(time, r) => lane.queue(events).enter(time, region(r), 1),
-        Event::EnterFolded(time, r, calls) => {
+        Event::EnterCoalesced(time, r, calls) => {
             lane.queue(events).enter(time, region(r), calls);
         }
         Event::Leave(time, _) => lane.queue(events).leave(time),

@@ -67,12 +67,12 @@ impl LocationData {
         self.busy.store(state, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
-        unsafe { &mut *self.inner.get() }.writer.was_left();
+        unsafe { &mut *self.inner.get() }.writer.event_was_abandoned();
     }
 
     #[cold]
     fn tell_losses(&self, inner: &mut Inner) {
-        inner.writer.count_lost(self.lost.swap(0, Ordering::Relaxed));
+        inner.writer.count_dropped_events(self.lost.swap(0, Ordering::Relaxed));
     }
 
     /// Events that are lost, told of by whomever: with the event that is being written, if there is one.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_event_was_left(location: *const Location) {
     // SAFETY: by this function's contract.
-    unsafe { with_data(location, |inner| inner.writer.was_left()) };
+    unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
 /// As [`with_data`], for who may not be the thread that writes the events: not while one is under way.
@@ -239,13 +239,13 @@ pub fn location_is_taken(location: *const Location) {
 /// Its thread leaves it, for now.
 pub fn location_is_quiet(location: *const Location) {
     // SAFETY: as above.
-    unsafe { between_events(location, |inner| inner.writer.settle()) };
+    unsafe { between_events(location, |inner| inner.writer.flush()) };
 }
 
 /// No event will follow.
 pub fn location_is_over(location: *const Location) {
     // SAFETY: as above.
-    unsafe { between_events(location, |inner| inner.writer.settle_last()) };
+    unsafe { between_events(location, |inner| inner.writer.flush_last()) };
 }
 
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {

@@ -26,11 +26,6 @@ pub fn become_inert_quietly() {
     events::stop();
 }
 
-/// When somebody truncates a file of ours: the rest of the process goes on (`ampere_ring::lost`).
-pub fn survive_truncated_files() {
-    ampere_ring::lost::survive(Some(file_is_lost));
-}
-
 /// Whether the launcher calls this the first process of the node; asked once, before the program can have threads that
 /// change the environment.
 static IS_FIRST: OnceLock<bool> = OnceLock::new();
@@ -39,19 +34,6 @@ static IS_FIRST: OnceLock<bool> = OnceLock::new();
 pub fn begin() {
     know_standard_error();
     IS_FIRST.get_or_init(is_first_of_node);
-}
-
-/// In a signal handler.
-extern "C" fn file_is_lost() {
-    const LINE: &[u8] =
-        b"ampere: a file in shared memory was truncated by somebody else; energy is no longer measured\n";
-    if INERT.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    events::stop();
-    if IS_FIRST.get() == Some(&true) {
-        tell(LINE);
-    }
 }
 
 /// One line on standard error, from the first process of the node only.

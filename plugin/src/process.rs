@@ -1,9 +1,7 @@
 //! This process in its session: its definitions log, its rings, its beginning and its end.
 
 use crate::events::{self, LocationData};
-use crate::inert::{
-    become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one, survive_truncated_files,
-};
+use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
 use crate::ring_size::RingSize;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
@@ -15,8 +13,8 @@ use ampere_model::{
 use ampere_ring::clock;
 use ampere_ring::session::{ENV_SESSION_BOOT, OUT_OF_REACH};
 use ampere_ring::{
-    CollectorState, Error, EventWriter, Events, LogReader, LogWriter, RingProducer, Session, Surroundings,
-    ToLeave,
+    CollectorState, Error, EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session,
+    SessionProbes, ToLeave,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -47,7 +45,7 @@ struct State {
     /// When this process joined.
     joined: Clocks,
     /// What is done with events that the collector cannot follow.
-    events: Events,
+    overload_policy: OverloadPolicy,
     ring_size: RingSize,
     finalize_limit: Duration,
     /// A location found no room, and it was said.
@@ -59,14 +57,14 @@ struct State {
 static STATE: OnceLock<State> = OnceLock::new();
 
 /// Asked from the event path: neither blocks nor allocates.
-const SURROUNDINGS: Surroundings = Surroundings {
+const PROBES: SessionProbes = SessionProbes {
     ticks_per_second: |time| STATE.get().map_or(0, |state| clock::ticks_per_second(time, &state.joined)),
-    reader_is_alive: || {
+    collector_is_alive: || {
         // While it writes the results it reads no ring.
         let reads = |session: &Session| session.collector_seems_alive() && !session.is_finishing();
         !is_inert() && STATE.get().is_some_and(|state| reads(&state.session))
     },
-    reader_rounds: || STATE.get().map_or(0, |state| state.session.beats()),
+    collector_rounds: || STATE.get().map_or(0, |state| state.session.beats()),
 };
 
 impl State {
@@ -187,7 +185,7 @@ fn join() -> Result<State, CannotJoin> {
         callbacks: OnceLock::new(),
         pid: std::process::id(),
         joined,
-        events: events_wanted(),
+        overload_policy: overload_policy(),
         ring_size,
         finalize_limit: start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
         has_refused: AtomicBool::new(false),
@@ -398,7 +396,7 @@ pub fn new_location(location: *const Location) {
     let id = LocalLocation(id);
     state.define(&Definition::Location(ampere_model::Location { id, kind, name, ring, thread }));
     // Never freed: events may come as long as the process lives.
-    let writer = EventWriter::with_events(producer, state.events, SURROUNDINGS);
+    let writer = EventWriter::with_policy(producer, state.overload_policy, PROBES);
     let data = Box::into_raw(Box::new(LocationData::new(writer)));
     if let Some(set_data) = callbacks.location_set_data {
         // SAFETY: the location is Score-P's, the slot is this plugin's.
@@ -407,14 +405,14 @@ pub fn new_location(location: *const Location) {
 }
 
 /// `AMPERE_EVENTS`; a word that is none of them is said, and taken for `auto`.
-fn events_wanted() -> Events {
+fn overload_policy() -> OverloadPolicy {
     match std::env::var("AMPERE_EVENTS").ok().as_deref().map(str::trim) {
-        None | Some("" | "auto") => Events::Auto,
-        Some("all") => Events::All,
-        Some("folded") => Events::Folded,
+        None | Some("" | "auto") => OverloadPolicy::CoalesceUnderPressure,
+        Some("all") => OverloadPolicy::Wait,
+        Some("folded") => OverloadPolicy::Coalesce,
         Some(other) => {
             say(&format!("AMPERE_EVENTS={other:?}: use all, auto or folded; going on with auto"));
-            Events::Auto
+            OverloadPolicy::CoalesceUnderPressure
         }
     }
 }
@@ -455,8 +453,6 @@ pub fn rank_is_known() {
     let (Some(rank), Some(size)) = (callbacks.ipc_get_rank, callbacks.ipc_get_size) else { return };
     // SAFETY: allowed since init_mpp.
     let (rank, size) = unsafe { (rank(), size()) };
-    // Not before: Open MPI's own handlers, which print where a program crashed, want to find the default.
-    survive_truncated_files();
     state.define(&Definition::Rank { rank: rank.max(0) as u32, size: size.max(1) as u32 });
 }
 

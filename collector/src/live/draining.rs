@@ -5,12 +5,11 @@ use crate::attributor::Attributor;
 use crate::numbers::Handles;
 use crate::order::Queue;
 use crate::process::LiveLocation;
-use crate::sampler;
 use crate::spool::Spool;
-use crate::stream::{Event, Stream};
 use ampere_attribution::Sample;
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::Record;
+use ampere_ring::decoder::{Decoder, Event};
 use std::time::{Duration, Instant};
 
 /// What is handed over waits no longer than this for a counter to confirm a rise.
@@ -101,7 +100,7 @@ impl LiveRun {
         loop {
             let LiveLocation { stream, queue, events, .. } = &mut process.locations[location];
             let queue = queue.map(|(lane, queue)| self.lanes[lane].queue(queue));
-            let decoder = Decoder { regions: &mut process.regions, stream, queue, events };
+            let decoder = QueueFeeder { regions: &mut process.regions, stream, queue, events };
             done += decoder.take(&batch[done..], &mut process.program_end);
             let Some(unknown) = batch.get(done) else { return };
             // Its region's definition was written before the event was: it is in the log by now.
@@ -138,13 +137,6 @@ impl LiveRun {
         batch.clear();
         let position = samples.ring.position();
         let copied = samples.ring.copy_out(&mut batch, BATCH);
-        if samples.ring.is_lost() {
-            self.batch = batch;
-            return self.note(format!(
-                "{} was truncated by somebody else: no more energy is sampled",
-                sampler::RING_NAME
-            ));
-        }
         if let Ok(count) = copied {
             let spooled = samples.spool.as_mut().map(|spool| spool.write(position, &batch));
             if samples.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
@@ -170,7 +162,7 @@ impl LiveRun {
         let (Some(samples), Some(attributor)) = (&mut self.samples, &mut self.attributor) else { return };
         let devices = &mut attributor.devices;
         for (position, record) in (position..).zip(records) {
-            samples.stream.take(*record, &mut |event| {
+            samples.stream.decode(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
                 let Some(device) = samples.devices.get(number as usize).copied().flatten() else { return };
                 samples.span = Some((samples.span.map_or(time, |(first, _)| first), time));
@@ -222,14 +214,14 @@ impl LiveRun {
 }
 
 /// Makes events of one location's records.
-struct Decoder<'a> {
+struct QueueFeeder<'a> {
     regions: &'a mut Handles,
-    stream: &'a mut Stream,
+    stream: &'a mut Decoder,
     queue: Option<&'a mut Queue>,
     events: &'a mut u64,
 }
 
-impl Decoder<'_> {
+impl QueueFeeder<'_> {
     /// Returns how many were taken: all, or those before the first whose region is not known.
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
         for (at, record) in records.iter().enumerate() {
@@ -240,12 +232,12 @@ impl Decoder<'_> {
                     None => return at,
                 },
             };
-            let Decoder { stream, queue, events, .. } = &mut self;
-            if let Some(event) = stream.take_usual(*record) {
+            let QueueFeeder { stream, queue, events, .. } = &mut self;
+            if let Some(event) = stream.decode_common(*record) {
                 put(event, region, queue.as_deref_mut(), events);
                 continue;
             }
-            stream.take_unusual(*record, &mut |event| match event {
+            stream.decode_any(*record, &mut |event| match event {
                 Event::ProgramEnd(time) => *program_end = Some(time),
                 event => put(event, region, queue.as_deref_mut(), events),
             });
@@ -256,11 +248,11 @@ impl Decoder<'_> {
 
 #[inline(always)]
 fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut u64) {
-    *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterFolded(..) | Event::Leave(..)));
+    *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterCoalesced(..) | Event::Leave(..)));
     let Some(queue) = queue else { return };
     match event {
         Event::Enter(time, _) => queue.enter(time, region, 1),
-        Event::EnterFolded(time, _, calls) => queue.enter(time, region, calls),
+        Event::EnterCoalesced(time, _, calls) => queue.enter(time, region, calls),
         Event::Leave(time, _) => queue.leave(time),
         Event::Sample(..) | Event::ProgramEnd(_) => {}
     }

@@ -128,13 +128,6 @@ impl LiveRun {
         }
         self.next_liveness = Instant::now() + LIVENESS_PERIOD;
         self.look_at_room();
-        if self.session.is_lost() {
-            self.note(
-                "the session's page was truncated by somebody else: processes that needed it are no longer measured"
-                    .to_owned(),
-            );
-            self.generation = u64::MAX; // nobody can say that there is something new
-        }
         for at in 0..self.processes.len() {
             let process = &self.processes[at];
             let is_over = || !process.is_alive() || process.is_another_program() || self.is_replaced(at);
@@ -253,7 +246,7 @@ impl LiveRun {
             return;
         }
         live.closed = true;
-        live.ring.rest();
+        live.ring.release_pages();
         // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
         let is_kept = live.spool.as_ref().map_or(self.spool.wanted, Spool::is_cut);
         if of.state != State::Running && self.options.mode == Mode::Collector && !live.damaged && !is_kept {

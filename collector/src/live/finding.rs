@@ -11,10 +11,10 @@ use crate::nature::Nature;
 use crate::order::Lane;
 use crate::process::Process;
 use crate::sampler::{self, GoOn, Sampler};
-use crate::stream::Stream;
 use crate::topology::Place as DevicePlace;
 use crate::trace::SampledMetric;
 use ampere_model::{Clocks, Device, LocationKind};
+use ampere_ring::decoder::Decoder;
 use ampere_ring::{Kind, RingConsumer};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -291,7 +291,7 @@ impl LiveRun {
         self.samples = Some(Samples {
             metrics: Vec::new(),
             ring,
-            stream: Stream::default(),
+            stream: Decoder::default(),
             catching_up: spool.as_ref().filter(|_| position > 0).map(|_| 0),
             spool,
             rank_queues: Vec::new(),

@@ -43,7 +43,7 @@ impl LiveRun {
         let ring = directory.join(sampler::RING_NAME);
         let lost = self.options.mode == Mode::RecoveryFromDisk;
         let opened = match lost {
-            true => RingConsumer::lost(&ring, self.spool.records(super::SAMPLES_SPOOL)),
+            true => RingConsumer::of_missing_ring(&ring, self.spool.records(super::SAMPLES_SPOOL)),
             false => RingConsumer::open(&ring),
         };
         let Ok(mut ring) = opened else {

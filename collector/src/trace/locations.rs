@@ -7,8 +7,8 @@ use super::{CALLS, Span};
 use crate::numbers::Handles;
 use crate::spool;
 use crate::spool::Spool;
-use crate::stream::{Event, Stream};
 use ampere_model::Timestamp;
+use ampere_ring::decoder::{Decoder, Event};
 use anyhow::Context;
 use otf2::{ArchiveWriter, EventWriter, LocationRef, RegionRef};
 use std::path::{Path, PathBuf};
@@ -130,11 +130,11 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
         last: 0,
         failure: None,
     };
-    let mut stream = Stream::default();
+    let mut stream = Decoder::default();
     let Some(spool) = task.spool else { return Ok(to.writer.close()?) };
     spool.read(|records| {
         for record in records {
-            stream.take(*record, &mut |event| to.put(event));
+            stream.decode(*record, &mut |event| to.put(event));
         }
         to.failure.take().map_or(Ok(()), |error| Err(error.into()))
     })?;
@@ -159,15 +159,15 @@ impl Destination<'_> {
     #[inline]
     fn put(&mut self, event: Event) {
         let (time, handle) = match event {
-            Event::Enter(time, handle) | Event::EnterFolded(time, handle, _) | Event::Leave(time, handle) => {
-                (time, handle)
-            }
+            Event::Enter(time, handle)
+            | Event::EnterCoalesced(time, handle, _)
+            | Event::Leave(time, handle) => (time, handle),
             Event::Sample(..) | Event::ProgramEnd(_) => return,
         };
         let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
         let written = match event {
             Event::Enter(..) => self.writer.enter(time, region),
-            Event::EnterFolded(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
+            Event::EnterCoalesced(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
             _ => self.writer.leave(time, region),
         };
         // Times of a location never go back.

@@ -1,65 +1,65 @@
-//! The call paths of one location while its calls are folded: what has run since the last group, and which are short.
+//! The call paths of one location while its calls are coalesced: what has run since the last group, and which are short.
 //!
-//! All memory is taken when the tree is made: the event path allocates nothing. An index of 0 is the root where a parent is
-//! meant, and none where a child is: the root is nobody's child. The root stands for the innermost frame that was open in
-//! the ring when folding began; when that one is left it stands for the frame around it.
+//! All memory is allocated when the tree is made: the event path allocates nothing. Index 0 is the root where a parent is
+//! meant, and "none" where a child is meant. The root stands for the innermost frame that was open in the ring when
+//! coalescing began; when that frame is left it stands for the frame around it.
 
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Call paths of a location that are kept at once. More begin anew.
+/// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
 pub const MOST_NODES: usize = 1024;
 
-/// A call path's number.
-pub type Number = u16;
+/// A call path's place in the tree.
+pub type NodeIndex = u16;
 
-pub const ROOT: Number = 0;
+pub const ROOT: NodeIndex = 0;
 
-/// Zero bytes are a node that nothing is known of, so that memory is touched only as it is used.
+/// One call path. Zero bytes are a valid empty node, so that memory is touched only as it is used.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Node {
     /// Calls that began since the last group.
     pub calls: u64,
-    /// Ticks on top since the last group.
+    /// Exclusive ticks since the last group.
     pub exclusive: u64,
-    /// When the call that is open began.
+    /// When the open call began.
     pub start: u64,
     pub region: u32,
-    pub parent: Number,
-    first_child: Number,
-    next_sibling: Number,
+    pub parent: NodeIndex,
+    first_child: NodeIndex,
+    next_sibling: NodeIndex,
     /// The child entered last: loops find their callee here.
-    last_child: Number,
-    /// Calls in a row that were short.
+    last_child: NodeIndex,
+    /// The number of short calls in a row.
     streak: u16,
-    /// How often it has turned out long after all.
+    /// How often a call turned out long after the path was taken for short.
     surprises: u8,
-    /// Its calls are short: they are folded.
+    /// Its calls are short: they are coalesced.
     pub short: bool,
-    /// There is something to tell of it or of a call path below it.
+    /// It or a call path below it has something to write.
     pending: bool,
 }
 
 const _: () = assert!(size_of::<Node>() == 48);
 
 pub struct CallTree {
-    /// Of a length that the compiler knows: the mask in an index then is all the check that is needed.
+    /// The length is a constant, so that the mask in `index` replaces the bounds check.
     nodes: Box<[Node; MOST_NODES]>,
-    used: Number,
+    used: NodeIndex,
 }
 
-impl Index<Number> for CallTree {
+impl Index<NodeIndex> for CallTree {
     type Output = Node;
     #[inline(always)]
-    fn index(&self, node: Number) -> &Node {
+    fn index(&self, node: NodeIndex) -> &Node {
         &self.nodes[node as usize & (MOST_NODES - 1)]
     }
 }
 
-impl IndexMut<Number> for CallTree {
+impl IndexMut<NodeIndex> for CallTree {
     #[inline(always)]
-    fn index_mut(&mut self, node: Number) -> &mut Node {
+    fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
         &mut self.nodes[node as usize & (MOST_NODES - 1)]
     }
 }
@@ -67,12 +67,12 @@ impl IndexMut<Number> for CallTree {
 impl CallTree {
     pub fn new() -> CallTree {
         let nodes: Box<[Node]> = vec![Node::default(); MOST_NODES].into_boxed_slice();
-        // A slice of that length: this cannot fail.
+        // The slice has that length: this cannot fail.
         let nodes = nodes.try_into().unwrap_or_else(|_| Box::new([Node::default(); MOST_NODES]));
         CallTree { nodes, used: 1 }
     }
 
-    /// Forgets all call paths.
+    /// Removes all call paths.
     pub fn clear(&mut self) {
         self.nodes[..self.used as usize].fill(Node::default());
         self.used = 1;
@@ -80,7 +80,7 @@ impl CallTree {
 
     /// The call path `parent` + `region`, made if it is new; `None` if there is no room for it.
     #[inline(always)]
-    pub fn child(&mut self, parent: Number, region: u32) -> Option<Number> {
+    pub fn child(&mut self, parent: NodeIndex, region: u32) -> Option<NodeIndex> {
         let guess = self[parent].last_child;
         if guess != ROOT && self[guess].region == region {
             Some(guess)
@@ -90,7 +90,7 @@ impl CallTree {
     }
 
     #[inline(never)]
-    fn find_or_make(&mut self, parent: Number, region: u32) -> Option<Number> {
+    fn find_or_make(&mut self, parent: NodeIndex, region: u32) -> Option<NodeIndex> {
         let mut at = self[parent].first_child;
         while at != ROOT && self[at].region != region {
             at = self[at].next_sibling;
@@ -109,14 +109,14 @@ impl CallTree {
         Some(at)
     }
 
-    /// There is something to tell of this call path. Whether it was the first to have something.
+    /// Marks a call path as having something to write. Returns whether it is the first of its group.
     #[inline(always)]
-    pub fn mark(&mut self, node: Number) -> bool {
-        !self[node].pending && self.mark_up(node)
+    pub fn mark_pending(&mut self, node: NodeIndex) -> bool {
+        !self[node].pending && self.mark_with_ancestors(node)
     }
 
     #[cold]
-    fn mark_up(&mut self, node: Number) -> bool {
+    fn mark_with_ancestors(&mut self, node: NodeIndex) -> bool {
         let mut at = node;
         while !self[at].pending {
             self.begin(at);
@@ -128,18 +128,18 @@ impl CallTree {
         false
     }
 
-    /// What was counted while its frame was in the ring has been told there.
-    fn begin(&mut self, node: Number) {
+    /// Starts counting: what was counted while the frame was in the ring has been recorded there.
+    fn begin(&mut self, node: NodeIndex) {
         let node = &mut self[node];
         (node.calls, node.exclusive) = (0, 0);
         compiler_fence(Ordering::SeqCst);
         node.pending = true;
     }
 
-    /// A handler may have left in the middle of marking: what is pending would not be found below what is not.
+    /// After a signal handler left `mark_pending` by `longjmp`: marks the ancestors that it had not come to.
     #[cold]
     pub fn repair(&mut self) {
-        // A call path comes after the one that it is below.
+        // A call path comes after its parent.
         for node in (1..self.used).rev() {
             let (is_pending, above) = (self[node].pending, self[node].parent);
             if is_pending && !self[above].pending {
@@ -148,12 +148,13 @@ impl CallTree {
         }
     }
 
-    pub fn is_pending(&self) -> bool {
+    /// Whether there is anything to write.
+    pub fn has_pending(&self) -> bool {
         self[ROOT].pending
     }
 
-    /// Calls `each` with (depth, node) for what is pending below `base`, a parent before its children.
-    pub fn each_pending(&self, base: Number, mut each: impl FnMut(u32, &Node)) {
+    /// Calls `each` with the depth and the node of each pending call path below `base`, parents before their children.
+    pub fn each_pending(&self, base: NodeIndex, mut each: impl FnMut(u32, &Node)) {
         let (mut at, mut depth) = (self.pending_of(self[base].first_child), 0);
         while at != ROOT {
             each(depth, &self[at]);
@@ -177,8 +178,8 @@ impl CallTree {
         }
     }
 
-    /// The first of these siblings that is pending.
-    fn pending_of(&self, first: Number) -> Number {
+    /// The first pending one of these siblings.
+    fn pending_of(&self, first: NodeIndex) -> NodeIndex {
         let mut at = first;
         while at != ROOT && !self[at].pending {
             at = self[at].next_sibling;
@@ -186,10 +187,10 @@ impl CallTree {
         at
     }
 
-    /// Everything pending has been told.
-    pub fn settle(&mut self) {
+    /// Everything pending has been written.
+    pub fn clear_pending(&mut self) {
         let mut at = ROOT;
-        // Down to a pending node without pending children; clear it, go on beside it, or up: each is visited once.
+        // Down to a pending node without pending children; clear it, continue beside it, or up: each is visited once.
         loop {
             let below = self.pending_of(self[at].first_child);
             if below != ROOT {
@@ -213,8 +214,8 @@ impl CallTree {
         }
     }
 
-    /// A call of this call path has ended after so many ticks: is it one to be folded from now on?
-    pub fn learn(&mut self, node: Number, ticks: u64, short: u64, long: u64) {
+    /// Takes note of how long a call was. `short` and `long` are limits in ticks.
+    pub fn learn_duration(&mut self, node: NodeIndex, ticks: u64, short: u64, long: u64) {
         let node = &mut self[node];
         if node.short && ticks > long {
             (node.short, node.streak) = (false, 0);
@@ -228,7 +229,7 @@ impl CallTree {
     }
 }
 
-/// So many short calls in a row make a call path short; four times as many after every call that was long after all.
+/// This many short calls in a row make a call path short; four times as many after every call that turned out long.
 const SHORT_CALLS: u16 = 16;
 const MOST_SURPRISES: u8 = 5;
 
@@ -236,20 +237,19 @@ const MOST_SURPRISES: u8 = 5;
 mod tests {
     use super::*;
 
-    /// A handler has left by a `longjmp` when the innermost was marked and those around it were not.
     #[test]
-    fn what_is_half_marked_is_found_again() {
+    fn marking_that_was_interrupted_is_completed() {
         let mut tree = CallTree::new();
         let outer = tree.child(ROOT, 1).unwrap();
         let inner = tree.child(outer, 2).unwrap();
-        tree[outer].calls = 7; // of before
+        tree[outer].calls = 7; // from before
         tree.begin(inner);
         tree[inner].calls = 3;
-        assert!(!tree.is_pending() && !tree.mark(inner), "nothing below is told of any more");
+        assert!(!tree.has_pending() && !tree.mark_pending(inner), "nothing below is written");
         tree.repair();
-        let mut told = Vec::new();
-        tree.each_pending(ROOT, |depth, node| told.push((depth, node.region, node.calls)));
-        assert!(tree.is_pending());
-        assert_eq!(told, [(0, 1, 0), (1, 2, 3)]);
+        let mut written = Vec::new();
+        tree.each_pending(ROOT, |depth, node| written.push((depth, node.region, node.calls)));
+        assert!(tree.has_pending());
+        assert_eq!(written, [(0, 1, 0), (1, 2, 3)]);
     }
 }

@@ -1,55 +1,56 @@
-//! The event path: what the plugin does with an enter and a leave. This is the page that must stay short.
+//! The event path: what the plugin does with an enter and a leave. It must stay short.
 
-use crate::fold::{Events, Folding};
+use crate::coalescing::{Coalescing, OverloadPolicy};
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
 
 /// Writes one location's enter and leave events so that the stream is well nested whatever happens.
 ///
 /// An enter is admitted only if, after it, room remains for its leave and for the leave of every open frame; so a
-/// leave always finds room. What is not admitted is, by [`Events`],
-/// - waited for (`All`);
-/// - *folded* (`Auto`, `Folded`, see [`crate::fold`]): calls are counted and timed here, and told in groups;
+/// leave always finds room. An enter that is not admitted is, by [`OverloadPolicy`],
+/// - waited for (`Wait`);
+/// - *coalesced* (see [`crate::coalescing`]): calls are counted and timed here, and written in groups;
 /// - or *suppressed*, together with everything below it: its leave writes nothing either, and its time and energy go to
-///   the enclosing frame. A call that has ended unseen is counted. Once there is ample room again, the next enter brings
-///   the suppressed frames that are still open back, as entered then: one bad moment does not hide a function that runs
-///   for hours.
+///   the enclosing frame. Suppressed calls are counted when they end. Once there is ample room again, the next enter
+///   enters the suppressed frames that are still open, with its own timestamp: one bad moment does not hide a function
+///   that runs for hours.
 pub struct EventWriter {
     pub(crate) ring: RingProducer,
     /// Frames whose enter is in the ring and whose leave is not.
     pub(crate) open: u64,
     /// An enter is admitted without a further look while position + open frames is below this.
     pub(crate) limit: u64,
-    /// Neither folding nor suppressing: what is left is what was entered last in the ring.
+    /// Neither coalescing nor suppressing: a leave is that of the innermost frame in the ring.
     pub(crate) recording: bool,
-    pub(crate) folding: Option<Box<Folding>>,
-    pub(crate) events: Events,
-    /// Frames that are open and neither in the ring nor folded.
+    pub(crate) coalescing: Option<Box<Coalescing>>,
+    pub(crate) policy: OverloadPolicy,
+    /// The number of suppressed open frames.
     pub(crate) suppressed_depth: usize,
     /// The regions of the outermost of them.
     suppressed: [u32; REMEMBERED],
-    pub(crate) suppressed_calls: u64,
+    suppressed_calls: u64,
     dropped_records: u64,
+    /// Suppressed calls that a `Suppressed` record has reported.
     reported_calls: u64,
 }
 
-/// Slots kept free besides the leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
+/// Slots kept free in addition to the leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
 pub(crate) const RESERVE: u64 = 3;
-/// Events until it is tried again to fold.
-const UNTIL_FOLDED: u64 = 64;
-/// Deeper suppressed frames are brought back when the stack has come down to this.
+/// Events until coalescing is tried again, with [`OverloadPolicy::Coalesce`].
+const COALESCING_RETRY: u64 = 64;
+/// Suppressed frames deeper than this are entered again only when the stack has come down to it.
 const REMEMBERED: usize = 64;
 
 impl EventWriter {
-    /// One that suppresses what finds no room.
+    /// A writer that suppresses what finds no room.
     pub fn new(ring: RingProducer) -> EventWriter {
         EventWriter {
             ring,
             open: 0,
             limit: 0,
             recording: true,
-            folding: None,
-            events: Events::Suppress,
+            coalescing: None,
+            policy: OverloadPolicy::Suppress,
             suppressed_depth: 0,
             suppressed: [0; REMEMBERED],
             suppressed_calls: 0,
@@ -58,31 +59,33 @@ impl EventWriter {
         }
     }
 
+    /// A region is entered. `timestamp` in ticks of the process' event clock.
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
         if self.ring.position() + self.open < self.limit {
             self.open += 1;
             self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
         } else {
-            self.enter_aside(timestamp, region);
+            self.enter_not_recorded(timestamp, region);
         }
     }
 
+    /// A region is left.
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
         if self.recording && self.open > 0 {
             self.open -= 1;
             self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
         } else {
-            self.leave_aside(timestamp, region);
+            self.leave_not_recorded(timestamp, region);
         }
     }
 
-    /// Folding comes first: it is as frequent as recording.
+    /// Coalescing comes first: it is as frequent as recording.
     #[inline(never)]
-    fn enter_aside(&mut self, timestamp: u64, region: u32) {
+    fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
         if !self.recording && self.suppressed_depth == 0 {
-            self.fold_enter(timestamp, region);
+            self.coalesce_enter(timestamp, region);
         } else {
             self.enter_at_the_limit(timestamp, region);
         }
@@ -92,33 +95,35 @@ impl EventWriter {
     fn enter_at_the_limit(&mut self, timestamp: u64, region: u32) {
         if self.suppressed_depth > 0 {
             self.suppress(timestamp, region);
-        } else if self.events == Events::Folded && self.begin_folding(timestamp) {
-            self.fold_enter(timestamp, region);
-        } else if self.look_again() {
+        } else if self.policy == OverloadPolicy::Coalesce && self.begin_coalescing(timestamp) {
+            self.coalesce_enter(timestamp, region);
+        } else if self.update_limit() {
             self.open += 1;
             self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
-        } else if self.begin_folding(timestamp) {
-            self.fold_enter(timestamp, region);
+        } else if self.begin_coalescing(timestamp) {
+            self.coalesce_enter(timestamp, region);
         } else {
             self.suppress(timestamp, region);
         }
     }
 
     #[inline(never)]
-    fn leave_aside(&mut self, timestamp: u64, region: u32) {
+    fn leave_not_recorded(&mut self, timestamp: u64, region: u32) {
         if !self.recording && self.suppressed_depth == 0 {
-            self.fold_leave(timestamp, region);
+            self.coalesce_leave(timestamp, region);
         } else {
-            self.leave_unseen();
+            self.leave_suppressed();
         }
     }
 
     #[cold]
-    fn leave_unseen(&mut self) {
+    fn leave_suppressed(&mut self) {
         if self.suppressed_depth > 0 {
             self.suppressed_depth -= 1;
             self.count_suppressed(1);
-            if self.suppressed_depth == 0 && self.folding.as_ref().is_none_or(|folding| !folding.active) {
+            if self.suppressed_depth == 0
+                && self.coalescing.as_ref().is_none_or(|coalescing| !coalescing.active)
+            {
                 self.recording = true;
             }
         } else {
@@ -127,15 +132,16 @@ impl EventWriter {
         }
     }
 
-    /// Sets the limit by the reader's true position; whether one more enter is within it.
-    fn look_again(&mut self) -> bool {
+    /// Sets the limit by the consumer's actual position. Returns whether one more enter is admitted.
+    fn update_limit(&mut self) -> bool {
         loop {
             let free = self.ring.free();
-            // Folding begins while there is room for what it needs.
-            let kept = if self.events.folds() { self.ring.capacity_records() / 2 } else { 0 };
+            // Coalescing begins while there is room for its groups.
+            let kept = if self.policy.coalesces() { self.ring.capacity_records() / 2 } else { 0 };
             self.limit = (self.ring.position() + free).saturating_sub(kept + 1 + RESERVE);
-            if self.events == Events::Folded {
-                self.limit = self.limit.min(self.ring.position() + self.open + UNTIL_FOLDED); // the clock cannot be told yet
+            if self.policy == OverloadPolicy::Coalesce {
+                // The clock is not known yet.
+                self.limit = self.limit.min(self.ring.position() + self.open + COALESCING_RETRY);
             }
             let admitted = self.ring.position() + self.open < self.limit;
             if admitted || !self.wait_for_room() {
@@ -155,8 +161,8 @@ impl EventWriter {
         let frames = self.suppressed_depth as u64;
         // Half of the ring, or it would be full again at once.
         let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
-        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample && self.end_folding() {
-            // What was folded has taken its part.
+        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample && self.end_coalescing() {
+            // The coalesced frames and their group have taken some of it.
             self.recording = self.ring.has_room(self.open + 2 * frames + RESERVE);
         }
         if self.recording {
@@ -178,18 +184,18 @@ impl EventWriter {
         self.ring.set_dropped_records(self.dropped_records);
     }
 
-    /// Events that could not be handed over, because this was in the middle of another one.
-    pub fn count_lost(&mut self, events: u64) {
+    /// Counts events that could not be written because they interrupted the writing of another one.
+    pub fn count_dropped_events(&mut self, events: u64) {
         self.dropped_records = self.dropped_records.saturating_add(events);
         self.ring.set_dropped_records(self.dropped_records);
     }
 
-    /// An event was left for good, in the middle: its enter may be known to who sends the events and not here, and its leave
-    /// will come. One leave too many is nothing to the reader; room is kept for it, within reason.
+    /// The writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may be missing here
+    /// and its leave will come: room is kept for it, within reason. The decoder ignores a leave too many.
     #[cold]
-    pub fn was_left(&mut self) {
+    pub fn event_was_abandoned(&mut self) {
         self.open = self.open.saturating_add(1).min(self.ring.capacity_records() / 4).max(self.open);
-        self.repair_folding();
+        self.repair_call_tree();
     }
 
     /// The program's measurement begins.
@@ -199,7 +205,7 @@ impl EventWriter {
         }
     }
 
-    /// Ends every open frame at `timestamp`. The reader does the closing: one record says it for all of them.
+    /// Ends the program's measurement, and with it every open frame: one record does for all of them.
     pub fn program_end(&mut self, timestamp: u64) {
         self.end(Kind::ProgramEnd, timestamp);
     }
@@ -211,7 +217,7 @@ impl EventWriter {
 
     fn end(&mut self, kind: Kind, timestamp: u64) {
         self.count_suppressed(self.suppressed_depth as u64);
-        self.stop_folding(timestamp);
+        self.stop_coalescing(timestamp);
         if self.suppressed_calls > self.reported_calls && self.ring.has_room(2) {
             let more = self.suppressed_calls - self.reported_calls;
             self.ring.push_with_room(Record::new(Kind::Suppressed, more, 0));
@@ -226,12 +232,12 @@ impl EventWriter {
         self.recording = true;
     }
 
-    /// Whether a sample would find room.
+    /// Whether a sample finds room.
     pub fn has_room_for_sample(&mut self) -> bool {
         self.ring.has_room(2 + RESERVE)
     }
 
-    /// Writes an energy sample; a full ring drops it and counts.
+    /// Writes an energy sample, cumulative nanojoules. A full ring drops and counts it.
     pub fn sample(&mut self, timestamp: u64, device: u32, nanojoules: u64) {
         if self.ring.has_room(2 + RESERVE) {
             let head = Record::new(Kind::Sample, timestamp, device);
@@ -241,26 +247,27 @@ impl EventWriter {
         }
     }
 
-    /// No event is near: what has been folded is told.
-    pub fn settle(&mut self) {
+    /// Writes the pending group of coalesced calls, if there is room: for a thread that pauses.
+    pub fn flush(&mut self) {
         self.write_group();
     }
 
-    /// No event will follow.
-    pub fn settle_last(&mut self) {
+    /// As [`EventWriter::flush`], when no event will follow: without room, the pending calls are counted as suppressed.
+    pub fn flush_last(&mut self) {
         self.write_group_or_suppress();
     }
 
-    /// No record will follow.
+    /// Closes the ring: no record will follow.
     pub fn close(&mut self) {
         self.ring.close();
     }
 
-    /// Frames that are open in the ring.
+    /// The number of frames that are open in the ring.
     pub fn open_frames(&self) -> u64 {
         self.open
     }
 
+    /// The number of calls suppressed so far.
     pub fn suppressed_calls(&self) -> u64 {
         self.suppressed_calls
     }

@@ -61,10 +61,11 @@
 //! ```
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
-//! A group of folded calls is one `Fold{begin, n}` and n records `Folded`, published together (record.rs, fold.rs).
+//! A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together (record.rs,
+//! coalescing.rs).
 //! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
-//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is folded, or left
-//! out as a whole subtree and counted (*suppressed*).
+//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is coalesced, or
+//! left out as a whole subtree and counted (*suppressed*). The collector decodes the records with [`decoder`].
 //!
 //! # After a death
 //!
@@ -82,13 +83,13 @@
 mod calltree;
 mod cgroup;
 pub mod clock;
+mod coalescing;
+pub mod decoder;
 pub mod definitions;
 mod error;
 mod events;
 pub mod files;
-mod fold;
 pub mod layout;
-pub mod lost;
 mod mapping;
 pub mod process;
 pub mod protocol;
@@ -96,12 +97,13 @@ pub mod record;
 mod ring;
 pub mod samples;
 pub mod session;
+mod waiting;
 
+pub use coalescing::{OverloadPolicy, SessionProbes};
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use events::EventWriter;
-pub use fold::{Events, Surroundings};
 pub use mapping::ToLeave;
-pub use record::{Folded, Kind, Record};
+pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
 pub use session::{CollectorState, HeldLock, Locks, Session};

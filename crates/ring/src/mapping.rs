@@ -1,8 +1,10 @@
-//! Files in tmpfs, mapped. The one place that makes and opens them.
+//! Mapped files: the only place that makes, opens and maps them.
+//!
+//! Space is allocated when a file is made, so that a full tmpfs is an error and no SIGBUS later; the size is checked when a file
+//! is opened. A file that its user truncates while it is mapped is not survived (SECURITY.md).
 
 use crate::cgroup;
 use crate::error::Error;
-use crate::lost::{self, Watched};
 use ampere_signal_safety::quietly;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
@@ -10,62 +12,47 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// A mapped file. Should somebody truncate it, see [`crate::lost`].
-pub(crate) struct Mapping {
-    map: MmapRaw,
-    watched: &'static Watched,
-}
+/// A file, mapped as a whole.
+pub(crate) struct Mapping(MmapRaw);
 
 impl Mapping {
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> *const u8 {
-        self.map.as_ptr()
+        self.0.as_ptr()
     }
 
     #[inline(always)]
     pub(crate) fn as_mut_ptr(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        self.0.as_mut_ptr()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.map.len()
+        self.0.len()
     }
 
-    /// The pages from that byte on need not stay in this process' memory. They are the file's, and come back when they are
-    /// touched.
-    pub(crate) fn let_go(&self, from: usize) {
-        let (start, bytes) = (self.map.as_mut_ptr(), self.map.len());
+    /// Takes the pages from that byte on out of this process' memory. They stay in the file, and come back when touched.
+    pub(crate) fn release_pages(&self, from: usize) {
+        let (start, bytes) = (self.0.as_mut_ptr(), self.0.len());
         if from < bytes {
-            // SAFETY: within the mapping, which is shared with a file: nothing that was written is lost by this. Failing
-            // costs memory and nothing else.
+            // SAFETY: within the mapping, which is shared with a file, so that no written byte is lost. Failure costs memory only.
             let _ = unsafe {
                 rustix::mm::madvise(start.add(from).cast(), bytes - from, rustix::mm::Advice::LinuxDontNeed)
             };
         }
     }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.watched.is_lost()
-    }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        self.watched.forget();
-    }
-}
-
-/// What is free in the file system of a directory; all that can be asked for where that is not known.
+/// Free bytes in the file system of a directory; `u64::MAX` where that is not known.
 pub(crate) fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
 }
 
-/// A tmpfs without a limit has no blocks at all.
+/// A tmpfs without a limit reports no blocks.
 fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }
 
-/// What is to be left free.
+/// Bytes to leave free when a file is made.
 #[derive(Clone, Copy, Debug)]
 pub struct ToLeave {
     /// In the file system.
@@ -75,15 +62,16 @@ pub struct ToLeave {
 }
 
 impl ToLeave {
+    /// A file may take all that there is.
     pub const NOTHING: ToLeave = ToLeave { file_system: 0, job: 0 };
 }
 
-/// Makes a file (it must not exist) of `bytes`, really allocated, mode 0600.
+/// Makes a file of `bytes` allocated bytes, mode 0600. It must not exist.
 pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
-    // What cannot be there is not begun: other programs would be without memory until it is given back.
+    // Checked first: allocating in vain would leave other programs without memory for a moment.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
     let job_room = if to_leave.job > 0 { cgroup::bytes_left() } else { u64::MAX };
     let is_room =
@@ -103,8 +91,8 @@ pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mappi
     mapped
 }
 
-/// In pieces: a signal interrupts it on many kernels, which then take back what they had given, and a timer's signals may come
-/// faster than a large file is made.
+/// Allocates in pieces: many kernels undo a call that a signal interrupts, and a timer's signals may come faster than a large
+/// file is made.
 fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     const PIECE: u64 = 256 << 10;
     const PAGE: u64 = 4096;
@@ -113,9 +101,9 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     while at < bytes {
         match rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece.min(bytes - at)) {
             Ok(()) => at += piece,
-            // A page at least is made between two of them.
+            // One page is made between two signals.
             Err(rustix::io::Errno::INTR) => piece = (piece / 2).max(PAGE),
-            // Some file systems on disk cannot do it, NFS before 4.2 for one. A run is finished there, too.
+            // File systems on disk, where dead runs are finished, may not support it (NFS before 4.2).
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 return write_zeros(fd, at, bytes);
             }
@@ -125,7 +113,7 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     Ok(())
 }
 
-/// What is written is there.
+/// Allocates by writing.
 fn write_zeros(fd: &OwnedFd, from: u64, end: u64) -> Result<(), rustix::io::Errno> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut at = from;
@@ -139,7 +127,7 @@ fn write_zeros(fd: &OwnedFd, from: u64, end: u64) -> Result<(), rustix::io::Errn
     Ok(())
 }
 
-/// Opens an existing file and maps all of it. `least` is the smallest size that makes sense.
+/// Opens and maps an existing file of at least `least` bytes.
 pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
     let (fd, bytes) = open_ours(path, OFlags::RDWR)?;
     if bytes < least {
@@ -149,15 +137,14 @@ pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
 }
 
 /// Memory of this process alone; the path is for messages.
-pub(crate) fn nowhere(path: &Path, bytes: u64) -> Result<Mapping, Error> {
+pub(crate) fn anonymous(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     let length =
         usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
     let map = MmapOptions::new().len(length).map_anon().map_err(|e| Error::io("map", path, e))?;
-    Ok(watched(MmapRaw::from(map)))
+    Ok(Mapping(MmapRaw::from(map)))
 }
 
-/// Opens an existing file of this user's, and says how long it is. Nothing else is followed, waited for or believed: no link,
-/// no pipe, nothing that somebody else put there.
+/// Opens an existing file of this user and returns its size in bytes. Refuses links, pipes and files of other users.
 pub(crate) fn open_ours(path: &Path, access: OFlags) -> Result<(OwnedFd, u64), Error> {
     let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
@@ -176,12 +163,7 @@ fn map(fd: OwnedFd, path: &Path, bytes: u64) -> Result<Mapping, Error> {
         usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
     let map =
         MmapOptions::new().len(length).map_raw(&File::from(fd)).map_err(|e| Error::io("map", path, e))?;
-    Ok(watched(map))
-}
-
-fn watched(map: MmapRaw) -> Mapping {
-    let watched = lost::watch(map.as_mut_ptr().expose_provenance(), map.len());
-    Mapping { map, watched }
+    Ok(Mapping(map))
 }
 
 #[cfg(test)]
@@ -189,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_written_where_there_is_no_fallocate() {
+    fn without_fallocate_every_byte_is_written() {
         let place = tempfile::tempdir().unwrap();
         let (path, bytes, from) = (place.path().join("file"), 3 * 4096 + 17, 5);
         std::fs::write(&path, vec![1; bytes]).unwrap();

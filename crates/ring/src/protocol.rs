@@ -5,8 +5,6 @@
 //! - the producer fills a slot, then stores `write` with release; the consumer loads it with acquire, then reads the slot;
 //! - the consumer has read a slot, then stores `read` with release; the producer loads it with acquire, then refills it.
 
-use std::cell::Cell;
-
 /// A 64-bit position that two processes share.
 pub trait Position {
     /// Pairs with [`Position::store_release`] of the other side.
@@ -27,10 +25,10 @@ impl Position for std::sync::atomic::AtomicU64 {
     }
 }
 
-/// Who holds one end, by pid; 0 when it is free.
+/// The pid of the process that holds one end; 0 when it is free.
 pub trait Hold {
     fn holder(&self) -> u32;
-    /// Puts `to` in the place of `from`, or says who is there instead.
+    /// Puts `to` in the place of `from`. `Err`: the pid that was there instead.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
 }
 
@@ -45,9 +43,10 @@ impl Hold for std::sync::atomic::AtomicU32 {
     }
 }
 
-/// Takes an end that is free, or whose holder is dead. `Err`: who has it. Of several that find a dead one, one has it.
+/// Takes an end that is free or whose holder is dead. Of several processes that find a dead holder, one gets it. `Err`: the
+/// pid of the holder.
 ///
-/// What the dead one has done before is seen by who takes over: it looks at the positions after this.
+/// The exchange acquires what the dead holder did: read the positions after this.
 pub fn take_hold<H: Hold>(hold: &H, me: u32, is_alive: impl Fn(u32) -> bool) -> Result<(), u32> {
     let holder = hold.holder();
     if holder != 0 && holder != me && is_alive(holder) {
@@ -56,60 +55,59 @@ pub fn take_hold<H: Hold>(hold: &H, me: u32, is_alive: impl Fn(u32) -> bool) -> 
     hold.replace(holder, me)
 }
 
-/// The producer's side: its own position, and a copy of the consumer's. Cells, because ringbuf moves positions through
-/// shared references; a cursor is of one thread at a time.
+/// The producer's side: its own position, and a copy of the consumer's.
 #[derive(Debug, Clone)]
 pub struct ProducerCursor {
     capacity: u64,
-    write: Cell<u64>,
-    read_seen: Cell<u64>,
+    write: u64,
+    read_seen: u64,
 }
 
 impl ProducerCursor {
-    /// Of a new ring, whose positions are zero.
+    /// For a new ring, whose positions are zero.
     pub fn new(capacity: u64) -> ProducerCursor {
-        ProducerCursor { capacity, write: Cell::new(0), read_seen: Cell::new(0) }
+        ProducerCursor { capacity, write: 0, read_seen: 0 }
     }
 
-    /// Of a ring whose producer is dead: goes on where it had published. `None` for positions that cannot be.
+    /// For a ring whose producer is dead: continues after what that one published. `None`: the positions are impossible.
     pub fn resumed(capacity: u64, write: u64, read: u64) -> Option<ProducerCursor> {
         let waiting = write.checked_sub(read)?;
-        let cursor = ProducerCursor { capacity, write: Cell::new(write), read_seen: Cell::new(read) };
+        let cursor = ProducerCursor { capacity, write, read_seen: read };
         (waiting <= capacity).then_some(cursor)
     }
 
     #[inline(always)]
     pub fn write(&self) -> u64 {
-        self.write.get()
+        self.write
     }
 
-    /// Whether at least `slots` are free: first by the copy ("possibly full"), then by the truth ("really full").
+    /// Whether at least `slots` are free: first by the copy ("possibly full"), then by the actual position ("really full").
     #[inline(always)]
-    pub fn has_room<P: Position>(&self, read: &P, slots: u64) -> bool {
+    pub fn has_room<P: Position>(&mut self, read: &P, slots: u64) -> bool {
         self.free_by_copy() >= slots || self.free(read) >= slots
     }
 
     #[inline(always)]
     fn free_by_copy(&self) -> u64 {
-        self.capacity - (self.write.get() - self.read_seen.get())
+        self.capacity - (self.write - self.read_seen)
     }
 
-    /// Free slots, by the truth.
+    /// Free slots, by the consumer's actual position.
     #[cold]
-    pub fn free<P: Position>(&self, read: &P) -> u64 {
+    pub fn free<P: Position>(&mut self, read: &P) -> u64 {
         let seen = read.load_acquire(); // pairs with the consumer's release in ConsumerCursor::release
         // A consumer can only go forward, and no further than we have written: anything else is damage.
-        if seen >= self.read_seen.get() && seen <= self.write.get() {
-            self.read_seen.set(seen);
+        if seen >= self.read_seen && seen <= self.write {
+            self.read_seen = seen;
         }
         self.free_by_copy()
     }
 
     /// Publishes `slots` that have been filled.
     #[inline(always)]
-    pub fn publish<P: Position>(&self, write: &P, slots: u64) {
-        self.write.set(self.write.get() + slots);
-        write.store_release(self.write.get()); // pairs with the consumer's acquire in ConsumerCursor::available
+    pub fn publish<P: Position>(&mut self, write: &P, slots: u64) {
+        self.write += slots;
+        write.store_release(self.write); // pairs with the consumer's acquire in ConsumerCursor::available
     }
 }
 
@@ -117,8 +115,8 @@ impl ProducerCursor {
 #[derive(Debug, Clone)]
 pub struct ConsumerCursor {
     capacity: u64,
-    read: Cell<u64>,
-    write_seen: Cell<u64>,
+    read: u64,
+    write_seen: u64,
 }
 
 /// The producer's position is impossible: it went back, or is further ahead than the ring is long.
@@ -130,32 +128,30 @@ pub struct ImpossiblePosition {
 
 impl ConsumerCursor {
     pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
-        ConsumerCursor { capacity, read: Cell::new(read), write_seen: Cell::new(read) }
+        ConsumerCursor { capacity, read, write_seen: read }
     }
 
     #[inline]
     pub fn read(&self) -> u64 {
-        self.read.get()
+        self.read
     }
 
-    /// How many records wait. The producer's position is not trusted.
+    /// The number of records that wait. The producer's position is not trusted.
     #[inline]
-    pub fn available<P: Position>(&self, write: &P) -> Result<u64, ImpossiblePosition> {
+    pub fn available<P: Position>(&mut self, write: &P) -> Result<u64, ImpossiblePosition> {
         let seen = write.load_acquire(); // pairs with the producer's release in ProducerCursor::publish
-        let read = self.read.get();
-        if seen < self.write_seen.get() || seen - read > self.capacity {
-            return Err(ImpossiblePosition { read, write: seen });
+        if seen < self.write_seen || seen - self.read > self.capacity {
+            return Err(ImpossiblePosition { read: self.read, write: seen });
         }
-        self.write_seen.set(seen);
-        Ok(seen - read)
+        self.write_seen = seen;
+        Ok(seen - self.read)
     }
 
-    /// Hands `slots` back that have been read: no more than `available` said.
+    /// Hands back `slots` that have been read, at most as many as `available` said.
     #[inline]
-    pub fn release<P: Position>(&self, read: &P, slots: u64) {
-        let slots = slots.min(self.write_seen.get() - self.read.get());
-        self.read.set(self.read.get() + slots);
-        read.store_release(self.read.get()); // pairs with the producer's acquire in ProducerCursor::free
+    pub fn release<P: Position>(&mut self, read: &P, slots: u64) {
+        self.read += slots.min(self.write_seen - self.read);
+        read.store_release(self.read); // pairs with the producer's acquire in ProducerCursor::free
     }
 }
 
@@ -166,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_impossible_write_position_is_refused() {
-        let consumer = ConsumerCursor::new(8, 100);
+        let mut consumer = ConsumerCursor::new(8, 100);
         assert_eq!(consumer.available(&AtomicU64::new(104)), Ok(4));
         assert_eq!(
             consumer.available(&AtomicU64::new(103)),
@@ -183,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_read_position_means_full_and_nothing_worse() {
-        let producer = ProducerCursor::new(4);
+    fn an_impossible_read_position_means_full() {
+        let mut producer = ProducerCursor::new(4);
         producer.publish(&AtomicU64::new(0), 4);
         for hostile in [0, 5, 11, u64::MAX] {
             assert!(!producer.has_room(&AtomicU64::new(hostile), 1), "{hostile}");

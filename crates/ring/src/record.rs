@@ -20,11 +20,11 @@ pub enum Kind {
     Value = 7,
     /// Calls that found no room; word 0: how many, argument: 0.
     Suppressed = 8,
-    /// A group of folded calls begins at this time; argument: how many records of `Folded` follow.
-    Fold = 9,
-    /// The calls of one call path in the group: see [`Folded`].
-    Folded = 10,
-    /// As `Enter`, of a frame that was open before: no call begins here.
+    /// A group of coalesced calls begins at this time; argument: how many records of `CoalescedCalls` follow.
+    Group = 9,
+    /// The calls of one call path in the group: see [`CoalescedCalls`].
+    CoalescedCalls = 10,
+    /// As `Enter`, for a frame that was open before: no call begins here.
     Resume = 11,
 }
 
@@ -35,7 +35,7 @@ pub enum Kind {
 /// word 1   bits 0..32 region handle      bits 32..40 kind    bits 40..48 zero    bits 48..64 depth in the group
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folded {
+pub struct CoalescedCalls {
     pub region: u32,
     /// 0 for what is directly below the frame that is open in the ring.
     pub depth: u16,
@@ -43,7 +43,7 @@ pub struct Folded {
     pub exclusive_ticks: u64,
 }
 
-impl Folded {
+impl CoalescedCalls {
     /// More than that takes several records.
     pub const MOST_CALLS: u32 = (1 << 24) - 1;
     pub const MOST_TICKS: u64 = (1 << 40) - 1;
@@ -60,8 +60,8 @@ impl Kind {
             6 => Kind::Sample,
             7 => Kind::Value,
             8 => Kind::Suppressed,
-            9 => Kind::Fold,
-            10 => Kind::Folded,
+            9 => Kind::Group,
+            10 => Kind::CoalescedCalls,
             11 => Kind::Resume,
             _ => return None,
         })
@@ -97,32 +97,33 @@ impl Record {
     #[inline(never)]
     fn rare_kind(&self) -> Option<Kind> {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
-        let unused = if kind == Kind::Folded { self.word1 >> 40 & 0xff } else { self.word1 >> 40 };
+        let unused = if kind == Kind::CoalescedCalls { self.word1 >> 40 & 0xff } else { self.word1 >> 40 };
         (unused == 0).then_some(kind)
     }
 
     /// The region handle, of the kinds that begin a frame.
     #[inline]
     pub fn begun_region(&self) -> Option<u32> {
-        matches!(self.kind(), Some(Kind::Enter | Kind::Resume | Kind::Folded)).then_some(self.argument())
+        matches!(self.kind(), Some(Kind::Enter | Kind::Resume | Kind::CoalescedCalls))
+            .then_some(self.argument())
     }
 
     /// Ticks and calls must be no more than there is room for.
     #[inline]
-    pub const fn folded(folded: Folded) -> Record {
-        let word0 = folded.exclusive_ticks & Folded::MOST_TICKS | (folded.calls as u64) << 40;
-        let head = Record::new(Kind::Folded, word0, folded.region);
-        Record { word0, word1: head.word1 | (folded.depth as u64) << 48 }
+    pub const fn coalesced_calls(of: CoalescedCalls) -> Record {
+        let word0 = of.exclusive_ticks & CoalescedCalls::MOST_TICKS | (of.calls as u64) << 40;
+        let head = Record::new(Kind::CoalescedCalls, word0, of.region);
+        Record { word0, word1: head.word1 | (of.depth as u64) << 48 }
     }
 
-    /// What a record of kind `Folded` says.
+    /// What a record of kind `CoalescedCalls` says.
     #[inline]
-    pub const fn as_folded(&self) -> Folded {
-        Folded {
+    pub const fn as_coalesced_calls(&self) -> CoalescedCalls {
+        CoalescedCalls {
             region: self.argument(),
             depth: (self.word1 >> 48) as u16,
             calls: (self.word0 >> 40) as u32,
-            exclusive_ticks: self.word0 & Folded::MOST_TICKS,
+            exclusive_ticks: self.word0 & CoalescedCalls::MOST_TICKS,
         }
     }
 
@@ -183,10 +184,10 @@ mod tests {
         }
 
         #[test]
-        fn what_is_folded_comes_out(region: u32, depth: u16, calls in 0u32..1 << 24, ticks in 0u64..1 << 40) {
-            let folded = Folded { region, depth, calls, exclusive_ticks: ticks };
-            let record = Record::folded(folded);
-            prop_assert_eq!((record.kind(), record.as_folded()), (Some(Kind::Folded), folded));
+        fn coalesced_calls_are_encoded_and_decoded(region: u32, depth: u16, calls in 0u32..1 << 24, ticks in 0u64..1 << 40) {
+            let coalesced = CoalescedCalls { region, depth, calls, exclusive_ticks: ticks };
+            let record = Record::coalesced_calls(coalesced);
+            prop_assert_eq!((record.kind(), record.as_coalesced_calls()), (Some(Kind::CoalescedCalls), coalesced));
         }
 
         #[test]

@@ -1,8 +1,4 @@
-//! A ring in shared memory: [`RingProducer`] and [`RingConsumer`], with ringbuf's traits as their face.
-//!
-//! ringbuf's own `CachingProd` and `CachingCons` are not used on top: the producer must ask "is there room for n?"
-//! from its cached copy (see [`crate::EventWriter`]), and the consumer must not trust the producer's position; neither
-//! can be said through them. The traits can: whoever knows ringbuf can push and pop here.
+//! A ring in shared memory: [`RingProducer`], [`RingConsumer`], and [`RingGauge`] for onlookers.
 
 use crate::error::Error;
 use crate::layout::{
@@ -13,23 +9,20 @@ use crate::mapping::{self, Mapping, ToLeave};
 use crate::process;
 use crate::protocol::{ConsumerCursor, Hold, ImpossiblePosition, ProducerCursor, take_hold};
 use crate::record::Record;
-use ringbuf::traits::{Consumer, Observer, Producer, Raw};
-use std::mem::MaybeUninit;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::ptr::addr_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Below this a ring is of no use: 4,096 records, 64 KiB.
+/// The smallest useful ring: 64 KiB.
 pub const SMALLEST_RING_RECORDS: u64 = 4096;
 
-/// More records than a sampler puts into its ring before it publishes them.
+/// An upper bound on the records that a sampler writes before it publishes them.
 const BEING_WRITTEN: u64 = 4;
 
 /// The mapping of one ring file, checked.
 struct Shared {
     map: Mapping,
-    /// As checked once; the header's own field may change under us and is never read again.
+    /// As checked once: the header's field may change at any time and is never read again.
     capacity: u64,
 }
 
@@ -38,7 +31,7 @@ struct Shared {
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// An existing ring, checked.
+    /// Opens and checks an existing ring.
     fn open(path: &Path) -> Result<Shared, Error> {
         let map = mapping::open(path, HEADER_BYTES as u64)?;
         let identity = map.as_mut_ptr().cast::<Identity>(); // the header's first field
@@ -81,49 +74,32 @@ impl Shared {
         unsafe { &*self.map.as_ptr().cast::<RingHeader>() }
     }
 
-    /// The address of a slot.
+    /// Both words of a slot are atomics: a hostile other side causes a wrong value and no undefined behaviour.
     #[inline(always)]
-    fn slot(&self, position: u64) -> *mut [AtomicU64; 2] {
+    fn slot(&self, position: u64) -> &[AtomicU64; 2] {
         let index = (position & (self.capacity - 1)) as usize;
-        // SAFETY: index < capacity, and the mapping holds HEADER_BYTES + capacity * RECORD_BYTES bytes (checked).
-        unsafe { self.map.as_mut_ptr().add(HEADER_BYTES + index * RECORD_BYTES).cast() }
+        // SAFETY: index < capacity, and the mapping holds HEADER_BYTES + capacity * RECORD_BYTES bytes (checked); HEADER_BYTES
+        // and RECORD_BYTES are multiples of 16, and the mapping is page-aligned.
+        unsafe { &*self.map.as_ptr().add(HEADER_BYTES + index * RECORD_BYTES).cast() }
     }
 
-    /// Both words of a slot are atomics, so that a hostile other side is a wrong value and not undefined behaviour.
-    /// Relaxed: order comes from the positions.
+    /// Relaxed: the positions give the order.
     #[inline(always)]
     fn store(&self, position: u64, record: Record) {
         let [word0, word1] = record.words();
-        // SAFETY: slot() is in bounds and 16-byte aligned.
-        let slot = unsafe { &*self.slot(position) };
+        let slot = self.slot(position);
         slot[0].store(word0, Ordering::Relaxed);
         slot[1].store(word1, Ordering::Relaxed);
     }
 
     #[inline(always)]
     fn load(&self, position: u64) -> Record {
-        // SAFETY: slot() is in bounds and 16-byte aligned.
-        let slot = unsafe { &*self.slot(position) };
+        let slot = self.slot(position);
         Record::from_words([slot[0].load(Ordering::Relaxed), slot[1].load(Ordering::Relaxed)])
-    }
-
-    /// ringbuf counts modulo twice the capacity.
-    fn modular(&self, position: u64) -> usize {
-        (position & (2 * self.capacity - 1)) as usize
-    }
-
-    /// The slots between two of ringbuf's indices, as (address, length) pairs.
-    fn runs(&self, start: usize, end: usize) -> [(*mut MaybeUninit<Record>, usize); 2] {
-        let capacity = self.capacity as usize;
-        // The other side's index may be anything: never more than there is.
-        let length = (end.wrapping_sub(start) & (2 * capacity - 1)).min(capacity);
-        let first = start & (capacity - 1);
-        let head = length.min(capacity - first);
-        [(self.slot(first as u64).cast(), head), (self.slot(0).cast(), length - head)]
     }
 }
 
-/// The producer's end. One per ring, in the process that made it.
+/// The producer's end. A ring has one, in the process that made it.
 pub struct RingProducer {
     shared: Shared,
     cursor: ProducerCursor,
@@ -131,12 +107,12 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Makes the ring. `capacity` is rounded up to a power of two.
+    /// Makes the ring. `capacity` in records is rounded up to a power of two, at least [`SMALLEST_RING_RECORDS`].
     pub fn create(path: &Path, capacity: u64, location: u32) -> Result<RingProducer, Error> {
         Self::create_leaving(path, capacity, location, ToLeave::NOTHING)
     }
 
-    /// As [`RingProducer::create`]; there is no room for it unless so much stays free.
+    /// As [`RingProducer::create`]; [`Error::NoSpace`] unless `to_leave` stays free.
     pub fn create_leaving(
         path: &Path,
         capacity: u64,
@@ -148,7 +124,7 @@ impl RingProducer {
         let shared = Shared { map, capacity };
         let identity = shared.map.as_mut_ptr().cast::<Identity>(); // the header's first field
         let pid = std::process::id();
-        // SAFETY: a new mapping, page-aligned, long enough, and nobody reads the identity before `state` says so.
+        // SAFETY: a new mapping, page-aligned and long enough, and no process reads the identity before `state` says so.
         unsafe {
             (*identity).magic = MAGIC;
             (*identity).abi_version = ABI_VERSION;
@@ -165,8 +141,8 @@ impl RingProducer {
         Ok(RingProducer { shared, cursor: ProducerCursor::new(capacity), path: path.to_owned() })
     }
 
-    /// Goes on with the ring of a producer that is dead. Also hands over what is still in its memory of the records that
-    /// were published, read or not, the oldest first. The caller makes sure that nobody else does the same.
+    /// Continues the ring of a dead producer. Also returns the published records that are still in the ring, read or not, the
+    /// oldest first. The caller makes sure that no other process does the same.
     pub fn take_over(path: &Path) -> Result<(RingProducer, Vec<Record>), Error> {
         let shared = Shared::open(path)?;
         let header = shared.header();
@@ -183,20 +159,23 @@ impl RingProducer {
         Ok((RingProducer { cursor, shared, path: path.to_owned() }, kept))
     }
 
+    /// Where the ring is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// The number of slots.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
 
+    /// Whether so many slots are free.
     #[inline(always)]
     pub fn has_room(&mut self, slots: u64) -> bool {
         self.cursor.has_room(&self.shared.header().consumer.read, slots)
     }
 
-    /// Free slots as of now.
+    /// The number of free slots now.
     pub fn free(&mut self) -> u64 {
         self.cursor.free(&self.shared.header().consumer.read)
     }
@@ -222,109 +201,118 @@ impl RingProducer {
         self.cursor.write()
     }
 
-    /// Writes a record that [`RingProducer::publish`] publishes with others; `at` is its place among them.
+    /// Writes a record that [`RingProducer::publish`] publishes together with others; `at` is its place among them.
     #[inline]
     pub fn put_with_room(&mut self, at: u64, record: Record) {
         self.shared.store(self.cursor.write() + at, record);
     }
 
+    /// Publishes `count` records that have been put.
     #[inline]
     pub fn publish(&mut self, count: u64) {
         self.cursor.publish(&self.shared.header().producer.write, count);
     }
 
-    /// Who reads it, as far as can be seen here.
-    pub(crate) fn reader(&self) -> Reader {
+    /// Whether the ring is read, as far as the header says.
+    pub(crate) fn consumer_state(&self) -> ConsumerState {
         match self.shared.header().holds.consumer.load(Ordering::Relaxed) {
-            0 => Reader::NotYet,
-            GIVEN_UP => Reader::GivenUp,
-            _ => Reader::There,
+            0 => ConsumerState::NotYet,
+            GAVE_UP => ConsumerState::GaveUp,
+            _ => ConsumerState::Present,
         }
     }
 
+    /// Publishes the number of calls suppressed so far.
     pub fn set_suppressed_calls(&self, calls: u64) {
         self.shared.header().producer.suppressed_calls.store(calls, Ordering::Relaxed);
     }
 
+    /// Publishes the number of records dropped so far.
     pub fn set_dropped_records(&self, records: u64) {
         self.shared.header().producer.dropped_records.store(records, Ordering::Relaxed);
     }
 
-    /// No record will follow.
+    /// Tells the consumer that no record will follow.
     pub fn close(&self) {
         // Pairs with the acquire in RingConsumer::is_closed: the last write position is visible before "closed".
         self.shared.header().identity.state.store(STATE_CLOSED, Ordering::Release);
     }
 }
 
-/// See [`RingProducer::reader`].
+/// See [`RingProducer::consumer_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum ConsumerState {
+    /// No consumer has opened the ring.
     NotYet,
-    There,
-    /// It does not read any further, whatever comes.
-    GivenUp,
+    /// A consumer has opened it, which may be dead.
+    Present,
+    /// The consumer does not read any further.
+    GaveUp,
 }
 
-/// In place of the consumer's pid: no process has it.
-const GIVEN_UP: u32 = u32::MAX;
+/// In place of the consumer's pid: no process has this one.
+const GAVE_UP: u32 = u32::MAX;
 
 /// The consumer's end.
 pub struct RingConsumer {
     shared: Shared,
     cursor: ConsumerCursor,
     path: PathBuf,
-    /// Records that were handed back since pages were last let go.
-    passed: usize,
+    /// Records that were handed back since pages were last released.
+    handed_back: usize,
 }
 
-/// More records than any ring has had in its life: a thousand years of a thread that does nothing else.
+/// More records than any ring has in its life: centuries of a thread that does nothing else. A larger position is damage.
 pub const MOST_RECORDS: u64 = 1 << 60;
 
-/// So much of a ring a consumer has in its memory, and no more: it may have hundreds.
+/// How much of a ring stays in the consumer's memory: a collector may read hundreds of rings.
 const RESIDENT_BYTES: usize = 64 << 10;
 
 impl RingConsumer {
-    /// Opens a ring and takes the consumer's end, from a dead consumer if need be: reading goes on where it stopped.
+    /// Opens a ring and takes the consumer's end, from a dead consumer if need be: reading continues where that one stopped.
+    ///
+    /// # Errors
+    /// [`Error::Held`] while another live process has that end, [`Error::Malformed`] for a file that is not a ring.
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
         let read = shared.header().consumer.read.load(Ordering::Acquire);
-        // So that nobody who counts on from here can overflow.
+        // So that nothing that counts on from here can overflow.
         if read > MOST_RECORDS {
             return Err(Error::malformed(path, format!("it says that {read} records were read")));
         }
         let hold = &shared.header().holds.consumer;
         let (started, me) = (&shared.header().holds.consumer_start, std::process::id());
-        let lives = |holder| match started.load(Ordering::Acquire) {
+        let is_alive = |holder| match started.load(Ordering::Acquire) {
             0 => process::start_time(holder).is_some(),
             started => process::is_alive(holder, started),
         };
-        let lives = |holder| holder != GIVEN_UP && lives(holder);
-        take_hold(hold, me, lives).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
+        let is_alive = |holder| holder != GAVE_UP && is_alive(holder);
+        take_hold(hold, me, is_alive).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
-        // Where a consumer before this one has stopped meanwhile; what is beyond all sense is not looked at a second time.
+        // Again: a consumer before this one may have read further meanwhile.
         let read = shared.header().consumer.read.load(Ordering::Acquire).min(MOST_RECORDS);
         let cursor = ConsumerCursor::new(shared.capacity, read);
-        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), handed_back: 0 })
     }
 
-    /// In place of a ring that is lost, of which so many records are known from elsewhere: nothing waits in it.
-    pub fn lost(path: &Path, position: u64) -> Result<RingConsumer, Error> {
-        let map = mapping::nowhere(path, (HEADER_BYTES + RECORD_BYTES) as u64)?;
+    /// Stands for a ring that no longer exists and of which `position` records have been read: nothing waits in it.
+    pub fn of_missing_ring(path: &Path, position: u64) -> Result<RingConsumer, Error> {
+        let map = mapping::anonymous(path, (HEADER_BYTES + RECORD_BYTES) as u64)?;
         let shared = Shared { map, capacity: 1 };
         shared.header().producer.write.store(position, Ordering::Relaxed);
         shared.header().consumer.read.store(position, Ordering::Relaxed);
         let cursor = ConsumerCursor::new(1, position);
-        Ok(RingConsumer { cursor, shared, path: path.to_owned(), passed: 0 })
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), handed_back: 0 })
     }
 
-    /// What the producer of a ring that is lost had counted, as far as that is known from elsewhere.
-    pub fn set_counted(&self, suppressed_calls: u64, dropped_records: u64) {
+    /// Sets what the producer of a missing ring had counted.
+    pub fn set_counts(&self, suppressed_calls: u64, dropped_records: u64) {
         let producer = &self.shared.header().producer;
         producer.suppressed_calls.store(suppressed_calls, Ordering::Relaxed);
         producer.dropped_records.store(dropped_records, Ordering::Relaxed);
     }
 
+    /// Where the ring is, or was.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -334,13 +322,12 @@ impl RingConsumer {
         self.cursor.read()
     }
 
-    /// Records that wait.
+    /// The number of records that wait.
     pub fn available(&mut self) -> Result<u64, ImpossiblePosition> {
         self.cursor.available(&self.shared.header().producer.write)
     }
 
-    /// Copies up to `most` waiting records to the end of `into`, without handing their slots back:
-    /// [`RingConsumer::release`] does. Returns how many.
+    /// Appends up to `most` waiting records to `into` and returns how many. [`RingConsumer::release`] hands their slots back.
     pub fn copy_out(&mut self, into: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
         let available = self.cursor.available(&self.shared.header().producer.write)?;
         let count = available.min(most as u64);
@@ -352,52 +339,49 @@ impl RingConsumer {
     /// Hands back slots that were copied out.
     pub fn release(&mut self, slots: usize) {
         self.cursor.release(&self.shared.header().consumer.read, slots as u64);
-        self.passed += slots;
-        if self.passed * RECORD_BYTES >= RESIDENT_BYTES {
-            self.rest();
+        self.handed_back += slots;
+        if self.handed_back * RECORD_BYTES >= RESIDENT_BYTES {
+            self.release_pages();
         }
     }
 
-    /// Its producer is over and all of it has been read: the file goes, and with it the memory. What it counted is still known here.
+    /// Removes the file and its memory, when the producer has ended and all has been read. The counts stay known here.
     pub fn retire(&mut self) -> Result<(), Error> {
-        let gone = RingConsumer::lost(&self.path, self.position())?;
-        gone.set_counted(self.suppressed_calls(), self.dropped_records());
+        let gone = RingConsumer::of_missing_ring(&self.path, self.position())?;
+        gone.set_counts(self.suppressed_calls(), self.dropped_records());
         let path = self.path.clone();
         *self = gone;
         rustix::fs::unlink(&path).map_err(|e| Error::io("remove", &path, e))
     }
 
-    /// Nothing is read from now on, and whoever waits for room need not any longer.
+    /// Tells the producer that nothing is read from now on, so that it does not wait for room.
     pub fn give_up(&self) {
-        self.shared.header().holds.consumer.store(GIVEN_UP, Ordering::Release);
+        self.shared.header().holds.consumer.store(GAVE_UP, Ordering::Release);
     }
 
-    /// Gives back the memory that its records are seen through. Reading takes it again.
-    pub fn rest(&mut self) {
-        self.passed = 0;
-        self.shared.map.let_go(HEADER_BYTES);
+    /// Takes the records' pages out of this process' memory. Reading brings them back.
+    pub fn release_pages(&mut self) {
+        self.handed_back = 0;
+        self.shared.map.release_pages(HEADER_BYTES);
     }
 
-    /// Whether the producer has said that no record follows. Look before the last `copy_out`, not after.
+    /// Whether the producer has closed the ring. To be asked before the last `copy_out`, not after.
     pub fn is_closed(&self) -> bool {
         // Pairs with the release in RingProducer::close.
         self.shared.header().identity.state.load(Ordering::Acquire) == STATE_CLOSED
     }
 
-    /// Somebody has truncated the file: what was not read before is not there, or is not what was written.
-    pub fn is_lost(&self) -> bool {
-        self.shared.map.is_lost()
-    }
-
+    /// Calls that the producer has suppressed.
     pub fn suppressed_calls(&self) -> u64 {
         self.shared.header().producer.suppressed_calls.load(Ordering::Relaxed)
     }
 
+    /// Records that the producer has dropped.
     pub fn dropped_records(&self) -> u64 {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
     }
 
-    /// Between 0 and 1.
+    /// The share of slots with waiting records, between 0 and 1.
     pub fn fill_ratio(&self) -> f64 {
         let waiting =
             self.shared.header().producer.write.load(Ordering::Relaxed).saturating_sub(self.cursor.read());
@@ -405,30 +389,31 @@ impl RingConsumer {
     }
 }
 
-/// Looks at how full a ring is that others write and read, for a producer's host that would rather wait than have calls
-/// suppressed.
+/// Observes a ring that other processes write and read: for a replay, which waits for room.
 pub struct RingGauge {
     shared: Shared,
 }
 
 impl RingGauge {
+    /// Opens an existing ring.
     pub fn open(path: &Path) -> Result<RingGauge, Error> {
         Ok(RingGauge { shared: Shared::open(path)? })
     }
 
+    /// The number of slots.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
 
-    /// Records written since the start, and how many of them have been read.
+    /// Records written since the start, and records read.
     pub fn positions(&self) -> (u64, u64) {
         let read = self.shared.header().consumer.read.load(Ordering::Acquire);
         (self.shared.header().producer.write.load(Ordering::Acquire), read)
     }
 
-    /// Free slots as of now.
+    /// The number of free slots now.
     pub fn free(&self) -> u64 {
-        // Read first: it only grows, so that what is free is never overstated.
+        // The read position first: it only grows, so that the free slots are never overstated.
         let read = self.shared.header().consumer.read.load(Ordering::Acquire);
         let write = self.shared.header().producer.write.load(Ordering::Acquire);
         self.shared.capacity.saturating_sub(write.saturating_sub(read))
@@ -437,7 +422,7 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        // Unless somebody else has it by now.
+        // Unless another process has it by now.
         let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }
@@ -445,120 +430,5 @@ impl Drop for RingConsumer {
 impl Drop for RingProducer {
     fn drop(&mut self) {
         self.shared.header().holds.producer.store(0, Ordering::Release);
-    }
-}
-
-/// ringbuf's face, the same for both ends but for whose position is the cached one.
-macro_rules! ringbuf_face {
-    ($end:ty) => {
-        impl Observer for $end {
-            type Item = Record;
-
-            fn capacity(&self) -> NonZeroUsize {
-                NonZeroUsize::new(self.shared.capacity as usize).unwrap_or(NonZeroUsize::MIN)
-            }
-            fn read_index(&self) -> usize {
-                self.shared.modular(self.shared.header().consumer.read.load(Ordering::Acquire))
-            }
-            fn write_index(&self) -> usize {
-                self.shared.modular(self.shared.header().producer.write.load(Ordering::Acquire))
-            }
-            fn read_is_held(&self) -> bool {
-                self.shared.header().holds.consumer.load(Ordering::Acquire) != 0
-            }
-            fn write_is_held(&self) -> bool {
-                self.shared.header().holds.producer.load(Ordering::Acquire) != 0
-            }
-        }
-
-        // SAFETY: capacity is constant; indices are the positions modulo twice the capacity; slices cover exactly the
-        // asked range of the mapping; each end has one owner (the hold words), and cursors publish what they advance.
-        unsafe impl Raw for $end {
-            unsafe fn unsafe_slices(
-                &self,
-                start: usize,
-                end: usize,
-            ) -> (&[MaybeUninit<Record>], &[MaybeUninit<Record>]) {
-                let [a, b] = self.shared.runs(start, end);
-                // SAFETY: runs() stays inside the mapping; the caller owns these slots.
-                unsafe { (std::slice::from_raw_parts(a.0, a.1), std::slice::from_raw_parts(b.0, b.1)) }
-            }
-            unsafe fn unsafe_slices_mut(
-                &self,
-                start: usize,
-                end: usize,
-            ) -> (&mut [MaybeUninit<Record>], &mut [MaybeUninit<Record>]) {
-                let [a, b] = self.shared.runs(start, end);
-                // SAFETY: runs() stays inside the mapping, the two do not overlap, the caller owns these slots.
-                unsafe {
-                    (std::slice::from_raw_parts_mut(a.0, a.1), std::slice::from_raw_parts_mut(b.0, b.1))
-                }
-            }
-            unsafe fn set_read_index(&self, value: usize) {
-                self.move_read(value);
-            }
-            unsafe fn set_write_index(&self, value: usize) {
-                self.move_write(value);
-            }
-            unsafe fn hold_read(&self, flag: bool) -> bool {
-                let me = if flag { std::process::id() } else { 0 };
-                self.shared.header().holds.consumer.swap(me, Ordering::AcqRel) != 0
-            }
-            unsafe fn hold_write(&self, flag: bool) -> bool {
-                let me = if flag { std::process::id() } else { 0 };
-                self.shared.header().holds.producer.swap(me, Ordering::AcqRel) != 0
-            }
-        }
-    };
-}
-
-ringbuf_face!(RingProducer);
-ringbuf_face!(RingConsumer);
-
-/// Slots from a position to ringbuf's index after it.
-fn step(position: u64, index: usize, capacity: u64) -> u64 {
-    (index as u64).wrapping_sub(position) & (2 * capacity - 1)
-}
-
-impl RingProducer {
-    fn move_write(&self, index: usize) {
-        let slots = step(self.cursor.write(), index, self.shared.capacity);
-        self.cursor.publish(&self.shared.header().producer.write, slots);
-    }
-
-    /// The consumer's position is the consumer's.
-    fn move_read(&self, _index: usize) {}
-}
-
-impl RingConsumer {
-    fn move_read(&self, index: usize) {
-        let slots = step(self.cursor.read(), index, self.shared.capacity);
-        self.cursor.release(&self.shared.header().consumer.read, slots);
-    }
-
-    /// The producer's position is the producer's.
-    fn move_write(&self, _index: usize) {}
-}
-
-impl Producer for RingProducer {
-    fn try_push(&mut self, record: Record) -> Result<(), Record> {
-        if !self.has_room(1) {
-            return Err(record);
-        }
-        self.push_with_room(record);
-        Ok(())
-    }
-}
-
-impl Consumer for RingConsumer {
-    fn try_pop(&mut self) -> Option<Record> {
-        match self.cursor.available(&self.shared.header().producer.write) {
-            Ok(0) | Err(_) => None,
-            Ok(_) => {
-                let record = self.shared.load(self.cursor.read());
-                self.release(1);
-                Some(record)
-            }
-        }
     }
 }

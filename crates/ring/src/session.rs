@@ -249,11 +249,6 @@ impl Session {
         unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
 
-    /// Somebody has truncated the page: nobody hears what is said there from now on.
-    pub fn is_lost(&self) -> bool {
-        self.map.is_lost()
-    }
-
     pub fn directory(&self) -> &Path {
         &self.directory
     }

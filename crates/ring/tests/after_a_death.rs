@@ -1,4 +1,4 @@
-//! What is left of a dead process, and who goes on with it.
+//! What a dead process leaves, and the process that continues it.
 
 use ampere_model::Definition;
 use ampere_ring::{Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session};
@@ -9,9 +9,9 @@ fn place() -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, path)
 }
 
-/// A reader is killed with what it had taken but not handed back; another one takes all of it again.
+/// A consumer is killed with records that it had copied but not handed back: the next one reads them again.
 #[test]
-fn a_dead_readers_end_is_taken_over_where_it_stopped() {
+fn a_new_consumer_continues_where_a_dead_one_stopped() {
     let (_directory, path) = place();
     let mut producer = RingProducer::create(&path, 4096, 0).unwrap();
     (0..100).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, i, 1)));
@@ -20,7 +20,7 @@ fn a_dead_readers_end_is_taken_over_where_it_stopped() {
     dead.copy_out(&mut records, 60).unwrap();
     dead.release(40);
     std::mem::forget(dead);
-    // Who holds it is a process that lives no more: its pid is somebody else's by now (ours), its start time is not.
+    // The holder is dead: its pid belongs to another process by now, its start time does not.
     let set = |at: u64, bytes: &[u8]| {
         use std::os::unix::fs::FileExt;
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(bytes, at).unwrap();
@@ -38,7 +38,7 @@ fn a_dead_readers_end_is_taken_over_where_it_stopped() {
 }
 
 #[test]
-fn a_dead_writers_ring_goes_on_after_what_it_had_published() {
+fn a_new_producer_continues_after_what_a_dead_one_published() {
     let (_directory, path) = place();
     let mut producer = RingProducer::create(&path, 4096, 0).unwrap();
     (0..4000).for_each(|i| producer.push_with_room(Record::new(Kind::Enter, i, 1)));
@@ -63,15 +63,18 @@ fn a_dead_writers_ring_goes_on_after_what_it_had_published() {
 }
 
 #[test]
-fn a_lost_ring_has_been_read_to_its_end() {
-    let mut lost = RingConsumer::lost(std::path::Path::new("gone.ring"), 77).unwrap();
+fn a_missing_ring_has_been_read_to_its_end() {
+    let mut missing = RingConsumer::of_missing_ring(std::path::Path::new("gone.ring"), 77).unwrap();
     let mut records = Vec::new();
-    assert_eq!((lost.position(), lost.available(), lost.copy_out(&mut records, 5)), (77, Ok(0), Ok(0)));
-    assert_eq!(lost.fill_ratio(), 0.0);
+    assert_eq!(
+        (missing.position(), missing.available(), missing.copy_out(&mut records, 5)),
+        (77, Ok(0), Ok(0))
+    );
+    assert_eq!(missing.fill_ratio(), 0.0);
 }
 
 #[test]
-fn a_log_is_copied_as_it_is_read_and_goes_on_after_its_writers_death() {
+fn a_log_is_copied_as_it_is_read_and_continued_after_its_writers_death() {
     let (directory, _) = place();
     let (path, copy) = (directory.path().join("1.defs"), directory.path().join("copy.defs"));
     let mut log = LogWriter::create(&path).unwrap();
@@ -102,7 +105,7 @@ fn a_log_is_copied_as_it_is_read_and_goes_on_after_its_writers_death() {
 }
 
 #[test]
-fn one_process_collects_and_the_next_can_when_it_is_gone() {
+fn one_process_collects_at_a_time() {
     let (directory, _) = place();
     // SAFETY: no other test of this binary reads or writes AMPERE_SHM.
     unsafe { std::env::set_var("AMPERE_SHM", directory.path()) };
@@ -114,12 +117,12 @@ fn one_process_collects_and_the_next_can_when_it_is_gone() {
     assert!(other.lock_collector().unwrap().is_none());
     drop(first);
     assert!(other.lock_collector().unwrap().is_some());
-    // What another boot has left.
+    // A session of another boot.
     use std::os::unix::fs::FileExt;
     let page = std::fs::OpenOptions::new().write(true).open(session.directory().join("session")).unwrap();
     page.write_all_at(&[7; 16], 4080).unwrap();
     assert!(!session.is_of_this_boot());
-    // Who waits for the end is believed as long as it lives.
+    // A process that waits for the end counts as long as it lives.
     session.set_waited_for(std::process::id());
     assert!(session.is_waited_for());
     let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -128,7 +131,7 @@ fn one_process_collects_and_the_next_can_when_it_is_gone() {
     assert!(!session.is_waited_for());
 }
 
-/// Its descriptors are the program's to close; what it has mapped is not.
+/// A program may close descriptors that it did not open, but not mappings.
 #[test]
 fn a_log_is_held_until_its_writers_program_ends() {
     let directory = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ fn slots_are_handed_over_in_both_directions() {
         });
         let shared = ring.clone();
         let producer = loom::thread::spawn(move || {
-            let cursor = ProducerCursor::new(CAPACITY);
+            let mut cursor = ProducerCursor::new(CAPACITY);
             for i in 0..RECORDS {
                 while !cursor.has_room(&shared.read, 1) {
                     loom::thread::yield_now();
@@ -60,7 +60,7 @@ fn slots_are_handed_over_in_both_directions() {
                 cursor.publish(&shared.write, 1);
             }
         });
-        let cursor = ConsumerCursor::new(CAPACITY, 0);
+        let mut cursor = ConsumerCursor::new(CAPACITY, 0);
         let mut next = 0;
         while next < RECORDS {
             let available = cursor.available(&ring.write).expect("an honest producer");
@@ -81,9 +81,9 @@ fn slots_are_handed_over_in_both_directions() {
 }
 
 /// A consumer was killed when it had read a record and not yet handed its slot back. Two others want its end while the producer
-/// goes on: one has it, and gets every record from there on, once and in order.
+/// continues: one gets it, and with it every record from there on, once and in order.
 #[test]
-fn one_takes_over_from_the_dead_and_misses_nothing() {
+fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
     const DEAD: u32 = 7;
     // Four threads: with three preemptions it takes many minutes.
     let mut model = loom::model::Builder::new();
@@ -97,7 +97,7 @@ fn one_takes_over_from_the_dead_and_misses_nothing() {
         let hold = Arc::new(LoomHold(AtomicU32::new(0)));
         let shared = ring.clone();
         let producer = loom::thread::spawn(move || {
-            let cursor = ProducerCursor::new(CAPACITY);
+            let mut cursor = ProducerCursor::new(CAPACITY);
             for i in 0..RECORDS {
                 while !cursor.has_room(&shared.read, 1) {
                     loom::thread::yield_now();
@@ -107,9 +107,9 @@ fn one_takes_over_from_the_dead_and_misses_nothing() {
                 cursor.publish(&shared.write, 1);
             }
         });
-        // The one that dies: it releases what it has read, or not, and says no more.
+        // The one that dies, before or after it has released what it has read.
         take_hold(&*hold, DEAD, |_| true).expect("a free end");
-        let first = ConsumerCursor::new(CAPACITY, 0);
+        let mut first = ConsumerCursor::new(CAPACITY, 0);
         if first.available(&ring.write).expect("an honest producer") > 0 {
             first.release(&ring.read, 1);
         }
@@ -121,7 +121,7 @@ fn one_takes_over_from_the_dead_and_misses_nothing() {
                         return 0;
                     }
                     let mut next = ring.read.load_acquire();
-                    let cursor = ConsumerCursor::new(CAPACITY, next);
+                    let mut cursor = ConsumerCursor::new(CAPACITY, next);
                     while next < RECORDS {
                         let available = cursor.available(&ring.write).expect("an honest producer");
                         for at in 0..available {
@@ -137,13 +137,13 @@ fn one_takes_over_from_the_dead_and_misses_nothing() {
                     }
                     1
                 };
-                // Four threads at most are known to the model checker; one of the two is this one.
+                // The model checker knows at most four threads; one of the two is this one.
                 if me == 8 { Err(loom::thread::spawn(take)) } else { Ok(take()) }
             })
             .into_iter()
             .map(|taken| taken.unwrap_or_else(|thread| thread.join().unwrap()))
             .collect();
-        assert_eq!(others.iter().sum::<i32>(), 1, "one has it");
+        assert_eq!(others.iter().sum::<i32>(), 1, "one gets it");
         producer.join().unwrap();
     });
 }

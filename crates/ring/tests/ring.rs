@@ -1,12 +1,11 @@
-//! The ring as two threads use it, the event writer under pressure, and files that are not what they seem.
+//! The ring as two threads use it, the event writer under pressure, and damaged files.
 
 use ampere_model::Definition;
 use ampere_ring::{
-    Error, EventWriter, Events, Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session,
-    Surroundings,
+    Error, EventWriter, Kind, LogReader, LogWriter, OverloadPolicy, Record, RingConsumer, RingProducer,
+    Session, SessionProbes,
 };
 use proptest::prelude::*;
-use ringbuf::traits::{Consumer, Observer, Producer};
 use std::collections::VecDeque;
 
 fn ring(records: u64) -> (tempfile::TempDir, RingProducer, RingConsumer) {
@@ -23,9 +22,10 @@ fn two_threads_lose_nothing_and_keep_the_order() {
     let (_dir, mut producer, mut consumer) = ring(4096);
     let writer = std::thread::spawn(move || {
         for i in 0..COUNT {
-            while producer.try_push(Record::new(Kind::Enter, i, i as u32)).is_err() {
+            while !producer.has_room(1) {
                 std::thread::yield_now();
             }
+            producer.push_with_room(Record::new(Kind::Enter, i, i as u32));
         }
         producer.close();
         producer
@@ -52,24 +52,10 @@ fn two_threads_lose_nothing_and_keep_the_order() {
 }
 
 #[test]
-fn ringbuf_code_works_on_it() {
-    let (_dir, mut producer, mut consumer) = ring(4096);
-    let all: Vec<Record> = (0..5000).map(|i| Record::new(Kind::Leave, i, 7)).collect();
-    for round in 0..3 {
-        assert_eq!(producer.push_iter(all.iter().copied()), 4096, "round {round}");
-        assert!(producer.is_full() && consumer.is_full());
-        let popped: Vec<Record> = std::iter::from_fn(|| consumer.try_pop()).collect();
-        assert_eq!(popped, all[..4096]);
-        assert!(consumer.is_empty());
-    }
-    assert!(producer.write_is_held() && producer.read_is_held());
-}
-
-#[test]
-fn a_new_consumer_goes_on_where_the_last_one_stopped() {
+fn a_new_consumer_continues_where_the_last_one_stopped() {
     let (dir, mut producer, mut consumer) = ring(4096);
     for i in 0..10 {
-        producer.try_push(Record::new(Kind::Enter, i, 0)).unwrap();
+        producer.push_with_room(Record::new(Kind::Enter, i, 0));
     }
     let mut batch = Vec::new();
     consumer.copy_out(&mut batch, 4).unwrap();
@@ -83,7 +69,7 @@ fn a_new_consumer_goes_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn what_is_not_a_ring_is_refused() {
+fn a_file_that_is_no_ring_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.ring");
     std::fs::write(&path, b"short").unwrap();
@@ -105,16 +91,16 @@ fn what_is_not_a_ring_is_refused() {
 }
 
 #[test]
-fn a_write_position_that_lies_is_refused() {
+fn an_impossible_write_position_is_refused() {
     let (dir, mut producer, mut consumer) = ring(4096);
-    producer.try_push(Record::new(Kind::Enter, 1, 0)).unwrap();
+    producer.push_with_room(Record::new(Kind::Enter, 1, 0));
     use std::os::unix::fs::FileExt;
     let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("1.0.ring")).unwrap();
     file.write_at(&5000u64.to_le_bytes(), 128).unwrap();
     assert!(consumer.copy_out(&mut Vec::new(), 10).is_err());
 }
 
-/// What a reader makes of a stream: depth at the end, and whether a leave ever came without an enter.
+/// Checks that the records nest. Returns how many frames are open at the end.
 fn check_nesting(records: &[Record]) -> Result<u64, String> {
     let mut stack = Vec::new();
     for record in records {
@@ -135,8 +121,8 @@ fn check_nesting(records: &[Record]) -> Result<u64, String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the program calls and however slowly the consumer reads: the stream nests, and every call is either
-    /// in it or counted as suppressed.
+    /// Whatever the program calls and however slowly the consumer reads, every call is either in the stream or counted as
+    /// suppressed.
     #[test]
     fn an_admitted_stream_always_nests(
         script in prop::collection::vec((any::<bool>(), 1usize..3000, 0usize..2000), 1..60)
@@ -197,9 +183,8 @@ proptest! {
     }
 }
 
-/// A function that was entered in a bad moment is seen again once there is room.
 #[test]
-fn what_was_suppressed_comes_back() {
+fn a_suppressed_frame_is_entered_once_there_is_room() {
     let (_dir, producer, mut consumer) = ring(4096);
     let mut writer = EventWriter::new(producer);
     for clock in 0..3000 {
@@ -228,9 +213,12 @@ fn what_was_suppressed_comes_back() {
 #[test]
 fn nobody_waits_for_a_reader_that_has_given_up() {
     let (_dir, producer, consumer) = ring(4096);
-    let surroundings =
-        Surroundings { ticks_per_second: |_| 1_000_000_000, reader_is_alive: || true, reader_rounds: || 0 };
-    let mut writer = EventWriter::with_events(producer, Events::All, surroundings);
+    let probes = SessionProbes {
+        ticks_per_second: |_| 1_000_000_000,
+        collector_is_alive: || true,
+        collector_rounds: || 0,
+    };
+    let mut writer = EventWriter::with_policy(producer, OverloadPolicy::Wait, probes);
     consumer.give_up();
     let begun = std::time::Instant::now();
     for clock in 0..10_000 {
@@ -242,7 +230,7 @@ fn nobody_waits_for_a_reader_that_has_given_up() {
 }
 
 #[test]
-fn what_is_suppressed_when_the_program_ends_is_counted() {
+fn frames_that_are_suppressed_when_the_program_ends_are_counted() {
     let (_dir, producer, _consumer) = ring(4096);
     let mut writer = EventWriter::new(producer);
     (0..4096).for_each(|clock| writer.enter(clock, 1));
@@ -253,7 +241,7 @@ fn what_is_suppressed_when_the_program_ends_is_counted() {
 }
 
 #[test]
-fn a_session_directory_of_somebody_else_is_refused() {
+fn a_session_directory_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let uid = rustix::process::geteuid().as_raw();
     let base = dir.path().join(format!("ampere-{uid}"));
@@ -283,7 +271,7 @@ fn a_session_directory_of_somebody_else_is_refused() {
     if uid == 0 {
         session.remove();
         std::os::unix::fs::chown(&base, Some(12345), None).unwrap();
-        assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "somebody else's");
+        assert!(matches!(Session::open_or_create("s"), Err(Error::NotOurs { .. })), "another user's");
     }
 }
 
@@ -306,28 +294,31 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     assert_eq!(left_behind, 0, "nothing half-made is left");
 }
 
-/// A frame that calls very many functions: telling of ten times as many costs about ten times as much, not a hundred times.
+/// For ten times as many call paths it takes about ten times as long, not a hundred times.
 #[test]
-fn telling_of_many_call_paths_costs_no_more_than_their_number() {
-    let surroundings =
-        Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true, reader_rounds: || 0 };
+fn writing_a_group_takes_time_proportional_to_its_call_paths() {
+    let probes = SessionProbes {
+        ticks_per_second: |_| 1_000_000,
+        collector_is_alive: || true,
+        collector_rounds: || 0,
+    };
     let [few, many] = [100, 1000].map(|functions| {
         let (_dir, producer, mut consumer) = ring(65_536);
-        let mut writer = EventWriter::with_events(producer, Events::Folded, surroundings);
-        let mut told = || {
+        let mut writer = EventWriter::with_policy(producer, OverloadPolicy::Coalesce, probes);
+        let mut flush_once = || {
             for region in 0..functions {
                 writer.enter(2, region);
                 writer.leave(2, region);
             }
             let begun = std::time::Instant::now();
-            writer.settle();
+            writer.flush();
             let took = begun.elapsed();
             let count = consumer.copy_out(&mut Vec::new(), usize::MAX).unwrap();
             consumer.release(count);
             took
         };
-        (0..20).for_each(|_| _ = told()); // until all are known to be short
-        (0..20).map(|_| told()).min().unwrap()
+        (0..20).for_each(|_| _ = flush_once()); // until all are known to be short
+        (0..20).map(|_| flush_once()).min().unwrap()
     });
     assert!(many < 50 * few, "{few:?} and {many:?}");
 }

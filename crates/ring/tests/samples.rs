@@ -1,10 +1,10 @@
-//! The series of samples that a metric plugin reads.
+//! The series of samples that the metric plugin reads.
 
 use ampere_ring::Session;
 use ampere_ring::samples::{MOST_SAMPLES, SampleWriter, path_of, read, read_until};
 use std::path::Path;
 
-/// A session that goes with its test.
+/// A session that is removed with its test.
 struct Place(Session);
 
 impl Drop for Place {
@@ -22,7 +22,7 @@ fn times(path: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn nothing_is_kept_until_somebody_wants_it() {
+fn no_series_is_kept_until_it_is_wanted() {
     let place = session("wanted");
     let session = &place.0;
     let mut writer = SampleWriter::new(session.directory(), 2, MOST_SAMPLES);
@@ -42,9 +42,9 @@ fn nothing_is_kept_until_somebody_wants_it() {
     assert_eq!(read_until(&path_of(session.directory(), 1)).unwrap(), 31);
 }
 
-/// However long it takes: no more than the limit, the whole time, and the newest sample.
+/// No more samples than the limit, but over the whole time and up to the newest.
 #[test]
-fn a_long_series_becomes_thinner_and_stays_whole() {
+fn a_long_series_is_thinned_and_stays_complete() {
     let place = session("thinner");
     let session = &place.0;
     session.want_samples();
@@ -68,7 +68,7 @@ fn a_long_series_becomes_thinner_and_stays_whole() {
 }
 
 #[test]
-fn a_new_sampler_begins_anew() {
+fn a_new_sampler_starts_a_new_series() {
     let place = session("anew");
     let session = &place.0;
     session.want_samples();
@@ -83,7 +83,7 @@ fn a_new_sampler_begins_anew() {
 }
 
 #[test]
-fn damage_is_an_error_or_is_left_out() {
+fn damage_is_an_error_or_left_out() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x");
     assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
@@ -104,9 +104,8 @@ fn damage_is_an_error_or_is_left_out() {
     assert!(read(&path).unwrap_err().to_string().contains("more than"));
 }
 
-/// A sampler is killed; the next one's samples come after its, in one series.
 #[test]
-fn a_series_goes_on_after_its_samplers_death() {
+fn a_series_is_continued_after_its_samplers_death() {
     let place = session("goes-on");
     place.0.want_samples();
     let directory = place.0.directory();

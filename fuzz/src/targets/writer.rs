@@ -4,14 +4,14 @@
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
 use crate::scratch::directory;
-use ampere_ring::{EventWriter, Events, RingConsumer, RingProducer, Surroundings};
+use ampere_ring::{EventWriter, OverloadPolicy, RingConsumer, RingProducer, SessionProbes};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
 const READ: u64 = 256;
 
-const SURROUNDINGS: Surroundings =
-    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || false, reader_rounds: || 0 };
+const PROBES: SessionProbes =
+    SessionProbes { ticks_per_second: |_| 1_000_000, collector_is_alive: || false, collector_rounds: || 0 };
 
 pub fn run(data: &[u8]) {
     let mut from = Bytes::new(data);
@@ -21,8 +21,9 @@ pub fn run(data: &[u8]) {
     let file = OpenOptions::new().write(true).open(&path).expect("its file");
     let mut reader = RingConsumer::open(&path).expect("its other end");
     let head = from.u8();
-    let events = [Events::Suppress, Events::Auto, Events::Folded][usize::from(head) % 3];
-    let mut writer = EventWriter::with_events(ring, events, SURROUNDINGS);
+    let policy = [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce]
+        [usize::from(head) % 3];
+    let mut writer = EventWriter::with_policy(ring, policy, PROBES);
     let hostile_reader = head & 0x80 != 0;
     let mut nesting = Nesting::default();
     let (mut time, mut batch) = (0u64, Vec::new());
@@ -58,7 +59,7 @@ pub fn run(data: &[u8]) {
                     reader.release(count);
                 }
             }
-            14 => writer.settle(),
+            14 => writer.flush(),
             _ => match op >> 4 {
                 0 => writer.program_begin(time),
                 1 => writer.program_end(time),
@@ -67,7 +68,7 @@ pub fn run(data: &[u8]) {
             },
         }
     }
-    writer.settle_last();
+    writer.flush_last();
     writer.close();
     if !hostile_reader {
         batch.clear();

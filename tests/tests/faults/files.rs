@@ -1,9 +1,9 @@
-//! Files that are full, gone, or cut.
+//! Files that are full or gone.
 
 use crate::program::{alone, calls, check, is_conserved, plain, read_trace, until_counted};
-use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start, until};
+use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The trace of a short run takes some megabytes; here there are four.
@@ -135,90 +135,6 @@ fn a_shared_memory_that_gets_full_costs_the_later_threads_only() {
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
     assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
     assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
-}
-
-/// Files of the session by their ending.
-fn of_session(place: &Place, ending: &str) -> Vec<PathBuf> {
-    let ours = |path: &PathBuf| path.to_string_lossy().ends_with(ending);
-    files_below(&place.path("shm")).into_iter().filter(ours).collect()
-}
-
-/// Calls that the collector has read, by what it has on disk: an enter and a leave of 16 bytes each.
-fn collected(place: &Place, output: &str) -> u64 {
-    let is_ranks = |path: &PathBuf| {
-        path.extension().is_some_and(|e| e == "records") && !path.ends_with("sampler.0.records")
-    };
-    let files = files_below(&place.path(output)).into_iter().filter(is_ranks);
-    files.filter_map(|path| path.metadata().ok()).map(|found| found.len() / 32).sum()
-}
-
-fn truncate(path: &Path, bytes: u64) {
-    let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file in shared memory");
-    file.set_len(bytes).expect("it can be truncated");
-}
-
-/// Neither side is ended by it: the program goes on and the collector says what happened.
-#[test]
-fn a_ring_that_somebody_truncates_ends_nobody() {
-    let place = Place::new();
-    let program = alone(&place);
-    let words = [program.into(), "none".into(), "20000".into()];
-    let without = plain(&place, &words);
-    // To nothing, to its header, and to some of its slots.
-    for (output, bytes) in [("nothing", 0), ("header", 4096), ("slots", 4096 + 65536)] {
-        let _ = std::fs::remove_file(place.path("calls.0"));
-        let mut command = place.ampere_run(output, &words);
-        let running = start(command.env("AMPERE_RING_BYTES", "262144"));
-        until_counted(&place, "0", 8000);
-        let rings = of_session(&place, ".0.ring");
-        let ring = rings.iter().find(|path| !path.ends_with("sampler.0.ring")).expect("a ring");
-        until("the collector reads", || collected(&place, output) > 2000);
-        let read = collected(&place, output);
-        truncate(ring, bytes);
-        let done = running.wait();
-        done.as_without(&without);
-        done.said_once(&["truncated by somebody else", "no longer measured"]);
-        let summary = check(&place, output, false);
-        let notes = summary["run"]["notes"].to_string();
-        assert!(notes.contains(".ring was truncated by somebody else"), "{notes}");
-        let told: u64 = calls(&summary, "step").values().sum();
-        assert!((read - 1..=20000).contains(&told), "{told} calls of {read} that were read before");
-        place.is_clean();
-    }
-}
-
-#[test]
-fn a_truncated_session_or_sampler_ends_nobody() {
-    let place = Place::new();
-    let program = alone(&place);
-    let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
-    let without = plain(&place, &words);
-    for (name, words_of_note) in [
-        ("session", "the session's page was truncated"),
-        ("sampler.0.ring", "no more energy is sampled"),
-        (".defs", ""),
-    ] {
-        let _ = std::fs::remove_file(place.path("calls.0"));
-        let output = format!("out-{name}");
-        let running = start(&mut place.ampere_run(&output, &words));
-        until("the collector reads", || collected(&place, &output) > 2000);
-        std::thread::sleep(std::time::Duration::from_millis(100)); // and there are samples
-        let files = of_session(&place, name);
-        assert!(!files.is_empty());
-        files.iter().for_each(|file| truncate(file, 0));
-        let done = running.wait();
-        done.as_without(&without);
-        done.no_panic();
-        assert!(!done.stderr.contains("the collector failed"), "{done:#?}");
-        let summary = place.summary(&output);
-        is_conserved(&summary);
-        read_trace(&place, &output);
-        let notes = summary["run"]["notes"].to_string();
-        assert!(notes.contains(words_of_note), "{name}: {notes}");
-        assert!(calls(&summary, "step").values().sum::<u64>() >= 2000, "{name}");
-        place.nobody_left();
-    }
-    until("nothing is left", || of_session(&place, "").is_empty());
 }
 
 /// Who takes over finds the disk full, too: what is measured from then on is in the figures.

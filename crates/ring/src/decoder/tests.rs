@@ -1,26 +1,26 @@
-//! What a writer under pressure folds, and what the stream makes of it: calls and times are exact, whatever happens.
+//! The decoder, and what it makes of the records of a writer under pressure: calls and times are exact whatever happens.
 
 use super::*;
-use ampere_ring::{EventWriter, Events, RingConsumer, RingProducer, Surroundings};
+use crate::{EventWriter, OverloadPolicy, RingConsumer, RingProducer, SessionProbes};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// 1000 ticks are a millisecond.
-const SURROUNDINGS: Surroundings =
-    Surroundings { ticks_per_second: |_| 1_000_000, reader_is_alive: || true, reader_rounds: || 0 };
+const PROBES: SessionProbes =
+    SessionProbes { ticks_per_second: |_| 1_000_000, collector_is_alive: || true, collector_rounds: || 0 };
 
 /// By call path: calls, exclusive ticks.
 type Profile = BTreeMap<Vec<u32>, (u64, u64)>;
 
-/// What runs on a location, told call by call.
+/// A profile made call by call.
 #[derive(Default)]
-struct Truth {
+struct Profiler {
     stack: Vec<u32>,
     profile: Profile,
     last: u64,
 }
 
-impl Truth {
+impl Profiler {
     fn move_to(&mut self, time: u64) {
         if !self.stack.is_empty() {
             self.profile.entry(self.stack.clone()).or_default().1 += time - self.last;
@@ -40,40 +40,41 @@ impl Truth {
     }
 }
 
-/// A writer and its reader, and what should come of them.
+/// A writer and its decoder, and the profiles before and after.
 struct Run {
     writer: EventWriter,
     reader: RingConsumer,
-    stream: Stream,
-    truth: Truth,
-    seen: Truth,
+    decoder: Decoder,
+    expected: Profiler,
+    decoded: Profiler,
+    /// Events decoded so far.
     events: u64,
     _directory: tempfile::TempDir,
 }
 
 impl Run {
-    fn new(events: Events) -> Run {
+    fn new(policy: OverloadPolicy) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("1.0.ring");
         let ring = RingProducer::create(&path, 4096, 0).unwrap();
         Run {
-            writer: EventWriter::with_events(ring, events, SURROUNDINGS),
+            writer: EventWriter::with_policy(ring, policy, PROBES),
             reader: RingConsumer::open(&path).unwrap(),
-            stream: Stream::default(),
-            truth: Truth::default(),
-            seen: Truth::default(),
+            decoder: Decoder::default(),
+            expected: Profiler::default(),
+            decoded: Profiler::default(),
             events: 0,
             _directory: directory,
         }
     }
 
     fn enter(&mut self, time: u64, region: u32) {
-        self.truth.enter(time, region, 1);
+        self.expected.enter(time, region, 1);
         self.writer.enter(time, region);
     }
 
     fn leave(&mut self, time: u64) {
-        let region = self.truth.leave(time);
+        let region = self.expected.leave(time);
         self.writer.leave(time, region);
     }
 
@@ -81,14 +82,14 @@ impl Run {
         let mut records = Vec::new();
         let count = self.reader.copy_out(&mut records, most).unwrap();
         self.reader.release(count);
-        let (seen, events) = (&mut self.seen, &mut self.events);
+        let (decoded, events) = (&mut self.decoded, &mut self.events);
         for record in records {
-            self.stream.take(record, &mut |event| {
+            self.decoder.decode(record, &mut |event| {
                 *events += u64::from(!matches!(event, Event::ProgramEnd(_)));
                 match event {
-                    Event::Enter(time, region) => seen.enter(time, region, 1),
-                    Event::EnterFolded(time, region, calls) => seen.enter(time, region, calls.into()),
-                    Event::Leave(time, region) => assert_eq!(seen.leave(time), region),
+                    Event::Enter(time, region) => decoded.enter(time, region, 1),
+                    Event::EnterCoalesced(time, region, calls) => decoded.enter(time, region, calls.into()),
+                    Event::Leave(time, region) => assert_eq!(decoded.leave(time), region),
                     Event::ProgramEnd(_) | Event::Sample(..) => {}
                 }
             });
@@ -96,24 +97,24 @@ impl Run {
     }
 
     fn end(&mut self, time: u64) {
-        while !self.truth.stack.is_empty() {
-            self.truth.leave(time);
+        while !self.expected.stack.is_empty() {
+            self.expected.leave(time);
         }
         self.writer.program_end(time);
         self.read(usize::MAX);
-        assert_eq!(self.stream.repairs, Repairs::default());
-        assert!(self.seen.stack.is_empty());
+        assert_eq!(self.decoder.repairs, Repairs::default());
+        assert!(self.decoded.stack.is_empty());
     }
 
-    /// Call paths that have neither a call nor time say nothing.
-    fn profile(truth: &Truth) -> Profile {
-        truth.profile.iter().filter(|(_, told)| **told != (0, 0)).map(|(p, t)| (p.clone(), *t)).collect()
+    /// Without call paths that have neither calls nor time.
+    fn profile(of: &Profiler) -> Profile {
+        of.profile.iter().filter(|(_, figures)| **figures != (0, 0)).map(|(p, t)| (p.clone(), *t)).collect()
     }
 
     #[track_caller]
     fn assert_exact(&self) {
         assert_eq!(self.writer.suppressed_calls(), 0);
-        assert_eq!(Run::profile(&self.seen), Run::profile(&self.truth));
+        assert_eq!(Run::profile(&self.decoded), Run::profile(&self.expected));
     }
 }
 
@@ -138,28 +139,28 @@ fn tiny_calls(run: &mut Run, calls: u64, read_every: u64) -> u64 {
 }
 
 #[test]
-fn folded_calls_are_counted_and_timed_exactly() {
-    for events in [Events::Auto, Events::Folded] {
+fn coalesced_calls_are_counted_and_timed_exactly() {
+    for policy in [OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce] {
         // 700,000 ticks are 700 periods; the reader comes after 143 of them.
-        let mut run = Run::new(events);
+        let mut run = Run::new(policy);
         tiny_calls(&mut run, 100_000, 20_000);
         run.assert_exact();
-        assert!(run.stream.coalesced_calls > 290_000, "{}", run.stream.coalesced_calls);
+        assert!(run.decoder.coalesced_calls > 290_000, "{}", run.decoder.coalesced_calls);
         assert!(run.events < 20_000, "{} for 600,002", run.events);
     }
 }
 
 #[test]
-fn without_pressure_nothing_is_folded() {
-    let mut run = Run::new(Events::Auto);
+fn without_pressure_no_call_is_coalesced() {
+    let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     tiny_calls(&mut run, 10_000, 10);
     run.assert_exact();
-    assert_eq!((run.stream.coalesced_calls, run.events), (0, 60_002));
+    assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
 #[test]
-fn all_events_are_waited_for() {
-    let mut run = Run::new(Events::All);
+fn a_writer_waits_for_room() {
+    let mut run = Run::new(OverloadPolicy::Wait);
     let path = run.reader.path().to_owned();
     // The reader sleeps; then it reads everything, in a thread.
     let reader = std::thread::spawn(move || {
@@ -184,11 +185,11 @@ fn all_events_are_waited_for() {
 }
 
 #[test]
-fn all_events_are_not_waited_for_when_nobody_reads_any_more() {
-    let surroundings = Surroundings { reader_is_alive: || false, ..SURROUNDINGS };
+fn a_writer_does_not_wait_for_a_dead_collector() {
+    let probes = SessionProbes { collector_is_alive: || false, ..PROBES };
     let directory = tempfile::tempdir().unwrap();
     let ring = RingProducer::create(&directory.path().join("1.0.ring"), 4096, 0).unwrap();
-    let mut writer = EventWriter::with_events(ring, Events::All, surroundings);
+    let mut writer = EventWriter::with_policy(ring, OverloadPolicy::Wait, probes);
     let begun = std::time::Instant::now();
     for time in 0..100_000 {
         writer.enter(time, 2);
@@ -199,16 +200,16 @@ fn all_events_are_not_waited_for_when_nobody_reads_any_more() {
     assert!((3.0..20.0).contains(&waited), "one wait, not 100,000: {waited} s");
 }
 
-/// Who reads is killed while a program waits for room; another one comes a second later.
+/// The collector is killed while a program waits for room; another one comes a second later.
 #[test]
-fn all_events_are_waited_for_until_another_reader_comes() {
+fn a_writer_waits_until_another_collector_comes() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static ALIVE: AtomicBool = AtomicBool::new(true);
-    let surroundings = Surroundings { reader_is_alive: || ALIVE.load(Ordering::Relaxed), ..SURROUNDINGS };
+    let probes = SessionProbes { collector_is_alive: || ALIVE.load(Ordering::Relaxed), ..PROBES };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("1.0.ring");
     let mut writer =
-        EventWriter::with_events(RingProducer::create(&path, 4096, 0).unwrap(), Events::All, surroundings);
+        EventWriter::with_policy(RingProducer::create(&path, 4096, 0).unwrap(), OverloadPolicy::Wait, probes);
     let read = |calls: usize| {
         let mut reader = RingConsumer::open(&path).unwrap();
         let (mut enters, mut records) = (0, Vec::new());
@@ -237,10 +238,9 @@ fn all_events_are_waited_for_until_another_reader_comes() {
     assert_eq!(writer.suppressed_calls(), 0);
 }
 
-/// When the pressure is over, single calls are recorded again.
 #[test]
-fn folding_ends_with_the_pressure() {
-    let mut run = Run::new(Events::Auto);
+fn single_calls_are_recorded_again_when_the_pressure_is_over() {
+    let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
     let mut time = 20;
     for _ in 0..100_000 {
@@ -249,7 +249,7 @@ fn folding_ends_with_the_pressure() {
         time += 2;
     }
     run.read(usize::MAX);
-    assert!(run.stream.coalesced_calls > 90_000);
+    assert!(run.decoder.coalesced_calls > 90_000);
     // One call a millisecond, for two seconds.
     for _ in 0..2000 {
         time += 1000;
@@ -257,22 +257,22 @@ fn folding_ends_with_the_pressure() {
         run.leave(time + 1);
         run.read(usize::MAX);
     }
-    let (before, folded) = (run.events, run.stream.coalesced_calls);
+    let (before, coalesced) = (run.events, run.decoder.coalesced_calls);
     for _ in 0..100 {
         time += 1000;
         run.enter(time, 2);
         run.leave(time + 1);
     }
     run.read(usize::MAX);
-    assert_eq!((run.events - before, run.stream.coalesced_calls), (200, folded));
+    assert_eq!((run.events - before, run.decoder.coalesced_calls), (200, coalesced));
     run.end(time + 5);
     run.assert_exact();
 }
 
-/// A function that was always short and then is not: its time is where it was, and it is recorded from then on.
+/// A function that was always short has a long call.
 #[test]
-fn what_turns_out_long_is_recorded_again() {
-    let mut run = Run::new(Events::Folded);
+fn a_function_that_turns_out_long_is_recorded_again() {
+    let mut run = Run::new(OverloadPolicy::Coalesce);
     run.enter(10, 1);
     let mut time = 20;
     for _ in 0..1000 {
@@ -280,12 +280,12 @@ fn what_turns_out_long_is_recorded_again() {
         run.leave(time + 1);
         time += 2;
     }
-    assert!(run.stream.coalesced_calls == 0);
+    assert!(run.decoder.coalesced_calls == 0);
     run.enter(time, 2);
     run.leave(time + 50_000);
     time += 50_010;
     run.read(usize::MAX);
-    let before = run.stream.coalesced_calls;
+    let before = run.decoder.coalesced_calls;
     assert!(before > 900);
     for _ in 0..10 {
         run.enter(time, 2);
@@ -293,18 +293,17 @@ fn what_turns_out_long_is_recorded_again() {
         time += 2;
     }
     run.read(usize::MAX);
-    assert_eq!(run.stream.coalesced_calls, before, "it has to prove itself again");
+    assert_eq!(run.decoder.coalesced_calls, before, "it has to prove itself short again");
     run.end(time);
     run.assert_exact();
 }
 
-/// A reader that stops for a minute: nothing is lost, and the counts are right after it.
 #[test]
-fn a_reader_that_stops_costs_no_call() {
-    let mut run = Run::new(Events::Auto);
+fn a_collector_that_stops_for_a_minute_costs_no_call() {
+    let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
     let mut time = 20;
-    // 60 s of ten calls a millisecond. No read at all: the ring is full after a while.
+    // 60 s of ten calls a millisecond. Nothing reads: the ring is full after a while.
     for _ in 0..600_000 {
         run.enter(time, 2);
         run.enter(time + 10, 3);
@@ -317,10 +316,10 @@ fn a_reader_that_stops_costs_no_call() {
     run.assert_exact();
 }
 
-/// Deep recursion makes more call paths than are kept.
+/// Deep recursion makes more call paths than a tree holds.
 #[test]
-fn more_call_paths_than_there_is_room_for() {
-    let mut run = Run::new(Events::Folded);
+fn more_call_paths_than_the_tree_holds_are_exact() {
+    let mut run = Run::new(OverloadPolicy::Coalesce);
     let mut time = 10;
     for round in 0..50u64 {
         for depth in 0..300 {
@@ -339,58 +338,60 @@ fn more_call_paths_than_there_is_room_for() {
 
 #[test]
 fn a_group_that_is_cut_short_is_closed_and_counted() {
-    let mut stream = Stream::default();
+    let mut decoder = Decoder::default();
     let mut events = Vec::new();
-    let folded = |region, depth| Record::folded(Folded { region, depth, calls: 5, exclusive_ticks: 10 });
+    let calls = |region, depth| {
+        Record::coalesced_calls(CoalescedCalls { region, depth, calls: 5, exclusive_ticks: 10 })
+    };
     let records = [
         Record::new(Kind::Enter, 1, 7),
-        Record::new(Kind::Fold, 100, 3),
-        folded(8, 0),
-        folded(9, 1),
+        Record::new(Kind::Group, 100, 3),
+        calls(8, 0),
+        calls(9, 1),
         Record::new(Kind::Leave, 300, 7),
-        folded(9, 0),
-        // A depth that leads nowhere is below what is open.
-        Record::new(Kind::Fold, 400, 1),
-        folded(8, 60_000),
+        calls(9, 0),
+        // A depth beyond the open frames means the innermost.
+        Record::new(Kind::Group, 400, 1),
+        calls(8, 60_000),
     ];
     for record in records {
-        stream.take(record, &mut |event| events.push(event));
+        decoder.decode(record, &mut |event| events.push(event));
     }
-    use Event::{Enter, EnterFolded, Leave};
+    use Event::{Enter, EnterCoalesced, Leave};
     assert_eq!(
         events,
         [
             Enter(1, 7),
-            EnterFolded(100, 8, 5),
-            EnterFolded(110, 9, 5),
+            EnterCoalesced(100, 8, 5),
+            EnterCoalesced(110, 9, 5),
             Leave(120, 9),
             Leave(120, 8),
             Leave(300, 7),
-            EnterFolded(400, 8, 5),
+            EnterCoalesced(400, 8, 5),
             Leave(410, 8),
         ]
     );
-    assert_eq!(stream.repairs, Repairs { damaged: 2, ..Repairs::default() });
+    assert_eq!(decoder.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
-/// The end has told what was open: there is nothing left to tell, and whoever goes on begins anew.
+/// The end closes what was open. A host that then measures again starts afresh.
 #[test]
-fn nothing_is_told_after_the_end() {
-    for last in [EventWriter::settle, EventWriter::settle_last] {
-        let mut run = Run::new(Events::Folded);
+fn flushing_after_the_end_writes_nothing() {
+    for flush in [EventWriter::flush, EventWriter::flush_last] {
+        let mut run = Run::new(OverloadPolicy::Coalesce);
         run.enter(10, 1);
         for time in 20..100 {
             run.enter(time, 2);
             run.leave(time);
         }
-        run.enter(100, 2); // folded, and still open
+        run.enter(100, 2); // coalesced, and still open
         run.end(150);
         run.assert_exact();
-        let told = run.events;
-        last(&mut run.writer);
+        let before = run.events;
+        flush(&mut run.writer);
         run.read(usize::MAX);
-        assert_eq!(run.events, told, "no event is after the end");
-        // A host that measures again.
+        assert_eq!(run.events, before, "no event comes after the end");
+        // The host measures again.
         run.enter(100_000, 1);
         for time in 200_000..200_100 {
             run.enter(time, 2);
@@ -401,13 +402,13 @@ fn nothing_is_told_after_the_end() {
     }
 }
 
-/// With more frames open than the ring has slots there is nothing to wait for.
+/// With more open frames than the ring has slots there is nothing to wait for.
 #[test]
-fn deeper_than_the_ring_is_not_waited_for() {
+fn a_stack_deeper_than_the_ring_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("1.0.ring");
     let ring = RingProducer::create(&path, 4096, 0).unwrap();
-    let mut writer = EventWriter::with_events(ring, Events::All, SURROUNDINGS);
+    let mut writer = EventWriter::with_policy(ring, OverloadPolicy::Wait, PROBES);
     let (done, is_done) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut reader = RingConsumer::open(&path).unwrap();
@@ -420,31 +421,32 @@ fn deeper_than_the_ring_is_not_waited_for() {
             }
         }
     });
-    let (told, is_told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         (0..5000).for_each(|time| writer.enter(time, 2));
         (5000..10_000).for_each(|time| writer.leave(time, 2));
-        told.send(writer.suppressed_calls()).unwrap();
+        sender.send(writer.suppressed_calls()).unwrap();
     });
-    let suppressed = is_told.recv_timeout(std::time::Duration::from_secs(20)).expect("the program goes on");
+    let suppressed =
+        receiver.recv_timeout(std::time::Duration::from_secs(20)).expect("the program continues");
     done.send(()).unwrap();
     assert_eq!(reader.join().unwrap(), 2 * (5000 - suppressed));
 }
 
-/// Suppressed frames come back together with folded ones: still there is room for all their leaves.
+/// Suppressed frames are entered again together with coalesced ones.
 #[test]
-fn frames_that_come_back_find_room_for_their_leaves() {
+fn frames_that_are_entered_again_find_room_for_their_leaves() {
     for (deep, more) in [(300, 60), (528, 40), (560, 60)] {
-        let mut run = Run::new(Events::Folded);
+        let mut run = Run::new(OverloadPolicy::Coalesce);
         let mut time = 10;
         run.enter(time, 1);
-        // Nobody reads: the ring is full of calls that are not short.
+        // Nothing reads: the ring fills up with calls that are not short.
         while run.reader.available().unwrap() < 4080 {
             run.enter(time, 2);
             time += 2000;
             run.leave(time);
         }
-        // More call paths than are kept; some are open, and some of these suppressed.
+        // More call paths than the tree holds; some are open, and some of these suppressed.
         for region in 0..deep {
             run.enter(time, 1000 + region);
         }
@@ -456,14 +458,14 @@ fn frames_that_come_back_find_room_for_their_leaves() {
             run.enter(time, 5000 + region);
         }
         let suppressed = run.writer.suppressed_calls();
-        // As much room as is needed to bring them back, and no more.
+        // Just as much room as is needed to enter them again.
         while run.writer.open_frames() < 100 {
             run.read(1);
             run.enter(time, 6000);
             run.leave(time);
         }
         assert!(run.writer.suppressed_calls() > suppressed, "they were suppressed");
-        while !run.truth.stack.is_empty() {
+        while !run.expected.stack.is_empty() {
             time += 1;
             run.leave(time);
             assert!(run.reader.available().is_ok(), "{deep} {more}");
@@ -472,11 +474,11 @@ fn frames_that_come_back_find_room_for_their_leaves() {
     }
 }
 
-/// Recording was off while frames were left: what is above the frame that is left is over, too.
+/// Recording was off while frames were left.
 #[test]
-fn a_leave_of_an_outer_frame_ends_the_folded_ones_above_it() {
-    let of = |events| {
-        let mut run = Run::new(events);
+fn a_leave_of_an_outer_frame_ends_the_coalesced_ones_above_it() {
+    let profile_with = |policy| {
+        let mut run = Run::new(policy);
         run.writer.enter(10, 1);
         let mut time = 20;
         for _ in 0..100 {
@@ -488,51 +490,100 @@ fn a_leave_of_an_outer_frame_ends_the_folded_ones_above_it() {
         }
         run.writer.enter(time, 2);
         run.writer.enter(time + 1, 3);
-        run.writer.leave(time + 3, 2); // 3 was left unseen
+        run.writer.leave(time + 3, 2); // the leave of 3 was not recorded
         run.writer.enter(time + 5, 4);
         run.writer.leave(time + 15, 4);
         run.writer.enter(time + 20, 2);
-        run.writer.leave(time + 21, 3); // entered unseen
+        run.writer.leave(time + 21, 3); // its enter was not recorded
         run.writer.leave(time + 25, 2);
         run.writer.leave(time + 30, 1);
         run.writer.program_end(time + 40);
         run.read(usize::MAX);
-        Run::profile(&run.seen)
+        Run::profile(&run.decoded)
     };
-    assert_eq!(of(Events::Folded), of(Events::Suppress));
+    assert_eq!(profile_with(OverloadPolicy::Coalesce), profile_with(OverloadPolicy::Suppress));
 }
 
-/// What is at the end of time would wait in its lane for ever.
+/// Watermarks are exclusive: an event at the end of time would wait for ever.
 #[test]
-fn there_is_time_after_every_event() {
-    let folded = Folded { region: 8, depth: 0, calls: 1, exclusive_ticks: Folded::MOST_TICKS };
+fn no_event_is_at_the_end_of_time() {
+    let calls = CoalescedCalls { region: 8, depth: 0, calls: 1, exclusive_ticks: CoalescedCalls::MOST_TICKS };
     let ends = [
         vec![Record::new(Kind::Enter, u64::MAX, 7)],
-        vec![Record::new(Kind::Fold, u64::MAX - 10, 1), Record::folded(folded)],
+        vec![Record::new(Kind::Group, u64::MAX - 10, 1), Record::coalesced_calls(calls)],
         vec![Record::new(Kind::Enter, 1, 7), Record::new(Kind::ProgramEnd, u64::MAX, 0)],
         vec![Record::new(Kind::Sample, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
     ];
     for records in ends {
-        let (mut stream, mut latest) = (Stream::default(), 0);
+        let (mut decoder, mut latest) = (Decoder::default(), 0);
         let mut take = |event| match event {
-            Event::Enter(time, _) | Event::EnterFolded(time, ..) | Event::Leave(time, _) => {
+            Event::Enter(time, _) | Event::EnterCoalesced(time, ..) | Event::Leave(time, _) => {
                 latest = latest.max(time);
             }
             Event::Sample(time, ..) | Event::ProgramEnd(time) => latest = latest.max(time),
         };
-        records.into_iter().for_each(|record| stream.take(record, &mut take));
-        stream.close(u64::MAX, &mut take);
+        records.into_iter().for_each(|record| decoder.decode(record, &mut take));
+        decoder.close(u64::MAX, &mut take);
         assert_eq!(latest, u64::MAX - 1);
     }
 }
 
 #[test]
-fn numbers_of_suppressed_calls_may_be_anything() {
-    let mut stream = Stream::default();
+fn any_number_of_suppressed_calls_is_accepted() {
+    let mut decoder = Decoder::default();
     for _ in 0..2 {
-        stream.take(Record::new(Kind::Suppressed, u64::MAX, 0), &mut |_| {});
+        decoder.decode(Record::new(Kind::Suppressed, u64::MAX, 0), &mut |_| {});
     }
-    assert_eq!(stream.suppressed_calls, u64::MAX);
+    assert_eq!(decoder.suppressed_calls, u64::MAX);
+}
+
+fn decode(records: &[Record]) -> (Vec<Event>, Repairs) {
+    let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+    for record in records {
+        decoder.decode(*record, &mut |event| events.push(event));
+    }
+    decoder.close(100, &mut |event| events.push(event));
+    (events, decoder.repairs)
+}
+
+#[test]
+fn program_end_closes_what_is_open() {
+    let (events, repairs) = decode(&[
+        Record::new(Kind::Enter, 1, 7),
+        Record::new(Kind::Enter, 2, 8),
+        Record::new(Kind::ProgramEnd, 5, 0),
+    ]);
+    use Event::{Enter, Leave, ProgramEnd};
+    assert_eq!(events, [Enter(1, 7), Enter(2, 8), Leave(5, 8), Leave(5, 7), ProgramEnd(5)]);
+    assert_eq!(repairs, Repairs::default());
+}
+
+#[test]
+fn records_that_do_not_nest_are_repaired_and_counted() {
+    let (events, repairs) = decode(&[
+        Record::new(Kind::Leave, 1, 9),
+        Record::new(Kind::Enter, 2, 7),
+        Record::new(Kind::Enter, 3, 8),
+        Record::new(Kind::Leave, 4, 7),
+        Record::new(Kind::Enter, 3, 6),
+        Record::from_words([5, 99 << 32]),
+        Record::new(Kind::Value, 6, 0),
+    ]);
+    use Event::{Enter, Leave};
+    assert_eq!(events, [Enter(2, 7), Enter(3, 8), Leave(4, 8), Leave(4, 7), Enter(4, 6), Leave(100, 6)]);
+    assert_eq!(repairs, Repairs { unmatched_leaves: 1, missing_leaves: 1, backward: 1, damaged: 2 });
+}
+
+#[test]
+fn a_sample_is_two_records() {
+    let (events, repairs) = decode(&[
+        Record::new(Kind::Sample, 5, 1),
+        Record::new(Kind::Value, 123, 1),
+        Record::new(Kind::Sample, 6, 1),
+        Record::new(Kind::Enter, 7, 1),
+    ]);
+    assert_eq!(events, [Event::Sample(5, 1, 123), Event::Enter(7, 1), Event::Leave(100, 1)]);
+    assert_eq!(repairs.damaged, 1);
 }
 
 /// `PROPTEST_CASES` for more, or for fewer.
@@ -543,25 +594,25 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Any program, any reader: what is not suppressed is exact, and the stream nests.
+    /// Any program and any reader: what is not suppressed is exact, and the stream nests.
     #[test]
     fn calls_and_times_are_exact_whatever_happens(
         script in prop::collection::vec(
-            // How many steps, of how many ticks, with how many regions, how deep; and how much is read then.
+            // How many steps, of how many ticks, with how many regions, how deep; and how much is read afterwards.
             (1u64..3000, 0u64..40, 1u32..40, 1usize..60, 0usize..3000), 1..40
         ),
-        folded: bool,
+        always: bool,
         seed: u64,
     ) {
-        let mut run = Run::new(if folded { Events::Folded } else { Events::Auto });
+        let mut run = Run::new(if always { OverloadPolicy::Coalesce } else { OverloadPolicy::CoalesceUnderPressure });
         let (mut time, mut random) = (10, seed | 1);
         for (steps, ticks, regions, deepest, read) in script {
             for _ in 0..steps {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let (coin, chance) = (random >> 60, (random >> 33) as u32);
-                // Now and then a long time.
+                // Now and then a long pause.
                 time += if chance.is_multiple_of(5000) { 30_000 } else { ticks * u64::from(chance % 3) };
-                let depth = run.truth.stack.len();
+                let depth = run.expected.stack.len();
                 if depth == 0 || (depth < deepest && coin < 8) {
                     run.enter(time, chance % regions);
                 } else {
@@ -569,35 +620,31 @@ proptest! {
                 }
             }
             if random.is_multiple_of(3) {
-                run.writer.settle(); // a thread that leaves its location for now
+                run.writer.flush(); // a thread that pauses
             }
             run.read(read);
         }
         run.read(usize::MAX);
         run.end(time);
-        let sum = |truth: &Truth| {
-            let told = truth.profile.values();
-            told.fold((0, 0), |(calls, ticks), told| (calls + told.0, ticks + told.1))
-        };
-        let (told, true_sum) = (sum(&run.seen), sum(&run.truth));
-        prop_assert_eq!(told.0 + run.writer.suppressed_calls(), true_sum.0);
+        let calls = |of: &Profiler| of.profile.values().map(|figures| figures.0).sum::<u64>();
+        prop_assert_eq!(calls(&run.decoded) + run.writer.suppressed_calls(), calls(&run.expected));
         if run.writer.suppressed_calls() == 0 {
-            prop_assert_eq!(Run::profile(&run.seen), Run::profile(&run.truth));
+            prop_assert_eq!(Run::profile(&run.decoded), Run::profile(&run.expected));
         }
     }
 
-    /// A host that keeps no rule: any times, leaves that were never entered, ends in the middle. Nothing is broken by it.
+    /// Any times, leaves that were never entered, ends in the middle.
     #[test]
-    fn nothing_is_broken_by_a_host_that_keeps_no_rule(
+    fn a_host_that_keeps_no_rule_breaks_nothing(
         script in prop::collection::vec(
             // How many steps, what times, how many regions, what is done after it, and how much is read then.
             (1u64..2000, 0u8..8, 1u32..2000, 0u8..16, 0usize..3000), 1..40
         ),
-        events in prop::sample::select(vec![Events::Folded, Events::Auto, Events::Suppress]),
+        policy in prop::sample::select(vec![OverloadPolicy::Coalesce, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Suppress]),
         ticks_per_second in prop::sample::select(vec![0, 1000, 500_000, 1_000_000, u64::MAX]),
         seed: u64,
     ) {
-        let mut run = Run::new(Events::Suppress);
+        let mut run = Run::new(OverloadPolicy::Suppress);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("1.0.ring");
         let ring = RingProducer::create(&path, 4096, 0).unwrap();
@@ -608,8 +655,8 @@ proptest! {
             1_000_000 => |_| 1_000_000,
             _ => |_| u64::MAX,
         };
-        let surroundings = Surroundings { ticks_per_second, reader_is_alive: || true, reader_rounds: || 0 };
-        run.writer = EventWriter::with_events(ring, events, surroundings);
+        let probes = SessionProbes { ticks_per_second, collector_is_alive: || true, collector_rounds: || 0 };
+        run.writer = EventWriter::with_policy(ring, policy, probes);
         run.reader = RingConsumer::open(&path).unwrap();
         let (mut time, mut random, mut entered) = (1u64 << 40, seed | 1, 0);
         for (steps, times, regions, then, read) in script {
@@ -637,7 +684,7 @@ proptest! {
             match then {
                 0 => run.writer.program_end(time),
                 1 => run.writer.location_end(time),
-                2..6 => run.writer.settle(),
+                2..6 => run.writer.flush(),
                 _ => {}
             }
             prop_assert!(run.reader.available().is_ok(), "a leave always finds room");
@@ -645,12 +692,12 @@ proptest! {
         }
         run.read(usize::MAX);
         run.writer.program_end(time);
-        run.writer.settle();
-        run.writer.settle_last();
+        run.writer.flush();
+        run.writer.flush_last();
         run.read(usize::MAX);
-        prop_assert_eq!(run.stream.repairs.damaged, 0);
-        prop_assert!(run.seen.stack.is_empty());
-        let told = run.seen.profile.values().map(|told| told.0).sum::<u64>();
-        prop_assert_eq!(told + run.writer.suppressed_calls(), entered);
+        prop_assert_eq!(run.decoder.repairs.damaged, 0);
+        prop_assert!(run.decoded.stack.is_empty());
+        let calls = run.decoded.profile.values().map(|figures| figures.0).sum::<u64>();
+        prop_assert_eq!(calls + run.writer.suppressed_calls(), entered);
     }
 }

@@ -1,0 +1,448 @@
+//! Under pressure calls are coalesced, never corrupted.
+//!
+//! Where a program calls tiny functions faster than the collector can follow, the writer counts and times the calls itself and
+//! writes the result once a millisecond as a *group*: for each call path the calls that began and their exclusive ticks.
+//! Calls and times are exact, and so is energy as far as it is linear within that millisecond; only the start times of the
+//! single calls are gone, and how many these were is counted (*coalesced* calls).
+//!
+//! Only short calls are coalesced. A call path whose calls were shorter than a millisecond several times in a row is coalesced
+//! from then on, together with everything below it; the others are recorded as before. One that turns out long has to prove
+//! itself short again, for longer. A frame that is open at the end of a millisecond is written in slices, so that a group
+//! never covers much more than that.
+//!
+//! A group lies between two other records and covers what ran between them: it is written before whatever is recorded next.
+//! If the ring has no room for it, it waits and grows; only call paths beyond a thousand are then suppressed.
+
+use crate::calltree::{CallTree, NodeIndex, ROOT};
+use crate::events::{EventWriter, RESERVE};
+use crate::record::{CoalescedCalls, Kind, Record};
+
+/// What is done with calls that the collector cannot follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverloadPolicy {
+    /// They are left out and counted.
+    Suppress,
+    /// The program waits until there is room.
+    Wait,
+    /// They are coalesced while the pressure lasts.
+    CoalesceUnderPressure,
+    /// They are coalesced from the start.
+    Coalesce,
+}
+
+impl OverloadPolicy {
+    pub(crate) fn coalesces(self) -> bool {
+        matches!(self, OverloadPolicy::CoalesceUnderPressure | OverloadPolicy::Coalesce)
+    }
+}
+
+/// What coalescing and waiting ask of the session. The functions are called seldom, from the event path: they must neither
+/// block nor allocate.
+#[derive(Clone, Copy)]
+pub struct SessionProbes {
+    /// Ticks per second of the clock that this timestamp of an event is from; 0 if that cannot be told.
+    pub ticks_per_second: fn(u64) -> u64,
+    /// Whether the collector lives and reads rings.
+    pub collector_is_alive: fn() -> bool,
+    /// How often the collector has looked at all rings.
+    pub collector_rounds: fn() -> u64,
+}
+
+/// The state of coalescing on one location.
+pub(crate) struct Coalescing {
+    tree: CallTree,
+    pub probes: SessionProbes,
+    pub active: bool,
+    /// The innermost open frame that was entered since coalescing began.
+    current: NodeIndex,
+    /// The innermost of those frames whose enter is in the ring.
+    base: NodeIndex,
+    /// Timestamp of the last event.
+    last: u64,
+    /// When the first call of the group began.
+    first: u64,
+    /// Ticks of a millisecond. What is coalesced is shorter.
+    period: u64,
+    /// Ticks beyond which a call is long.
+    long: u64,
+    period_end: u64,
+    /// Calls that were coalesced in this period.
+    calls: u32,
+    /// The last time that there were too many calls to record.
+    busy: u64,
+    /// [`EventWriter::wait_for_room`]: the ring's limit when waiting was given up.
+    pub given_up_at: Option<u64>,
+}
+
+/// After this many periods a call that was taken for short is long: well within the time that the collector allows for
+/// events to arrive (100 ms), and longer than a thread usually loses its core for.
+const LONG_PERIODS: u64 = 20;
+/// Fewer calls per period can be recorded: a million per second.
+const FEW_CALLS: u64 = 1000;
+/// After this many periods of few calls coalescing ends.
+const QUIET_PERIODS: u64 = 1000;
+
+impl EventWriter {
+    /// A writer that treats what finds no room as `policy` says.
+    pub fn with_policy(
+        ring: crate::RingProducer,
+        policy: OverloadPolicy,
+        probes: SessionProbes,
+    ) -> EventWriter {
+        let coalescing = Coalescing {
+            tree: CallTree::new(),
+            probes,
+            active: false,
+            current: ROOT,
+            base: ROOT,
+            last: 0,
+            first: 0,
+            period: 0,
+            long: 0,
+            period_end: 0,
+            calls: 0,
+            busy: 0,
+            given_up_at: None,
+        };
+        let mut writer = EventWriter::new(ring);
+        writer.policy = policy;
+        writer.coalescing = Some(Box::new(coalescing));
+        writer
+    }
+
+    #[cold]
+    pub(crate) fn begin_coalescing(&mut self, timestamp: u64) -> bool {
+        let Some(coalescing) = self.coalescing.as_mut().filter(|_| self.policy.coalesces()) else {
+            return false;
+        };
+        coalescing.period = (coalescing.probes.ticks_per_second)(timestamp) / 1000;
+        if coalescing.period == 0 {
+            return false;
+        }
+        coalescing.long = LONG_PERIODS * coalescing.period;
+        coalescing.active = true;
+        (coalescing.current, coalescing.base) = (ROOT, ROOT);
+        (coalescing.last, coalescing.busy) = (timestamp, timestamp);
+        coalescing.period_end = timestamp.saturating_add(coalescing.period);
+        coalescing.calls = 0;
+        self.recording = false;
+        self.limit = 0;
+        true
+    }
+
+    #[inline(always)]
+    pub(crate) fn coalesce_enter(&mut self, timestamp: u64, region: u32) {
+        let Some(coalescing) = self.coalescing.as_mut() else { return self.suppress(timestamp, region) };
+        if timestamp >= coalescing.period_end && !self.end_period(timestamp) {
+            return self.enter_again(timestamp, region); // coalescing is over
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        coalescing.tick(timestamp);
+        let Some(node) = coalescing.tree.child(coalescing.current, region) else {
+            return self.start_over(timestamp, region);
+        };
+        if coalescing.current != coalescing.base || coalescing.tree[node].short {
+            coalescing.open(node, timestamp);
+        } else {
+            self.record_or_coalesce(timestamp, node);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn coalesce_leave(&mut self, timestamp: u64, region: u32) {
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        if timestamp >= coalescing.period_end && !self.end_period(timestamp) {
+            return self.leave_again(timestamp, region);
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        coalescing.tick(timestamp);
+        let node = coalescing.current;
+        if node == coalescing.base {
+            return self.leave_recorded(timestamp, region);
+        }
+        if coalescing.tree[node].region != region {
+            return self.leave_other(timestamp, region);
+        }
+        coalescing.close(node, timestamp);
+    }
+
+    /// Frames were entered or left while recording was switched off. The decoder repairs that: it is told what was open.
+    #[cold]
+    fn leave_other(&mut self, timestamp: u64, region: u32) {
+        if self.resume_frames() {
+            return self.leave_recorded(timestamp, region);
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        coalescing.close(coalescing.current, timestamp);
+    }
+
+    #[cold]
+    fn enter_again(&mut self, timestamp: u64, region: u32) {
+        self.enter(timestamp, region);
+    }
+
+    #[cold]
+    fn leave_again(&mut self, timestamp: u64, region: u32) {
+        self.leave(timestamp, region);
+    }
+
+    /// A call of a call path that is not known to be short: it is recorded if there is room.
+    #[cold]
+    fn record_or_coalesce(&mut self, timestamp: u64, node: NodeIndex) {
+        let written = self.write_group() && self.ring.has_room(self.open + 2 + RESERVE);
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        if !written {
+            return coalescing.open(node, timestamp);
+        }
+        coalescing.tree[node].start = timestamp;
+        (coalescing.current, coalescing.base) = (node, node);
+        let region = coalescing.tree[node].region;
+        self.open += 1;
+        self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+    }
+
+    /// Leaves the innermost frame, whose enter is in the ring.
+    #[cold]
+    fn leave_recorded(&mut self, timestamp: u64, region: u32) {
+        self.write_group_or_suppress();
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        let node = coalescing.base;
+        if node != ROOT {
+            let ticks = timestamp.saturating_sub(coalescing.tree[node].start);
+            coalescing.learn(node, ticks);
+            // Frames around one that is in the ring are in the ring as well.
+            coalescing.base = coalescing.tree[node].parent;
+            coalescing.current = coalescing.base;
+        }
+        if self.open > 0 {
+            self.open -= 1;
+            self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
+        } else {
+            self.count_dropped();
+        }
+    }
+
+    /// A period is over: writes its group if there is room. Returns whether coalescing continues.
+    #[cold]
+    fn end_period(&mut self, timestamp: u64) -> bool {
+        self.write_group();
+        let Some(coalescing) = self.coalescing.as_mut() else { return false };
+        // The time since the last event was all the innermost frame's: it gets a group of its own, at its own time.
+        if timestamp.saturating_sub(coalescing.last) > coalescing.period {
+            coalescing.tick(timestamp);
+            self.write_group();
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return false };
+        let periods = 1 + timestamp.saturating_sub(coalescing.period_end) / coalescing.period;
+        if u64::from(coalescing.calls) > FEW_CALLS.saturating_mul(periods) {
+            coalescing.busy = timestamp;
+        }
+        coalescing.calls = 0;
+        coalescing.period_end = timestamp.saturating_add(coalescing.period);
+        let quiet = timestamp.saturating_sub(coalescing.busy) > QUIET_PERIODS * coalescing.period;
+        if quiet && self.policy == OverloadPolicy::CoalesceUnderPressure {
+            return !self.end_coalescing();
+        }
+        if coalescing.is_long(timestamp) {
+            self.resume_frames();
+        }
+        true
+    }
+
+    /// There is no room for another call path: forgets all of them and learns anew.
+    #[cold]
+    fn start_over(&mut self, timestamp: u64, region: u32) {
+        if !self.resume_frames() {
+            return self.suppress(timestamp, region);
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        coalescing.forget_frames();
+        coalescing.tree.clear();
+        self.enter_again(timestamp, region);
+    }
+
+    /// Writes an enter for every coalesced open frame, as of the last event. `false`: there is no room.
+    fn resume_frames(&mut self) -> bool {
+        if !self.write_group() {
+            return false;
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return true };
+        let frames = coalescing.coalesced_frames();
+        if !self.ring.has_room(self.open + 2 * frames + RESERVE) {
+            return false;
+        }
+        // From the innermost to the outermost, each in its slot.
+        let mut at = coalescing.current;
+        for place in (0..frames).rev() {
+            let node = &coalescing.tree[at];
+            self.ring.put_with_room(place, Record::new(Kind::Resume, coalescing.last, node.region));
+            at = node.parent;
+        }
+        self.ring.publish(frames);
+        self.open += frames;
+        coalescing.base = coalescing.current;
+        coalescing.tree.clear_pending(); // slices of frames that are in the ring now
+        true
+    }
+
+    /// Makes the call tree consistent after an event that was abandoned in the middle.
+    pub(crate) fn repair_call_tree(&mut self) {
+        if let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) {
+            coalescing.tree.repair();
+        }
+    }
+
+    /// Returns to recording single events: open frames are entered in the ring. `false`: there is no room.
+    pub(crate) fn end_coalescing(&mut self) -> bool {
+        if self.coalescing.as_ref().is_none_or(|coalescing| !coalescing.active) {
+            return true;
+        }
+        if !self.resume_frames() {
+            return false;
+        }
+        if let Some(coalescing) = self.coalescing.as_mut() {
+            coalescing.forget_frames();
+            coalescing.active = false;
+        }
+        self.recording = true;
+        self.limit = 0;
+        true
+    }
+
+    /// The location ends: writes what is pending.
+    #[cold]
+    pub(crate) fn stop_coalescing(&mut self, timestamp: u64) {
+        let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) else {
+            return;
+        };
+        coalescing.tick(timestamp);
+        self.write_group_or_suppress();
+        if let Some(coalescing) = self.coalescing.as_mut() {
+            coalescing.tree.clear_pending(); // slices of frames that are over now
+            coalescing.forget_frames();
+            coalescing.active = false;
+        }
+    }
+
+    /// Writes the pending group. If there is no room for it, its calls are suppressed.
+    pub(crate) fn write_group_or_suppress(&mut self) {
+        if self.write_group() {
+            return;
+        }
+        let Some(coalescing) = self.coalescing.as_mut() else { return };
+        let mut calls = 0;
+        coalescing.tree.each_pending(coalescing.base, |_, node| calls += node.calls);
+        coalescing.tree.clear_pending();
+        self.count_suppressed(calls);
+    }
+
+    /// Writes what has been coalesced since the last group. `false`: there is no room for it.
+    pub(crate) fn write_group(&mut self) -> bool {
+        let Some(coalescing) = self.coalescing.as_mut() else { return true };
+        if !coalescing.tree.has_pending() {
+            return true;
+        }
+        let mut count = 0;
+        coalescing
+            .tree
+            .each_pending(coalescing.base, |_, node| count += records_of(node.calls, node.exclusive));
+        if count > 0 {
+            if !self.ring.has_room(self.open + 1 + count + RESERVE) {
+                return false;
+            }
+            self.ring.put_with_room(0, Record::new(Kind::Group, coalescing.first, count as u32));
+            let mut place = 1;
+            coalescing.tree.each_pending(coalescing.base, |depth, node| {
+                let (mut calls, mut ticks) = (node.calls, node.exclusive);
+                for _ in 0..records_of(calls, ticks) {
+                    let written = CoalescedCalls {
+                        region: node.region,
+                        depth: depth as u16,
+                        calls: calls.min(CoalescedCalls::MOST_CALLS.into()) as u32,
+                        exclusive_ticks: ticks.min(CoalescedCalls::MOST_TICKS),
+                    };
+                    self.ring.put_with_room(place, Record::coalesced_calls(written));
+                    (calls, ticks) = (calls - u64::from(written.calls), ticks - written.exclusive_ticks);
+                    place += 1;
+                }
+            });
+            self.ring.publish(1 + count);
+        }
+        coalescing.tree.clear_pending();
+        coalescing.first = coalescing.last;
+        if coalescing.current != coalescing.base {
+            coalescing.tree.mark_pending(coalescing.current); // its frame continues
+        }
+        true
+    }
+}
+
+/// The number of records that one call path takes.
+fn records_of(calls: u64, ticks: u64) -> u64 {
+    let of_calls = calls.div_ceil(CoalescedCalls::MOST_CALLS.into());
+    of_calls.max(ticks.div_ceil(CoalescedCalls::MOST_TICKS)).max(1)
+}
+
+impl Coalescing {
+    /// Gives the time since the last event to the innermost frame.
+    #[inline(always)]
+    fn tick(&mut self, timestamp: u64) {
+        let path = &mut self.tree[self.current];
+        path.exclusive = path.exclusive.saturating_add(timestamp.saturating_sub(self.last));
+        self.last = self.last.max(timestamp);
+    }
+
+    #[inline(always)]
+    fn open(&mut self, node: NodeIndex, timestamp: u64) {
+        if self.tree.mark_pending(node) {
+            self.first = self.last; // the group begins with this call
+        }
+        let path = &mut self.tree[node];
+        path.calls += 1;
+        path.start = timestamp;
+        self.calls += 1;
+        self.current = node;
+    }
+
+    #[inline(always)]
+    fn close(&mut self, node: NodeIndex, timestamp: u64) {
+        let ticks = timestamp.saturating_sub(self.tree[node].start);
+        self.current = self.tree[node].parent;
+        if !self.tree[node].short || ticks > self.long {
+            self.learn(node, ticks);
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, node: NodeIndex, ticks: u64) {
+        self.tree.learn_duration(node, ticks, self.period, self.long);
+    }
+
+    /// The number of open frames that are not in the ring. `base` need not be an ancestor of `current`: an event that was
+    /// abandoned in the middle may have changed only one of them.
+    fn coalesced_frames(&self) -> u64 {
+        let (mut at, mut frames) = (self.current, 0);
+        while at != self.base && at != ROOT {
+            at = self.tree[at].parent;
+            frames += 1;
+        }
+        frames
+    }
+
+    /// Whether a coalesced open frame is long: it should not be coalesced.
+    fn is_long(&self, timestamp: u64) -> bool {
+        let mut at = self.current;
+        while at != self.base && at != ROOT {
+            if timestamp.saturating_sub(self.tree[at].start) > self.long {
+                return true;
+            }
+            at = self.tree[at].parent;
+        }
+        false
+    }
+
+    /// Forgets which frames are open.
+    fn forget_frames(&mut self) {
+        (self.current, self.base) = (ROOT, ROOT);
+    }
+}
