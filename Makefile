@@ -1,6 +1,6 @@
 # make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
 # make test     everything the tests need, then all the tests
-# make bench    the benchmarks, each figure beside its yardstick. KEEP=1: the tables of bench/README.md and README.md are made of them
+# make bench    the benchmarks, each figure beside its yardstick. KEEP=1: the tables of bench/README.md are made of them
 # make soak     hundreds of runs that are killed and robbed, and a day's events: half an hour. SOAK_ROUNDS=20 make soak: a minute
 # make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all). KEEP=1: counted
 #               in fuzz/hours.json

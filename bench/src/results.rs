@@ -1,4 +1,4 @@
-//! What was measured: as lines on the terminal, as JSON, and as the tables of bench/README.md and README.md.
+//! What was measured: as lines on the terminal, as JSON, and as the tables of bench/README.md.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -133,19 +133,17 @@ fn root() -> PathBuf {
 }
 
 /// Where the tables are.
-const DOCUMENTS: [&str; 2] = ["README.md", "bench/README.md"];
+const DOCUMENT: &str = "bench/README.md";
 const KEPT: &str = "bench/results.json";
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end of what was measured -->";
 
-/// From now on these are the figures of the documents.
+/// Makes these the figures of the document.
 pub fn keep(results: &Value) -> anyhow::Result<()> {
     std::fs::write(root().join(KEPT), serde_json::to_string_pretty(results)? + "\n")?;
-    for document in DOCUMENTS {
-        let path = root().join(document);
-        let text = std::fs::read_to_string(&path).with_context(|| document)?;
-        std::fs::write(&path, with_tables(&text, results).with_context(|| document)?)?;
-    }
+    let path = root().join(DOCUMENT);
+    let text = std::fs::read_to_string(&path).context(DOCUMENT)?;
+    std::fs::write(&path, with_tables(&text, results).context(DOCUMENT)?)?;
     Ok(())
 }
 
@@ -230,17 +228,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documents_have_the_tables_of_the_results_that_are_kept() {
+    fn the_document_has_the_tables_of_the_results_that_are_kept() {
         let results = std::fs::read(root().join(KEPT)).unwrap();
         let results: Value = serde_json::from_slice(&results).unwrap();
-        for document in DOCUMENTS {
-            let text = std::fs::read_to_string(root().join(document)).unwrap();
-            let made = with_tables(&text, &results).unwrap();
-            assert!(
-                made == text,
-                "{document}: its tables are not those of {KEPT}; target/release/ampere-bench tables"
-            );
-        }
+        let text = std::fs::read_to_string(root().join(DOCUMENT)).unwrap();
+        let made = with_tables(&text, &results).unwrap();
+        assert!(
+            made == text,
+            "{DOCUMENT}: its tables are not those of {KEPT}; target/release/ampere-bench tables"
+        );
     }
 
     #[test]

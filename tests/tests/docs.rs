@@ -1,0 +1,269 @@
+//! The documentation: its commands run, its options exist, its settings are valid, and its links lead somewhere.
+//!
+//! A fenced block of `console` or `sh` is run, unless `<!-- not run here: why -->` stands above it. In a `console` block the lines
+//! that begin with `$ ` are commands, and the others are what they print. The blocks of a page run one after the other in one
+//! scratch directory, which has a copy of `examples/mpi`.
+
+use ampere_tests::runs::{Place, on_path, stencil, succeed, text};
+use ampere_tests::{artifact, root, skip_unless};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NOT_RUN: &str = "<!-- not run here: ";
+const INCLUDE: &str = "{{#include ";
+/// README.md and ARCHITECTURE.md are read in one go.
+const LINES_MAX: usize = 150;
+
+struct Block {
+    language: String,
+    text: String,
+    /// Where it begins.
+    line: usize,
+    is_run: bool,
+}
+
+impl Block {
+    /// What a shell is given.
+    fn commands(&self) -> Vec<&str> {
+        match self.language.as_str() {
+            "console" => self.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect(),
+            "sh" | "" => self.text.lines().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn read(page: &Path) -> String {
+    std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+fn shown(page: &Path) -> String {
+    page.strip_prefix(root()).unwrap_or(page).display().to_string()
+}
+
+/// The book's pages with those of its decisions.
+fn book() -> Vec<PathBuf> {
+    let source = root().join("docs/src");
+    let folders = [source.clone(), source.join("decisions")];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder")).flatten();
+    let mut pages: Vec<PathBuf> = files.map(|file| file.path()).collect();
+    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    assert!(pages.len() > 50, "{pages:?}");
+    pages
+}
+
+fn pages() -> Vec<PathBuf> {
+    let others = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "bench/README.md",
+        "dashboards/README.md",
+        "examples/hip/README.md",
+        "fuzz/README.md",
+    ];
+    others.iter().map(|name| root().join(name)).chain(book()).collect()
+}
+
+/// Fenced and indented blocks.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let (mut fenced, mut indented, mut is_run) = (false, false, true);
+    for (number, line) in page.lines().enumerate() {
+        let mut begin = |language: &str| {
+            let (language, text) = (language.to_owned(), String::new());
+            blocks.push(Block { language, text, line: number + 1, is_run });
+        };
+        if let Some(language) = line.strip_prefix("```") {
+            fenced = !fenced;
+            if fenced {
+                begin(language);
+            }
+        } else if !fenced && line.starts_with("    ") {
+            if !indented {
+                begin("");
+            }
+        } else {
+            assert!(
+                !line.starts_with(NOT_RUN) || line.len() > NOT_RUN.len() + " -->".len(),
+                "no reason: {line}"
+            );
+            is_run = if line.starts_with(NOT_RUN) { false } else { is_run || !line.is_empty() };
+        }
+        indented = !fenced && line.starts_with("    ");
+        if let Some(block) = blocks.last_mut().filter(|_| (fenced && !line.starts_with("```")) || indented) {
+            block.text += line.strip_prefix("    ").filter(|_| indented).unwrap_or(line);
+            block.text.push('\n');
+        }
+        if !fenced && line.starts_with("```") {
+            is_run = true;
+        }
+    }
+    assert!(!fenced, "a block without an end");
+    blocks
+}
+
+/// `path` in front of what is there.
+fn prepend_to_path(path: &Path) -> String {
+    format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+#[test]
+fn the_commands_of_each_page_run() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    stencil();
+    let programs = artifact("ampere");
+    let path = prepend_to_path(programs.parent().expect("a folder"));
+    let mut run = 0;
+    for page in book() {
+        let text_of_page = read(&page);
+        let blocks = blocks(&text_of_page);
+        let blocks = blocks.iter().filter(|block| block.is_run && !block.language.is_empty());
+        let script: Vec<&str> = blocks.flat_map(Block::commands).collect();
+        if script.is_empty() {
+            continue;
+        }
+        let place = Place::new();
+        let examples = place.directory.path().join("examples");
+        std::fs::create_dir(&examples).expect("a folder");
+        succeed(Command::new("cp").arg("-r").arg(root().join("examples/mpi")).arg(&examples));
+        let mut command = place.command("bash");
+        command.env("PATH", &path).args(["-e", "-u", "-x", "-c", &script.join("\n")]);
+        // More ranks than cores: Open MPI 4 and 5.
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+        let output = command.output().expect("bash");
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "{}: {}\n{errors}", shown(&page), output.status);
+        run += script.len();
+    }
+    assert!(run > 15, "only {run} lines were run");
+}
+
+/// The arguments up to where the shell, or a command after `--`, takes over.
+fn arguments(line: &str) -> Option<Vec<String>> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let program = words.iter().position(|word| word.ends_with("/ampere") || *word == "ampere")?;
+    let is_prefix = |word: &&str| word.contains('=') || ["srun", "-n", "16", "$"].contains(word);
+    words[..program].iter().all(is_prefix).then_some(())?;
+    let ends = |word: &&&str| !["--", "|", "&", "&&", ">", "2>", "#"].contains(*word);
+    let words = words[program + 1..].iter().take_while(ends);
+    Some(words.map(|word| word.trim_matches(['"', '\'']).replace("$PWD", "/tmp")).collect())
+}
+
+/// Text between single backquotes.
+fn code_spans(page: &str) -> Vec<&str> {
+    let outside = page.split("```").step_by(2);
+    outside.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_option_in_the_documentation_exists() {
+    let mut checked = BTreeSet::new();
+    for page in pages() {
+        let text_of_page = read(&page);
+        let blocks = blocks(&text_of_page);
+        let in_blocks = blocks.iter().flat_map(|block| block.commands());
+        let spans = code_spans(&text_of_page).into_iter().filter(|span| !span.contains('\n'));
+        for line in in_blocks.chain(spans).filter(|line| line.contains("ampere ")) {
+            let Some(arguments) = arguments(line).filter(|arguments| !arguments.is_empty()) else { continue };
+            // The command line is parsed up to there: what it does not know is an error before.
+            let output =
+                Command::new(artifact("ampere")).args(&arguments).arg("--help").output().expect("ampere");
+            assert!(output.status.success(), "{}: {line}\n{}", shown(&page), text(&output.stderr));
+            checked.extend(arguments.first().cloned());
+        }
+    }
+    let commands =
+        ["attribute", "calibrate", "compare", "doctor", "recover", "replay", "report", "run", "top"];
+    assert!(commands.iter().all(|command| checked.contains(*command)), "only {checked:?}");
+}
+
+#[test]
+fn every_settings_file_in_the_documentation_is_valid() {
+    let place = Place::new();
+    let file = place.directory.path().join("ampere.toml");
+    let mut tried = 0;
+    for page in pages() {
+        for block in blocks(&read(&page)).iter().filter(|block| block.language == "toml") {
+            std::fs::write(&file, &block.text).expect("room for a file");
+            let mut command = place.command(artifact("ampere"));
+            // Settings are read first. Then the trace is missing.
+            command.args(["attribute", "missing.otf2", "--config"]).arg(&file);
+            let said = text(&command.output().expect("ampere").stderr);
+            let is_valid = said.contains("missing.otf2") && !said.contains("ampere.toml");
+            assert!(is_valid, "{}:{}: {said}", shown(&page), block.line);
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
+}
+
+/// The page with the files that it includes.
+fn with_includes(page: &Path) -> String {
+    let text = read(page);
+    let mut parts = text.split(INCLUDE);
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (path, rest) = part.split_once("}}").expect("an include has an end");
+        whole += &read(&page.with_file_name(path));
+        whole += rest;
+    }
+    whole
+}
+
+/// As mdBook and GitHub make them of headings.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let text = with_includes(page);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        heading.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let in_book = root().join("docs/src");
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = with_includes(&page);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.starts_with("http")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.with_file_name("").join(file) };
+            let leaves_the_book = page.starts_with(&in_book)
+                && !target
+                    .canonicalize()
+                    .is_ok_and(|t| t.starts_with(in_book.canonicalize().expect("docs/src")));
+            let has_anchor = anchor.is_empty() || target.exists() && anchors(&target).contains(anchor);
+            if !target.exists() || leaves_the_book || !has_anchor {
+                wrong.push(format!("{}: {link}", shown(&page)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let source = root().join("docs/src");
+    let summary = read(&source.join("SUMMARY.md"));
+    for page in book().iter().filter(|page| !page.ends_with("SUMMARY.md")) {
+        let name = page.strip_prefix(&source).expect("in the book").display().to_string();
+        assert!(summary.contains(&format!("({name})")), "{name} is not in docs/src/SUMMARY.md");
+    }
+}
+
+#[test]
+fn the_first_pages_are_short() {
+    for page in ["README.md"] {
+        let lines = read(&root().join(page)).lines().count();
+        assert!(lines <= LINES_MAX, "{page} has {lines} lines");
+    }
+}
