@@ -36,7 +36,7 @@ pub const OF_COUNTERS: [&str; 8] = [
     ampere_counters::ENV_SYS_ROOT,
 ];
 /// Read by the plugin, the host and this program.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 13] = [
     "AMPERE_CONFIG",
     "AMPERE_OUTPUT",
     "AMPERE_LISTEN",
@@ -50,7 +50,6 @@ const OTHERS: [&str; 14] = [
     "AMPERE_SESSION",
     ENV_SESSION_BOOT,
     "AMPERE_HOST_PLUGIN",
-    "AMPERE_HOST_COLLECTIVES",
 ];
 
 pub fn all() -> impl Iterator<Item = &'static str> {

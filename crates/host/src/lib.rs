@@ -8,7 +8,7 @@
 //! - [`functions`]: the exported `__cyg_profile_func_*` hooks, address to region; [`symbols`]: address to name and line;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: when to keep out;
 //!   [`stack`]: where there is room to work;
-//! - [`definitions`]: handles and what they stand for; [`callbacks`] and [`ipc`]: what the plugin can ask;
+//! - [`definitions`]: regions and their handles; [`callbacks`]: what the plugin can ask;
 //! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
 //! - [`clock`], [`alloc`], [`report`]: time, memory, and words to the user.
 //!
@@ -17,9 +17,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `AMPERE_HOST_PLUGIN` | the plugin's path; otherwise `libscorep_substrate_ampere.so` beside this library or in `../lib` |
-//! | `AMPERE_HOST_COLLECTIVES` | `1`: every process of the job has this library, so the plugin may communicate; see [`ipc`] |
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
-//! | `SCOREP_EXPERIMENT_DIRECTORY` | what the plugin is told when it asks; made if the plugin requires it |
 //!
 //! Limits: functions of an MPI library that is linked statically are not seen, nor sessions without MPI_Init; so many
 //! threads at a time are recorded ([`measurement`] has the cap), each on the location of one that has ended if there is
@@ -35,7 +33,6 @@ mod callbacks;
 mod clock;
 mod definitions;
 mod functions;
-mod ipc;
 mod measurement;
 mod mpi;
 mod plugin;

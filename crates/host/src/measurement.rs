@@ -14,11 +14,10 @@ use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{APART, FREE, Slot, slot};
-use crate::{alloc, callbacks, clock, ipc, mpi, plugin, signal, stack, thread};
+use crate::{alloc, clock, mpi, plugin, signal, stack, thread};
 use ampere_signal_safety::{is_on_alternate_stack, stack_address, unnoticed};
-use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type, requirement};
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::os::unix::ffi::OsStringExt;
+use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type};
+use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -47,7 +46,6 @@ static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
-static DIRECTORY: OnceLock<CString> = OnceLock::new();
 static THREADS: Mutex<Threads> =
     Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), left: Vec::new(), has_refused: false });
 
@@ -71,11 +69,6 @@ pub fn state() -> u8 {
 /// Whether rank and size are known.
 pub fn mpp_is_known() -> bool {
     MPP_KNOWN.load(Ordering::Acquire)
-}
-
-/// Where SCOREP_EXPERIMENT_DIRECTORY points, if it is set.
-pub fn experiment_directory() -> Option<&'static CStr> {
-    DIRECTORY.get().map(CString::as_c_str)
 }
 
 /// Runs host code that is not on the event path, unnoticed by the program: errno stays, and a thread that is to be
@@ -227,23 +220,19 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
         }
     }
     let _ = KEY.set(key);
-    if let Some(directory) = std::env::var_os("SCOREP_EXPERIMENT_DIRECTORY").filter(|name| !name.is_empty()) {
-        let _ = DIRECTORY.set(CString::new(directory.into_vec()).unwrap_or_default());
-    }
     clock::choose();
     register_barrier();
-    if !plugin::load(callbacks::table()) {
+    if !plugin::load() {
         return INERT;
     }
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let path = program.to_string_lossy();
     let short = program.file_name().unwrap_or_default().to_string_lossy();
-    let name = definitions::string(&path);
     let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
     PROGRAM_REGION.store(region, Ordering::Relaxed);
     plugin::assign_id(0);
     let Some(location) = signal::held(|| attach(slot)) else { return INERT };
-    plugin::program_begin(location, clock::now(), name, region);
+    plugin::program_begin(location, clock::now(), region);
     if mpi {
         // Nothing of the program itself is instrumented: what it does between MPI calls is its own, not nobody's. The frame
         // is still open at program_end, as `main` is in an instrumented program.
@@ -266,7 +255,7 @@ fn scorep_is_here() -> bool {
 /// before whatever the MPI library does at exit.
 pub fn at_exit() {
     extern "C" fn exiting() {
-        end(None, true);
+        end(None);
     }
     // SAFETY: the function has the required type and lives as long as the process.
     unsafe { libc::atexit(exiting) };
@@ -277,7 +266,7 @@ pub fn at_exit() {
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = {
     extern "C" fn unloading() {
-        end(None, true);
+        end(None);
     }
     unloading
 };
@@ -434,26 +423,20 @@ pub fn init_mpp(rank: c_int, size: c_int) {
     }
     mpi::RANK.store(rank, Ordering::Relaxed);
     mpi::SIZE.store(size, Ordering::Relaxed);
-    if plugin::requires(requirement::CREATE_EXPERIMENT_DIRECTORY)
-        && let Some(directory) = experiment_directory()
-    {
-        let _ = std::fs::create_dir_all(directory.to_string_lossy().as_ref());
-    }
     // Release pairs with the Acquire in `mpp_is_known`.
     MPP_KNOWN.store(true, Ordering::Release);
     plugin::init_mpp();
 }
 
-/// Ends the measurement, once, in Score-P's order. `alone`: other processes may not come here, so nothing that waits for
-/// them may be called.
-pub fn end(status: Option<i64>, alone: bool) {
+/// Ends the measurement, once, in Score-P's order.
+pub fn end(status: Option<i64>) {
     if state() != RUNNING {
         return;
     }
     if is_on_alternate_stack() || aside(true, signal::inside_handler) {
         return end_at_once(status);
     }
-    inside((), |slot| guarded((), || try_end(slot, status, alone)));
+    inside((), |slot| guarded((), || try_end(slot, status)));
 }
 
 /// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is
@@ -474,12 +457,9 @@ pub fn end_at_once(status: Option<i64>) {
     });
 }
 
-fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
+fn try_end(slot: &Slot, status: Option<i64>) {
     if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
-    }
-    if alone {
-        ipc::close();
     }
     drain(slot);
     tell_all_missed();
@@ -492,8 +472,6 @@ fn try_end(slot: &Slot, status: Option<i64>, alone: bool) {
     let locations = std::mem::take(&mut threads().locations);
     // The master's last: the others have it as their parent.
     locations.iter().rev().for_each(|&location| deactivate(location));
-    plugin::pre_unify();
-    plugin::write_data();
     for location in locations {
         plugin::delete_location(location);
     }
@@ -568,7 +546,6 @@ pub fn abort(slot: &Slot, status: i64) {
     if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
-    ipc::close();
     drain(slot);
     tell_all_missed();
     plugin::program_end(

@@ -1,5 +1,7 @@
 //! Finding, loading and calling the substrate plugin.
 
+use crate::callbacks;
+use crate::definitions;
 use crate::report::say;
 use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
@@ -92,7 +94,7 @@ fn find() -> Result<OsString, String> {
 
 /// Loads and initializes the plugin, up to and including its event functions. On an error, says it and returns false;
 /// then nothing of the plugin stays.
-pub fn load(callbacks: &'static Callbacks) -> bool {
+pub fn load() -> bool {
     let path = match find() {
         Ok(path) => path,
         Err(why) => {
@@ -147,7 +149,7 @@ pub fn load(callbacks: &'static Callbacks) -> bool {
             }
         }
         if let Some(set_callbacks) = info.set_callbacks {
-            set_callbacks(callbacks, size_of::<Callbacks>());
+            set_callbacks(&callbacks::TABLE, size_of::<Callbacks>());
         }
         if let Some(get) = info.get_event_functions {
             let mut functions: *const EventFunction = null();
@@ -199,12 +201,12 @@ fn close(library: *mut c_void) {
 }
 
 /// PROGRAM_BEGIN.
-pub fn program_begin(location: *mut Location, time: u64, name: AnyHandle, region: AnyHandle) {
+pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
     if let Some(function) = EVENTS.get().and_then(|events| events.program_begin) {
         // SAFETY: the plugin's own function; pid and tid as Score-P gives them.
         unsafe {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
-            function(location, time, name, 0, null(), region, process, thread);
+            function(location, time, definitions::INVALID, 0, null(), region, process, thread);
         }
     }
 }
@@ -271,22 +273,8 @@ pub fn delete_location(location: *const Location) {
     call!(delete_location(location));
 }
 
-pub fn pre_unify() {
-    call!(pre_unify());
-}
-
-pub fn write_data() {
-    call!(write_data());
-}
-
 pub fn finalize() {
     call!(finalize());
-}
-
-/// Whether the plugin asks for this.
-pub fn requires(flag: i32) -> bool {
-    // SAFETY: the plugin's own function.
-    INFO.get().and_then(|info| info.get_requirement).is_some_and(|ask| unsafe { ask(flag) })
 }
 
 /// The plugin asks who calls it: 1 if this host does, 0 if a Score-P in the same process does.

@@ -15,12 +15,9 @@ fn life_is_score_ps(log: &Log, rank: usize, size: usize) {
         "create_location",
         "activate",
         "program_begin",
-        "get_requirement",
         "init_mpp",
         "program_end",
         "deactivate",
-        "pre_unify",
-        "write_data",
         "delete_location",
         "finalize",
     ];
@@ -130,57 +127,6 @@ fn fortran_use_mpi_f08() {
 /// The region of what a program does outside of MPI.
 fn program_name(program: &std::path::Path) -> String {
     program.file_name().unwrap().to_string_lossy().into_owned()
-}
-
-/// With collectives: the plugin can use them at both ends, and the real MPI_Finalize comes after the plugin's.
-fn collectives(mpi: &Mpi) {
-    if !have(&[mpi.cc, mpi.run[0]]) {
-        return;
-    }
-    let bench = Bench::new();
-    let program = bench.compile(mpi.cc, &["-O2"], "arguments.c");
-    let mut command = bench.mpi(mpi, 3, &program);
-    let (out, _) = ok(command.env("AMPERE_HOST_COLLECTIVES", "1").env("LOGGER_COLLECTIVES", "1"));
-    assert_eq!(out, "errors 0 of 3 ranks\n");
-    let logs = bench.logs();
-    assert_eq!(logs.len(), 3);
-    for log in &logs {
-        log.check();
-        assert_eq!(log.find("collectives"), Some("collectives code=0 bcast=7 last=2 sum=3"), "{log}");
-        assert_eq!(log.find("write_data"), Some("write_data code=0 sum=3"), "{log}");
-        assert_eq!(log.enters("MPI_Finalize"), 1);
-    }
-}
-
-#[test]
-fn collectives_open_mpi() {
-    collectives(&OPEN_MPI);
-}
-
-#[test]
-fn collectives_mpich() {
-    collectives(&MPICH);
-}
-
-/// One process without a plugin: nobody waits for it.
-#[test]
-fn collectives_need_everybody() {
-    if !have(&[MPICH.cc, MPICH.run[0]]) {
-        return;
-    }
-    let bench = Bench::new();
-    let program = bench.compile(MPICH.cc, &["-O2"], "arguments.c");
-    let mut command = bench.command(MPICH.run[0]);
-    command.args(["-n", "1", "-env", "LOGGER_FAIL", "1"]).arg(&program).args([":", "-n", "2"]).arg(&program);
-    let (out, err) = ok(command.env("AMPERE_HOST_COLLECTIVES", "1").env("LOGGER_COLLECTIVES", "1"));
-    assert_eq!(out, "errors 0 of 3 ranks\n");
-    assert_eq!(err.matches("ampere: ").count(), 1, "{err}");
-    let logs = bench.logs();
-    assert_eq!(logs.len(), 2);
-    for log in &logs {
-        log.check();
-        assert!(log.find("collectives code=-1").is_some(), "{log}");
-    }
 }
 
 /// A program that only one process of which has the library is measured there, and not held up.

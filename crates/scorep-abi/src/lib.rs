@@ -1,23 +1,25 @@
 //! Score-P 8.4's plugin interfaces as Rust types. Substrate plugins: version 3, one callback table, one event array. Metric
-//! plugins: [`metric`].
+//! plugins: [`metric`]. What Score-P promises to plugins: [`guarantees`].
 //!
-//! Names follow Score-P's, in Rust's spelling. Layouts (sizes, offsets) are what a program compiled against the
-//! real headers printed for x86-64; they are asserted below, at compile time, so that a change of a type here is an
-//! error here and not in somebody's job. The types are shared by the plugin and by the embedded host, and hold no code.
+//! Names follow Score-P's, in Rust's spelling. Sizes and offsets are those that a program compiled against the real headers
+//! printed on x86-64 (`tests/scorep-8.4-abi.json`); they are asserted at compile time, so that a wrong type is an error here
+//! and not in a user's job. The plugin, the embedded host and the replay share these types.
 #![forbid(unsafe_code)]
 
-use std::ffi::{c_char, c_int, c_void};
-
-mod layout;
+mod c;
+pub mod guarantees;
 pub mod metric;
 
-/// Score-P's `struct SCOREP_Location`: opaque, handed through by pointer only.
+use c::{c_enum, c_struct};
+use std::ffi::{c_char, c_int, c_void};
+
+/// `struct SCOREP_Location`: opaque, passed on by pointer only.
 #[repr(C)]
 pub struct Location {
     _opaque: [u8; 0],
 }
 
-/// Any of Score-P's definition handles. 32 bits, valid in its own process only.
+/// Any definition handle.
 pub type AnyHandle = u32;
 
 /// Substrate plugin version of Score-P 8.4.
@@ -26,19 +28,15 @@ pub const PLUGIN_VERSION: u32 = 3;
 /// Number of events of Score-P 8.4 (`SCOREP_SUBSTRATES_NUM_EVENTS`).
 pub const NUM_EVENTS: usize = 83;
 
-/// An entry of the event array. Each event has its own argument list, so an entry is cast when it is stored or called.
+/// An entry of the event array. Each event has an argument list of its own, so an entry is cast when it is stored or called.
 pub type EventFunction = Option<unsafe extern "C" fn()>;
+
+/// A function of Score-P's interface that neither side of ours has or calls.
+pub type Unused = Option<unsafe extern "C" fn()>;
 
 /// ENTER_REGION and EXIT_REGION (also ENABLE_RECORDING and DISABLE_RECORDING).
 pub type RegionEvent =
     unsafe extern "C" fn(location: *mut Location, timestamp: u64, region: AnyHandle, metrics: *mut u64);
-
-/// ENTER_REWIND_REGION.
-pub type EnterRewindEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, region: AnyHandle);
-
-/// EXIT_REWIND_REGION.
-pub type ExitRewindEvent =
-    unsafe extern "C" fn(location: *mut Location, timestamp: u64, region: AnyHandle, do_rewind: bool);
 
 /// CALLING_CONTEXT_ENTER and CALLING_CONTEXT_EXIT.
 pub type CallingContextEvent = unsafe extern "C" fn(
@@ -81,18 +79,6 @@ pub type ProgramEndEvent = unsafe extern "C" fn(
     program_region: AnyHandle,
 );
 
-/// THREAD_FORK_JOIN_TASK_SWITCH.
-pub type TaskSwitchEvent = unsafe extern "C" fn(
-    location: *mut Location,
-    timestamp: u64,
-    metrics: *mut u64,
-    paradigm: c_int,
-    thread_team: AnyHandle,
-    thread_id: u32,
-    generation_number: u32,
-    task: AnyHandle,
-);
-
 /// THREAD_FORK_JOIN_TASK_BEGIN and THREAD_FORK_JOIN_TASK_END.
 pub type TaskRegionEvent = unsafe extern "C" fn(
     location: *mut Location,
@@ -106,493 +92,211 @@ pub type TaskRegionEvent = unsafe extern "C" fn(
     task: AnyHandle,
 );
 
-/// Called back by the `metric_write_*` functions.
-pub type WriteMetricsCallback = unsafe extern "C" fn(
-    location: *mut Location,
-    timestamp: u64,
-    sampling_set: AnyHandle,
-    values: *const u64,
-);
-
-/// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an older one less: a field counts only
-/// if it lies inside the size given with it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Callbacks {
-    pub get_experiment_dir_name: Option<unsafe extern "C" fn() -> *const c_char>,
-    pub ipc_get_size: Option<unsafe extern "C" fn() -> c_int>,
-    pub ipc_get_rank: Option<unsafe extern "C" fn() -> c_int>,
-    pub ipc_send:
-        Option<unsafe extern "C" fn(buf: *const c_void, count: c_int, datatype: c_int, dest: c_int) -> c_int>,
-    pub ipc_recv:
-        Option<unsafe extern "C" fn(buf: *mut c_void, count: c_int, datatype: c_int, source: c_int) -> c_int>,
-    pub ipc_barrier: Option<unsafe extern "C" fn() -> c_int>,
-    pub ipc_bcast:
-        Option<unsafe extern "C" fn(buf: *mut c_void, count: c_int, datatype: c_int, root: c_int) -> c_int>,
-    pub ipc_gather: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            count: c_int,
-            datatype: c_int,
-            root: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_gatherv: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            sendcount: c_int,
-            recvbuf: *mut c_void,
-            recvcnts: *const c_int,
-            datatype: c_int,
-            root: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_allgather: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            count: c_int,
-            datatype: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_reduce: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            count: c_int,
-            datatype: c_int,
-            operation: c_int,
-            root: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_allreduce: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            count: c_int,
-            datatype: c_int,
-            operation: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_scatter: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            recvbuf: *mut c_void,
-            count: c_int,
-            datatype: c_int,
-            root: c_int,
-        ) -> c_int,
-    >,
-    pub ipc_scatterv: Option<
-        unsafe extern "C" fn(
-            sendbuf: *const c_void,
-            sendcounts: *const c_int,
-            recvbuf: *mut c_void,
-            recvcount: c_int,
-            datatype: c_int,
-            root: c_int,
-        ) -> c_int,
-    >,
-    pub location_get_type: Option<unsafe extern "C" fn(location: *const Location) -> c_int>,
-    pub location_get_name: Option<unsafe extern "C" fn(location: *const Location) -> *const c_char>,
-    pub location_get_id: Option<unsafe extern "C" fn(location: *const Location) -> u32>,
-    pub location_get_global_id: Option<unsafe extern "C" fn(location: *const Location) -> u64>,
-    pub location_set_data:
-        Option<unsafe extern "C" fn(location: *const Location, plugin_id: usize, data: *mut c_void)>,
-    pub location_get_data:
-        Option<unsafe extern "C" fn(location: *const Location, plugin_id: usize) -> *mut c_void>,
-    pub calling_context_handle_get_region: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32>,
-    pub calling_context_handle_get_parent: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32>,
-    pub metric_handle_get_value_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub metric_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub metric_handle_get_profiling_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub metric_handle_get_mode: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub metric_handle_get_source_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub paradigm_handle_get_class: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub paradigm_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub paradigm_handle_get_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub parameter_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub parameter_handle_get_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub region_handle_get_id: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32>,
-    pub region_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub region_handle_get_canonical_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub region_handle_get_file_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub region_handle_get_begin_line: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32>,
-    pub region_handle_get_end_line: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32>,
-    pub region_handle_get_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub region_handle_get_paradigm_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub sampling_set_handle_get_number_of_metrics: Option<unsafe extern "C" fn(handle: AnyHandle) -> u8>,
-    pub sampling_set_handle_get_metric_handles:
-        Option<unsafe extern "C" fn(handle: AnyHandle) -> *const AnyHandle>,
-    pub sampling_set_handle_get_metric_occurrence: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub sampling_set_handle_is_scoped: Option<unsafe extern "C" fn(handle: AnyHandle) -> bool>,
-    pub sampling_set_handle_get_scope: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub sampling_set_handle_get_sampling_set_class: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int>,
-    pub source_file_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub string_handle_get: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char>,
-    pub metric_write_strictly_synchronous_metrics: Option<
-        unsafe extern "C" fn(location: *mut Location, timestamp: u64, cb: Option<WriteMetricsCallback>),
-    >,
-    pub metric_write_synchronous_metrics: Option<
-        unsafe extern "C" fn(location: *mut Location, timestamp: u64, cb: Option<WriteMetricsCallback>),
-    >,
-    pub metric_write_asynchronous_metrics:
-        Option<unsafe extern "C" fn(location: *mut Location, cb: Option<WriteMetricsCallback>)>,
-    pub config_manifest_section_header:
-        Option<unsafe extern "C" fn(out: *mut c_void, section: *const c_char)>,
-    pub config_manifest_section_entry:
-        Option<unsafe extern "C" fn(out: *mut c_void, file_name: *const c_char, format: *const c_char, ...)>,
+c_struct! {
+    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field counts only if it
+    /// lies within the size that is given with the table.
+    Callbacks = "SCOREP_SubstratePluginCallbacks", 424 bytes {
+        0 get_experiment_dir_name: Unused = None, "SCOREP_GetExperimentDirName";
+        8 ipc_get_size: Option<unsafe extern "C" fn() -> c_int> = None, "SCOREP_Ipc_GetSize";
+        16 ipc_get_rank: Option<unsafe extern "C" fn() -> c_int> = None, "SCOREP_Ipc_GetRank";
+        24 ipc_send: Unused = None, "SCOREP_Ipc_Send";
+        32 ipc_recv: Unused = None, "SCOREP_Ipc_Recv";
+        40 ipc_barrier: Unused = None, "SCOREP_Ipc_Barrier";
+        48 ipc_bcast: Unused = None, "SCOREP_Ipc_Bcast";
+        56 ipc_gather: Unused = None, "SCOREP_Ipc_Gather";
+        64 ipc_gatherv: Unused = None, "SCOREP_Ipc_Gatherv";
+        72 ipc_allgather: Unused = None, "SCOREP_Ipc_Allgather";
+        80 ipc_reduce: Unused = None, "SCOREP_Ipc_Reduce";
+        88 ipc_allreduce: Unused = None, "SCOREP_Ipc_Allreduce";
+        96 ipc_scatter: Unused = None, "SCOREP_Ipc_Scatter";
+        104 ipc_scatterv: Unused = None, "SCOREP_Ipc_Scatterv";
+        112 location_get_type: Option<unsafe extern "C" fn(location: *const Location) -> c_int> = None, "SCOREP_Location_GetType";
+        120 location_get_name: Option<unsafe extern "C" fn(location: *const Location) -> *const c_char> = None, "SCOREP_Location_GetName";
+        128 location_get_id: Option<unsafe extern "C" fn(location: *const Location) -> u32> = None, "SCOREP_Location_GetId";
+        136 location_get_global_id: Option<unsafe extern "C" fn(location: *const Location) -> u64> = None, "SCOREP_Location_GetGlobalId";
+        144 location_set_data: Option<unsafe extern "C" fn(location: *const Location, plugin_id: usize, data: *mut c_void)> = None, "SCOREP_Location_SetData";
+        152 location_get_data: Option<unsafe extern "C" fn(location: *const Location, plugin_id: usize) -> *mut c_void> = None, "SCOREP_Location_GetData";
+        160 calling_context_handle_get_region: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32> = None, "SCOREP_CallingContextHandle_GetRegion";
+        168 calling_context_handle_get_parent: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32> = None, "SCOREP_CallingContextHandle_GetParent";
+        176 metric_handle_get_value_type: Unused = None, "SCOREP_MetricHandle_GetValueType";
+        184 metric_handle_get_name: Unused = None, "SCOREP_MetricHandle_GetName";
+        192 metric_handle_get_profiling_type: Unused = None, "SCOREP_MetricHandle_GetProfilingType";
+        200 metric_handle_get_mode: Unused = None, "SCOREP_MetricHandle_GetMode";
+        208 metric_handle_get_source_type: Unused = None, "SCOREP_MetricHandle_GetSourceType";
+        216 paradigm_handle_get_class: Unused = None, "SCOREP_ParadigmHandle_GetClass";
+        224 paradigm_handle_get_name: Unused = None, "SCOREP_ParadigmHandle_GetName";
+        232 paradigm_handle_get_type: Unused = None, "SCOREP_ParadigmHandle_GetType";
+        240 parameter_handle_get_name: Unused = None, "SCOREP_ParameterHandle_GetName";
+        248 parameter_handle_get_type: Unused = None, "SCOREP_ParameterHandle_GetType";
+        256 region_handle_get_id: Unused = None, "SCOREP_RegionHandle_GetId";
+        264 region_handle_get_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char> = None, "SCOREP_RegionHandle_GetName";
+        272 region_handle_get_canonical_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char> = None, "SCOREP_RegionHandle_GetCanonicalName";
+        280 region_handle_get_file_name: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char> = None, "SCOREP_RegionHandle_GetFileName";
+        288 region_handle_get_begin_line: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32> = None, "SCOREP_RegionHandle_GetBeginLine";
+        296 region_handle_get_end_line: Option<unsafe extern "C" fn(handle: AnyHandle) -> u32> = None, "SCOREP_RegionHandle_GetEndLine";
+        304 region_handle_get_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int> = None, "SCOREP_RegionHandle_GetType";
+        312 region_handle_get_paradigm_type: Option<unsafe extern "C" fn(handle: AnyHandle) -> c_int> = None, "SCOREP_RegionHandle_GetParadigmType";
+        320 sampling_set_handle_get_number_of_metrics: Unused = None, "SCOREP_SamplingSetHandle_GetNumberOfMetrics";
+        328 sampling_set_handle_get_metric_handles: Unused = None, "SCOREP_SamplingSetHandle_GetMetricHandles";
+        336 sampling_set_handle_get_metric_occurrence: Unused = None, "SCOREP_SamplingSetHandle_GetMetricOccurrence";
+        344 sampling_set_handle_is_scoped: Unused = None, "SCOREP_SamplingSetHandle_IsScoped";
+        352 sampling_set_handle_get_scope: Unused = None, "SCOREP_SamplingSetHandle_GetScope";
+        360 sampling_set_handle_get_sampling_set_class: Unused = None, "SCOREP_SamplingSetHandle_GetSamplingSetClass";
+        368 source_file_handle_get_name: Unused = None, "SCOREP_SourceFileHandle_GetName";
+        376 string_handle_get: Unused = None, "SCOREP_StringHandle_Get";
+        384 metric_write_strictly_synchronous_metrics: Unused = None, "SCOREP_Metric_WriteStrictlySynchronousMetrics";
+        392 metric_write_synchronous_metrics: Unused = None, "SCOREP_Metric_WriteSynchronousMetrics";
+        400 metric_write_asynchronous_metrics: Unused = None, "SCOREP_Metric_WriteAsynchronousMetrics";
+        408 config_manifest_section_header: Unused = None, "SCOREP_ConfigManifestSectionHeader";
+        416 config_manifest_section_entry: Unused = None, "SCOREP_ConfigManifestSectionEntry";
+    }
 }
 
-impl Callbacks {
-    /// A table without a single function.
-    pub const EMPTY: Callbacks = Callbacks {
-        get_experiment_dir_name: None,
-        ipc_get_size: None,
-        ipc_get_rank: None,
-        ipc_send: None,
-        ipc_recv: None,
-        ipc_barrier: None,
-        ipc_bcast: None,
-        ipc_gather: None,
-        ipc_gatherv: None,
-        ipc_allgather: None,
-        ipc_reduce: None,
-        ipc_allreduce: None,
-        ipc_scatter: None,
-        ipc_scatterv: None,
-        location_get_type: None,
-        location_get_name: None,
-        location_get_id: None,
-        location_get_global_id: None,
-        location_set_data: None,
-        location_get_data: None,
-        calling_context_handle_get_region: None,
-        calling_context_handle_get_parent: None,
-        metric_handle_get_value_type: None,
-        metric_handle_get_name: None,
-        metric_handle_get_profiling_type: None,
-        metric_handle_get_mode: None,
-        metric_handle_get_source_type: None,
-        paradigm_handle_get_class: None,
-        paradigm_handle_get_name: None,
-        paradigm_handle_get_type: None,
-        parameter_handle_get_name: None,
-        parameter_handle_get_type: None,
-        region_handle_get_id: None,
-        region_handle_get_name: None,
-        region_handle_get_canonical_name: None,
-        region_handle_get_file_name: None,
-        region_handle_get_begin_line: None,
-        region_handle_get_end_line: None,
-        region_handle_get_type: None,
-        region_handle_get_paradigm_type: None,
-        sampling_set_handle_get_number_of_metrics: None,
-        sampling_set_handle_get_metric_handles: None,
-        sampling_set_handle_get_metric_occurrence: None,
-        sampling_set_handle_is_scoped: None,
-        sampling_set_handle_get_scope: None,
-        sampling_set_handle_get_sampling_set_class: None,
-        source_file_handle_get_name: None,
-        string_handle_get: None,
-        metric_write_strictly_synchronous_metrics: None,
-        metric_write_synchronous_metrics: None,
-        metric_write_asynchronous_metrics: None,
-        config_manifest_section_header: None,
-        config_manifest_section_entry: None,
-    };
-}
-
-/// What `SCOREP_SubstratePlugin_<name>_get_info` returns, by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SubstratePluginInfo {
-    pub plugin_version: u32,
-    pub init: Option<unsafe extern "C" fn() -> c_int>,
-    pub assign_id: Option<unsafe extern "C" fn(plugin_id: usize)>,
-    pub init_mpp: Option<unsafe extern "C" fn()>,
-    pub finalize: Option<unsafe extern "C" fn()>,
-    pub create_location: Option<unsafe extern "C" fn(location: *const Location, parent: *const Location)>,
-    pub activate_cpu_location: Option<
-        unsafe extern "C" fn(location: *const Location, parent: *const Location, fork_sequence_count: u32),
-    >,
-    pub deactivate_cpu_location:
-        Option<unsafe extern "C" fn(location: *const Location, parent: *const Location)>,
-    pub delete_location: Option<unsafe extern "C" fn(location: *const Location)>,
-    pub pre_unify: Option<unsafe extern "C" fn()>,
-    pub write_data: Option<unsafe extern "C" fn()>,
-    pub core_task_create: Option<unsafe extern "C" fn(location: *const Location, task: u32)>,
-    pub core_task_complete: Option<unsafe extern "C" fn(location: *const Location, task: u32)>,
-    pub new_definition_handle: Option<unsafe extern "C" fn(handle: AnyHandle, handle_type: c_int)>,
-    pub get_event_functions:
-        Option<unsafe extern "C" fn(mode: c_int, functions: *mut *const EventFunction) -> u32>,
-    pub set_callbacks: Option<unsafe extern "C" fn(callbacks: *const Callbacks, size: usize)>,
-    pub get_requirement: Option<unsafe extern "C" fn(flag: c_int) -> bool>,
-    pub dump_manifest: Option<unsafe extern "C" fn(manifest: *mut c_void, target_dir: *const c_char)>,
-    /// For Score-P's future. Must be all `None`.
-    pub undeclared: [Option<unsafe extern "C" fn()>; 99],
-}
-
-impl SubstratePluginInfo {
-    /// The plugin version and nothing else.
-    pub const EMPTY: SubstratePluginInfo = SubstratePluginInfo {
-        plugin_version: PLUGIN_VERSION,
-        init: None,
-        assign_id: None,
-        init_mpp: None,
-        finalize: None,
-        create_location: None,
-        activate_cpu_location: None,
-        deactivate_cpu_location: None,
-        delete_location: None,
-        pre_unify: None,
-        write_data: None,
-        core_task_create: None,
-        core_task_complete: None,
-        new_definition_handle: None,
-        get_event_functions: None,
-        set_callbacks: None,
-        get_requirement: None,
-        dump_manifest: None,
-        undeclared: [None; 99],
-    };
+c_struct! {
+    /// What `SCOREP_SubstratePlugin_<name>_get_info` returns, by value.
+    SubstratePluginInfo = "SCOREP_SubstratePluginInfo", 936 bytes {
+        0 plugin_version: u32 = PLUGIN_VERSION, "plugin_version";
+        8 init: Option<unsafe extern "C" fn() -> c_int> = None, "init";
+        16 assign_id: Option<unsafe extern "C" fn(plugin_id: usize)> = None, "assign_id";
+        24 init_mpp: Option<unsafe extern "C" fn()> = None, "init_mpp";
+        32 finalize: Option<unsafe extern "C" fn()> = None, "finalize";
+        40 create_location: Option<unsafe extern "C" fn(location: *const Location, parent: *const Location)> = None, "create_location";
+        48 activate_cpu_location: Option< unsafe extern "C" fn(location: *const Location, parent: *const Location, fork_sequence_count: u32), > = None, "activate_cpu_location";
+        56 deactivate_cpu_location: Option<unsafe extern "C" fn(location: *const Location, parent: *const Location)> = None, "deactivate_cpu_location";
+        64 delete_location: Option<unsafe extern "C" fn(location: *const Location)> = None, "delete_location";
+        72 pre_unify: Unused = None, "pre_unify";
+        80 write_data: Unused = None, "write_data";
+        88 core_task_create: Unused = None, "core_task_create";
+        96 core_task_complete: Unused = None, "core_task_complete";
+        104 new_definition_handle: Option<unsafe extern "C" fn(handle: AnyHandle, handle_type: c_int)> = None, "new_definition_handle";
+        112 get_event_functions: Option<unsafe extern "C" fn(mode: c_int, functions: *mut *const EventFunction) -> u32> = None, "get_event_functions";
+        120 set_callbacks: Option<unsafe extern "C" fn(callbacks: *const Callbacks, size: usize)> = None, "set_callbacks";
+        128 get_requirement: Option<unsafe extern "C" fn(flag: c_int) -> bool> = None, "get_requirement";
+        136 dump_manifest: Unused = None, "dump_manifest";
+        144 undeclared: [Unused; 99] = [None; 99], "undeclared";
+    }
 }
 
 /// The function `SCOREP_SubstratePlugin_<name>_get_info`.
 pub type GetInfo = unsafe extern "C" fn() -> SubstratePluginInfo;
 
-/// Indices into the event array. `SCOREP_Substrates_EventType`.
-pub mod event {
-    pub const ENABLE_RECORDING: usize = 0;
-    pub const DISABLE_RECORDING: usize = 1;
-    pub const ON_TRACING_BUFFER_FLUSH_BEGIN: usize = 2;
-    pub const ON_TRACING_BUFFER_FLUSH_END: usize = 3;
-    pub const ENTER_REGION: usize = 4;
-    pub const EXIT_REGION: usize = 5;
-    pub const SAMPLE: usize = 6;
-    pub const CALLING_CONTEXT_ENTER: usize = 7;
-    pub const CALLING_CONTEXT_EXIT: usize = 8;
-    pub const ENTER_REWIND_REGION: usize = 9;
-    pub const EXIT_REWIND_REGION: usize = 10;
-    pub const MPI_SEND: usize = 11;
-    pub const MPI_RECV: usize = 12;
-    pub const MPI_COLLECTIVE_BEGIN: usize = 13;
-    pub const MPI_COLLECTIVE_END: usize = 14;
-    pub const MPI_ISEND_COMPLETE: usize = 15;
-    pub const MPI_IRECV_REQUEST: usize = 16;
-    pub const MPI_REQUEST_TESTED: usize = 17;
-    pub const MPI_REQUEST_CANCELLED: usize = 18;
-    pub const MPI_ISEND: usize = 19;
-    pub const MPI_IRECV: usize = 20;
-    pub const RMA_WIN_CREATE: usize = 21;
-    pub const RMA_WIN_DESTROY: usize = 22;
-    pub const RMA_COLLECTIVE_BEGIN: usize = 23;
-    pub const RMA_COLLECTIVE_END: usize = 24;
-    pub const RMA_TRY_LOCK: usize = 25;
-    pub const RMA_ACQUIRE_LOCK: usize = 26;
-    pub const RMA_REQUEST_LOCK: usize = 27;
-    pub const RMA_RELEASE_LOCK: usize = 28;
-    pub const RMA_SYNC: usize = 29;
-    pub const RMA_GROUP_SYNC: usize = 30;
-    pub const RMA_PUT: usize = 31;
-    pub const RMA_GET: usize = 32;
-    pub const RMA_ATOMIC: usize = 33;
-    pub const RMA_WAIT_CHANGE: usize = 34;
-    pub const RMA_OP_COMPLETE_BLOCKING: usize = 35;
-    pub const RMA_OP_COMPLETE_NON_BLOCKING: usize = 36;
-    pub const RMA_OP_TEST: usize = 37;
-    pub const RMA_OP_COMPLETE_REMOTE: usize = 38;
-    pub const THREAD_ACQUIRE_LOCK: usize = 39;
-    pub const THREAD_RELEASE_LOCK: usize = 40;
-    pub const TRIGGER_COUNTER_INT64: usize = 41;
-    pub const TRIGGER_COUNTER_UINT64: usize = 42;
-    pub const TRIGGER_COUNTER_DOUBLE: usize = 43;
-    pub const TRIGGER_PARAMETER_INT64: usize = 44;
-    pub const TRIGGER_PARAMETER_UINT64: usize = 45;
-    pub const TRIGGER_PARAMETER_STRING: usize = 46;
-    pub const THREAD_FORK_JOIN_FORK: usize = 47;
-    pub const THREAD_FORK_JOIN_JOIN: usize = 48;
-    pub const THREAD_FORK_JOIN_TEAM_BEGIN: usize = 49;
-    pub const THREAD_FORK_JOIN_TEAM_END: usize = 50;
-    pub const THREAD_FORK_JOIN_TASK_CREATE: usize = 51;
-    pub const THREAD_FORK_JOIN_TASK_SWITCH: usize = 52;
-    pub const THREAD_FORK_JOIN_TASK_BEGIN: usize = 53;
-    pub const THREAD_FORK_JOIN_TASK_END: usize = 54;
-    pub const THREAD_CREATE_WAIT_CREATE: usize = 55;
-    pub const THREAD_CREATE_WAIT_WAIT: usize = 56;
-    pub const THREAD_CREATE_WAIT_BEGIN: usize = 57;
-    pub const THREAD_CREATE_WAIT_END: usize = 58;
-    pub const TRACK_ALLOC: usize = 59;
-    pub const TRACK_REALLOC: usize = 60;
-    pub const TRACK_FREE: usize = 61;
-    pub const WRITE_POST_MORTEM_METRICS: usize = 62;
-    pub const PROGRAM_BEGIN: usize = 63;
-    pub const PROGRAM_END: usize = 64;
-    pub const IO_CREATE_HANDLE: usize = 65;
-    pub const IO_DESTROY_HANDLE: usize = 66;
-    pub const IO_DUPLICATE_HANDLE: usize = 67;
-    pub const IO_SEEK: usize = 68;
-    pub const IO_CHANGE_STATUS_FLAGS: usize = 69;
-    pub const IO_DELETE_FILE: usize = 70;
-    pub const IO_OPERATION_BEGIN: usize = 71;
-    pub const IO_OPERATION_ISSUED: usize = 72;
-    pub const IO_OPERATION_TEST: usize = 73;
-    pub const IO_OPERATION_COMPLETE: usize = 74;
-    pub const IO_OPERATION_CANCELLED: usize = 75;
-    pub const IO_ACQUIRE_LOCK: usize = 76;
-    pub const IO_TRY_LOCK: usize = 77;
-    pub const IO_RELEASE_LOCK: usize = 78;
-    pub const MPI_NON_BLOCKING_COLLECTIVE_REQUEST: usize = 79;
-    pub const MPI_NON_BLOCKING_COLLECTIVE_COMPLETE: usize = 80;
-    pub const COMM_CREATE: usize = 81;
-    pub const COMM_DESTROY: usize = 82;
+c_enum! {
+    /// Indices into the event array.
+    event: usize = "SCOREP_Substrates_EventType", "SCOREP_EVENT_" {
+        ENABLE_RECORDING = 0,
+        DISABLE_RECORDING = 1,
+        ENTER_REGION = 4,
+        EXIT_REGION = 5,
+        SAMPLE = 6,
+        CALLING_CONTEXT_ENTER = 7,
+        CALLING_CONTEXT_EXIT = 8,
+        THREAD_FORK_JOIN_TASK_BEGIN = 53,
+        THREAD_FORK_JOIN_TASK_END = 54,
+        PROGRAM_BEGIN = 63,
+        PROGRAM_END = 64,
+        COMM_DESTROY = 82,
+    }
 }
 
-/// Kinds of location. `SCOREP_LocationType`.
-pub mod location_type {
-    pub const CPU_THREAD: i32 = 0;
-    pub const GPU: i32 = 1;
-    pub const METRIC: i32 = 2;
-    pub const INVALID: i32 = 4;
+c_enum! {
+    /// Kinds of location.
+    location_type: i32 = "SCOREP_LocationType", "SCOREP_LOCATION_TYPE_" {
+        CPU_THREAD = 0,
+        GPU = 1,
+        METRIC = 2,
+        INVALID ("SCOREP_INVALID_LOCATION_TYPE") = 4,
+    }
 }
 
-/// Kinds of definition handle. `SCOREP_HandleType`.
-pub mod handle_type {
-    pub const ANY: i32 = 0;
-    pub const CALLING_CONTEXT: i32 = 1;
-    pub const GROUP: i32 = 2;
-    pub const INTERIM_COMMUNICATOR: i32 = 3;
-    pub const INTERRUPT_GENERATOR: i32 = 4;
-    pub const LOCATION: i32 = 5;
-    pub const LOCATION_GROUP: i32 = 6;
-    pub const LOCATION_PROPERTY: i32 = 7;
-    pub const METRIC: i32 = 8;
-    pub const PARADIGM: i32 = 9;
-    pub const PARAMETER: i32 = 10;
-    pub const REGION: i32 = 11;
-    pub const RMA_WINDOW: i32 = 12;
-    pub const SAMPLING_SET: i32 = 13;
-    pub const SAMPLING_SET_RECORDER: i32 = 14;
-    pub const SOURCE_CODE_LOCATION: i32 = 15;
-    pub const SOURCE_FILE: i32 = 16;
-    pub const STRING: i32 = 17;
-    pub const SYSTEM_TREE_NODE: i32 = 18;
-    pub const SYSTEM_TREE_NODE_PROPERTY: i32 = 19;
-    pub const CARTESIAN_TOPOLOGY: i32 = 20;
-    pub const CARTESIAN_COORDS: i32 = 21;
-    pub const IO_FILE: i32 = 22;
-    pub const IO_FILE_PROPERTY: i32 = 23;
-    pub const IO_HANDLE: i32 = 24;
-    pub const IO_PARADIGM: i32 = 25;
+c_enum! {
+    /// Kinds of definition handle.
+    handle_type: i32 = "SCOREP_HandleType", "SCOREP_HANDLE_TYPE_" {
+        REGION = 11,
+    }
 }
 
-/// What a region is. `SCOREP_RegionType`.
-pub mod region_type {
-    pub const UNKNOWN: i32 = 0;
-    pub const FUNCTION: i32 = 1;
-    pub const LOOP: i32 = 2;
-    pub const USER: i32 = 3;
-    pub const CODE: i32 = 4;
-    pub const PHASE: i32 = 5;
-    pub const DYNAMIC: i32 = 6;
-    pub const DYNAMIC_PHASE: i32 = 7;
-    pub const DYNAMIC_LOOP: i32 = 8;
-    pub const DYNAMIC_FUNCTION: i32 = 9;
-    pub const DYNAMIC_LOOP_PHASE: i32 = 10;
-    pub const COLL_ONE2ALL: i32 = 11;
-    pub const COLL_ALL2ONE: i32 = 12;
-    pub const COLL_ALL2ALL: i32 = 13;
-    pub const COLL_OTHER: i32 = 14;
-    pub const POINT2POINT: i32 = 15;
-    pub const PARALLEL: i32 = 16;
-    pub const SECTIONS: i32 = 17;
-    pub const SECTION: i32 = 18;
-    pub const WORKSHARE: i32 = 19;
-    pub const SINGLE: i32 = 20;
-    pub const MASTER: i32 = 21;
-    pub const CRITICAL: i32 = 22;
-    pub const ATOMIC: i32 = 23;
-    pub const BARRIER: i32 = 24;
-    pub const IMPLICIT_BARRIER: i32 = 25;
-    pub const FLUSH: i32 = 26;
-    pub const CRITICAL_SBLOCK: i32 = 27;
-    pub const SINGLE_SBLOCK: i32 = 28;
-    pub const WRAPPER: i32 = 29;
-    pub const TASK: i32 = 30;
-    pub const TASK_UNTIED: i32 = 31;
-    pub const TASK_WAIT: i32 = 32;
-    pub const TASK_CREATE: i32 = 33;
-    pub const ORDERED: i32 = 34;
-    pub const ORDERED_SBLOCK: i32 = 35;
-    pub const ARTIFICIAL: i32 = 36;
-    pub const RMA: i32 = 37;
-    pub const THREAD_CREATE: i32 = 38;
-    pub const THREAD_WAIT: i32 = 39;
-    pub const ALLOCATE: i32 = 40;
-    pub const DEALLOCATE: i32 = 41;
-    pub const REALLOCATE: i32 = 42;
-    pub const FILE_IO: i32 = 43;
-    pub const FILE_IO_METADATA: i32 = 44;
-    pub const KERNEL_LAUNCH: i32 = 45;
-    pub const KERNEL: i32 = 46;
-    pub const INVALID: i32 = 47;
+c_enum! {
+    /// What a region is.
+    region_type: i32 = "SCOREP_RegionType", "SCOREP_REGION_" {
+        UNKNOWN = 0,
+        FUNCTION = 1,
+        LOOP = 2,
+        USER = 3,
+        CODE = 4,
+        PHASE = 5,
+        DYNAMIC = 6,
+        DYNAMIC_PHASE = 7,
+        DYNAMIC_LOOP = 8,
+        DYNAMIC_FUNCTION = 9,
+        DYNAMIC_LOOP_PHASE = 10,
+        COLL_ONE2ALL = 11,
+        COLL_ALL2ONE = 12,
+        COLL_ALL2ALL = 13,
+        COLL_OTHER = 14,
+        POINT2POINT = 15,
+        PARALLEL = 16,
+        SECTIONS = 17,
+        SECTION = 18,
+        WORKSHARE = 19,
+        SINGLE = 20,
+        MASTER = 21,
+        CRITICAL = 22,
+        ATOMIC = 23,
+        BARRIER = 24,
+        IMPLICIT_BARRIER = 25,
+        FLUSH = 26,
+        CRITICAL_SBLOCK = 27,
+        SINGLE_SBLOCK = 28,
+        WRAPPER = 29,
+        TASK = 30,
+        TASK_UNTIED = 31,
+        TASK_WAIT = 32,
+        TASK_CREATE = 33,
+        ORDERED = 34,
+        ORDERED_SBLOCK = 35,
+        ARTIFICIAL = 36,
+        RMA = 37,
+        THREAD_CREATE = 38,
+        THREAD_WAIT = 39,
+        ALLOCATE = 40,
+        DEALLOCATE = 41,
+        REALLOCATE = 42,
+        FILE_IO = 43,
+        FILE_IO_METADATA = 44,
+        KERNEL_LAUNCH = 45,
+        KERNEL = 46,
+        INVALID ("SCOREP_INVALID_REGION_TYPE") = 47,
+    }
 }
 
-/// The programming model a region belongs to. `SCOREP_ParadigmType`.
-pub mod paradigm {
-    pub const MEASUREMENT: i32 = 0;
-    pub const USER: i32 = 1;
-    pub const COMPILER: i32 = 2;
-    pub const SAMPLING: i32 = 3;
-    pub const MEMORY: i32 = 4;
-    pub const LIBWRAP: i32 = 5;
-    pub const MPI: i32 = 6;
-    pub const SHMEM: i32 = 7;
-    pub const OPENMP: i32 = 8;
-    pub const PTHREAD: i32 = 9;
-    pub const ORPHAN_THREAD: i32 = 10;
-    pub const CUDA: i32 = 11;
-    pub const OPENCL: i32 = 12;
-    pub const OPENACC: i32 = 13;
-    pub const IO: i32 = 14;
-    pub const KOKKOS: i32 = 15;
-    pub const HIP: i32 = 16;
-    pub const INVALID: i32 = 17;
+c_enum! {
+    /// The programming model a region belongs to.
+    paradigm: i32 = "SCOREP_ParadigmType", "SCOREP_PARADIGM_" {
+        MEASUREMENT = 0,
+        USER = 1,
+        COMPILER = 2,
+        SAMPLING = 3,
+        MEMORY = 4,
+        LIBWRAP = 5,
+        MPI = 6,
+        SHMEM = 7,
+        OPENMP = 8,
+        PTHREAD = 9,
+        ORPHAN_THREAD = 10,
+        CUDA = 11,
+        OPENCL = 12,
+        OPENACC = 13,
+        IO = 14,
+        KOKKOS = 15,
+        HIP = 16,
+        INVALID ("SCOREP_INVALID_PARADIGM_TYPE") = 17,
+    }
 }
 
-/// Recording on or off. `SCOREP_Substrates_Mode`.
-pub mod mode {
-    pub const RECORDING_ENABLED: i32 = 0;
-    pub const RECORDING_DISABLED: i32 = 1;
-}
-
-/// What a substrate may ask of Score-P. `SCOREP_Substrates_RequirementFlag`.
-pub mod requirement {
-    pub const CREATE_EXPERIMENT_DIRECTORY: i32 = 0;
-    pub const PREVENT_ASYNC_METRICS: i32 = 1;
-    pub const PREVENT_PER_HOST_AND_ONCE_METRICS: i32 = 2;
-}
-
-/// Data types of the inter-process calls. `SCOREP_Ipc_Datatype`.
-pub mod ipc_datatype {
-    pub const BYTE: i32 = 0;
-    pub const CHAR: i32 = 1;
-    pub const UNSIGNED_CHAR: i32 = 2;
-    pub const INT: i32 = 3;
-    pub const UNSIGNED: i32 = 4;
-    pub const INT32_T: i32 = 5;
-    pub const UINT32_T: i32 = 6;
-    pub const INT64_T: i32 = 7;
-    pub const UINT64_T: i32 = 8;
-    pub const DOUBLE: i32 = 9;
-}
-
-/// Reductions of the inter-process calls. `SCOREP_Ipc_Operation`.
-pub mod ipc_operation {
-    pub const BAND: i32 = 0;
-    pub const BOR: i32 = 1;
-    pub const MIN: i32 = 2;
-    pub const MAX: i32 = 3;
-    pub const SUM: i32 = 4;
+c_enum! {
+    /// Recording on or off.
+    mode: i32 = "SCOREP_Substrates_Mode", "SCOREP_SUBSTRATES_" {
+        RECORDING_ENABLED = 0,
+        RECORDING_DISABLED = 1,
+    }
 }

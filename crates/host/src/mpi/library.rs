@@ -16,7 +16,7 @@ fn next(name: &CStr) -> *mut c_void {
 }
 
 /// A symbol of the MPI library, or null. `name` must not be one that this library exports.
-pub fn symbol(name: &CStr) -> *mut c_void {
+fn symbol(name: &CStr) -> *mut c_void {
     let found = next(name);
     if found.is_null() { hidden(name) } else { found }
 }
@@ -114,25 +114,19 @@ pub fn missing(call: Call) -> *mut c_void {
     }
 }
 
-/// MPI_COMM_WORLD of the MPICH family.
-pub const WORLD_MPICH: usize = 0x4400_0000;
-
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
-pub fn world() -> usize {
-    object(c"ompi_mpi_comm_world", WORLD_MPICH)
-}
-
-/// A predefined object: Open MPI's symbol, or else MPICH's number.
 ///
-/// Looked up from the front of the global scope: a program that is not position-independent has its own copy of these
-/// objects, and then that copy is the one that the library uses too.
-pub fn object(open_mpi: &CStr, mpich: usize) -> usize {
+/// The object is looked up from the front of the global scope: a program that is not position-independent has its own copy of
+/// it, which the library uses as well.
+fn world() -> usize {
+    const OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
+    const MPICH: usize = 0x4400_0000;
     // SAFETY: a lookup by name.
-    let mut address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, open_mpi.as_ptr()) };
+    let mut address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, OPEN_MPI.as_ptr()) };
     if address.is_null() {
-        address = hidden(open_mpi);
+        address = hidden(OPEN_MPI);
     }
-    if address.is_null() { mpich } else { address as usize }
+    if address.is_null() { MPICH } else { address as usize }
 }
 
 type OneFlag = unsafe extern "C" fn(flag: *mut c_int) -> c_int;

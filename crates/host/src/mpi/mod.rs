@@ -13,12 +13,12 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, INERT, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
+use crate::measurement::{self, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
 use crate::tls::Slot;
-use crate::{definitions, ipc, signal};
+use crate::{definitions, signal};
 use ampere_signal_safety::is_on_alternate_stack;
 use call::{Call, VARIANTS};
-pub use library::{WORLD_MPICH, is_loaded as library_is_loaded, object, symbol, world};
+pub use library::is_loaded as library_is_loaded;
 use scorep_abi::{AnyHandle, paradigm};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -57,12 +57,9 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
     }
     let function = call.function();
     let record = match measurement::state() {
-        RUNNING if function == Function::MPI_Finalize as usize => enter_finalize(call, stack),
         RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
         RUNNING => enter_running(call, stack),
         NEW if is_init(function) => enter_init(call, stack),
-        // Not measuring, but the others have to be told so.
-        INERT if is_init(function) => ipc::wanted(),
         _ => false,
     };
     Decision { target, record: record.into() }
@@ -144,25 +141,7 @@ fn is_init(function: usize) -> bool {
 
 #[cold]
 fn enter_init(call: Call, stack: usize) -> bool {
-    let measuring = inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack);
-    measuring || ipc::wanted()
-}
-
-/// With collectives open, the real MPI_Finalize comes last, as with Score-P: the plugin may still use them at its end, and
-/// the time spent waiting for slower processes is still recorded. Without, the measurement ends after it: see `leave`.
-#[cold]
-fn enter_finalize(call: Call, stack: usize) -> bool {
-    let recorded = enter_running(call, stack);
-    if !ipc::is_open() {
-        return recorded;
-    }
-    guarded((), ipc::barrier);
-    if recorded {
-        leave_frame(call.function());
-    }
-    ACTIVE.store(false, Ordering::Relaxed);
-    measurement::end(None, false);
-    false
+    inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack)
 }
 
 /// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
@@ -193,17 +172,13 @@ fn enter_abort(call: Call, stack: usize) -> bool {
 fn initialized() {
     inside((), |_| {
         guarded((), || {
-            let measuring = measurement::state() == RUNNING;
-            if ACTIVE.load(Ordering::Relaxed) || !measuring && !ipc::wanted() {
-                return;
-            }
-            if let Some((rank, size)) = library::rank_and_size() {
+            if measurement::state() == RUNNING
+                && !ACTIVE.load(Ordering::Relaxed)
+                && let Some((rank, size)) = library::rank_and_size()
+            {
                 ACTIVE.store(true, Ordering::Relaxed);
-                ipc::agree(measuring);
-                if measuring {
-                    measurement::init_mpp(rank, size);
-                    measurement::at_exit();
-                }
+                measurement::init_mpp(rank, size);
+                measurement::at_exit();
             }
         })
     });
@@ -213,7 +188,7 @@ fn initialized() {
 #[cold]
 fn finalized() {
     ACTIVE.store(false, Ordering::Relaxed);
-    measurement::end(None, true);
+    measurement::end(None);
 }
 
 #[cold]

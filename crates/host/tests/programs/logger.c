@@ -13,7 +13,7 @@ _Static_assert(sizeof(info_t) == 936, "size of SCOREP_SubstratePluginInfo");
 enum { INIT, ASSIGN_ID, INIT_MPP, FINALIZE, CREATE, ACTIVATE, DEACTIVATE, DELETE, PRE_UNIFY, WRITE_DATA,
        TASK_CREATE, TASK_COMPLETE, NEW_DEFINITION, GET_EVENTS, SET_CALLBACKS, GET_REQUIREMENT, DUMP_MANIFEST };
 
-static void *const *cb; /* indices: offset / 8 in crates/scorep-abi/src/layout.rs */
+static void *const *cb; /* indices: offset / 8 in crates/scorep-abi/src/lib.rs */
 static FILE *out;
 static int quiet;
 static _Atomic long entered;
@@ -39,14 +39,6 @@ static int init(void) {
 static void assign_id(size_t id) { LOG("assign_id %zu\n", id); }
 static void init_mpp(void) {
     LOG("init_mpp %d/%d\n", ((int (*)(void))cb[2])(), ((int (*)(void))cb[1])());
-    if (cb[6] && getenv("LOGGER_COLLECTIVES")) {
-        int rank = ((int (*)(void))cb[2])(), size = ((int (*)(void))cb[1])(), all[64] = {0}, seven = rank ? 0 : 7, sum = 0;
-        int code = ((int (*)(void))cb[5])();
-        code |= ((int (*)(void *, int, int, int))cb[6])(&seven, 1, 3, 0);
-        code |= ((int (*)(const void *, void *, int, int))cb[9])(&rank, all, 1, 3);
-        code |= ((int (*)(const void *, void *, int, int, int))cb[11])(&rank, &sum, 1, 3, 4);
-        LOG("collectives code=%d bcast=%d last=%d sum=%d\n", code, seven, all[size - 1], sum);
-    }
 }
 static void finalize(void) {
     if (quiet) LOG("entered %ld\n", entered);
@@ -63,20 +55,11 @@ static void deactivate(const void *l, const void *p) {
     LOG("deactivate %u data=%s\n", id_of(l), data == id_of(l) + 100 ? "ok" : "LOST");
 }
 static void delete(const void *l) { LOG("delete_location %u\n", id_of(l)); }
-static void pre_unify(void) { LOG("pre_unify\n"); }
-static void write_data(void) {
-    int rank = ((int (*)(void))cb[2])(), sum = 0, code = -1;
-    if (cb[11] && getenv("LOGGER_COLLECTIVES"))
-        code = ((int (*)(const void *, void *, int, int, int))cb[11])(&rank, &sum, 1, 3, 4);
-    LOG("write_data code=%d sum=%d\n", code, sum);
-}
 static void new_definition(uint32_t h, int type) {
-    if (type == 11)
-        LOG("region %u '%s' canonical='%s' file='%s' line=%u type=%d paradigm=%d\n", h, name_of(h),
+    if (type != 11) return;
+    LOG("region %u '%s' canonical='%s' file='%s' line=%u type=%d paradigm=%d\n", h, name_of(h),
             str(((const char *(*)(uint32_t))cb[34])(h)), str(((const char *(*)(uint32_t))cb[35])(h)),
             ((uint32_t(*)(uint32_t))cb[36])(h), ((int (*)(uint32_t))cb[38])(h), ((int (*)(uint32_t))cb[39])(h));
-    else
-        LOG("definition %u type=%d\n", h, type);
 }
 static void enter(void *l, uint64_t t, uint32_t r, uint64_t *m) {
     (void)m;
@@ -88,9 +71,8 @@ static void leave(void *l, uint64_t t, uint32_t r, uint64_t *m) {
     if (!quiet) LOG("exit %u %llu '%s'\n", id_of(l), (unsigned long long)t, name_of(r));
 }
 static void program_begin(void *l, uint64_t t, uint32_t n, uint32_t na, uint32_t *a, uint32_t r, uint64_t p, uint64_t tid) {
-    (void)na; (void)a;
-    LOG("program_begin %u %llu '%s' '%s' pid=%s tid=%s\n", id_of(l), (unsigned long long)t,
-        str(((const char *(*)(uint32_t))cb[47])(n)), name_of(r), p == (uint64_t)getpid() ? "ok" : "WRONG",
+    (void)n; (void)na; (void)a;
+    LOG("program_begin %u %llu '%s' pid=%s tid=%s\n", id_of(l), (unsigned long long)t, name_of(r), p == (uint64_t)getpid() ? "ok" : "WRONG",
         tid == (uint64_t)gettid() ? "ok" : "WRONG");
 }
 static void program_end(void *l, uint64_t t, int64_t s, uint32_t r) {
@@ -113,7 +95,6 @@ static uint32_t get_events(int mode, void ***f) {
     return 4;
 }
 static void set_callbacks(void *const *c, size_t size) { cb = c; LOG("set_callbacks %zu\n", size); }
-static _Bool get_requirement(int flag) { LOG("get_requirement %d\n", flag); return flag == 0; }
 
 info_t SCOREP_SubstratePlugin_ampere_get_info(void) {
     info_t i;
@@ -121,9 +102,7 @@ info_t SCOREP_SubstratePlugin_ampere_get_info(void) {
     i.version = 3;
     i.function[INIT] = init, i.function[ASSIGN_ID] = assign_id, i.function[INIT_MPP] = init_mpp;
     i.function[FINALIZE] = finalize, i.function[CREATE] = create, i.function[ACTIVATE] = activate;
-    i.function[DEACTIVATE] = deactivate, i.function[DELETE] = delete, i.function[PRE_UNIFY] = pre_unify;
-    i.function[WRITE_DATA] = write_data, i.function[NEW_DEFINITION] = new_definition;
+    i.function[DEACTIVATE] = deactivate, i.function[DELETE] = delete, i.function[NEW_DEFINITION] = new_definition;
     i.function[GET_EVENTS] = get_events, i.function[SET_CALLBACKS] = set_callbacks;
-    i.function[GET_REQUIREMENT] = get_requirement;
     return i;
 }

@@ -1,0 +1,60 @@
+//! Macros for C's structures and enums. Each row carries the name that it has in Score-P's headers, so that a test can compare
+//! the whole list with what a program compiled against those headers printed.
+
+/// A structure. A row is the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets and size are
+/// asserted at compile time.
+macro_rules! c_struct {
+    ($(#[$doc:meta])* $name:ident = $c_struct:literal, $bytes:literal bytes {
+        $($offset:literal $field:ident: $type:ty = $empty:expr, $c_name:literal;)*
+    }) => {
+        $(#[$doc])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub struct $name {
+            $(#[doc = concat!("`", $c_name, "`")] pub $field: $type,)*
+        }
+
+        impl $name {
+            /// Nothing but what every one has.
+            pub const EMPTY: $name = $name { $($field: $empty,)* };
+            /// The name in C, the size in bytes, and each field's name in C with its offset.
+            pub const LAYOUT: (&str, usize, &[(&str, usize)]) =
+                ($c_struct, $bytes, &[$(($c_name, $offset),)*]);
+        }
+
+        const _: () = {
+            assert!(size_of::<$name>() == $bytes);
+            $(assert!(std::mem::offset_of!($name, $field) == $offset);)*
+        };
+    };
+}
+
+/// An enum, as constants in a module. A row is the constant, its name in C where that is not the prefix and the constant's, and
+/// its value.
+macro_rules! c_enum {
+    ($(#[$doc:meta])* $name:ident: $type:ty = $c_enum:literal, $prefix:literal {
+        $($constant:ident $(($c_name:literal))? = $value:literal,)*
+    }) => {
+        $(#[$doc])*
+        pub mod $name {
+            $(
+                #[doc = concat!("`", $crate::c::c_name!($prefix $constant $($c_name)?), "`")]
+                pub const $constant: $type = $value;
+            )*
+            /// The enum's name in C, and each constant's with its value.
+            pub const VALUES: (&str, &[(&str, i64)]) =
+                ($c_enum, &[$(($crate::c::c_name!($prefix $constant $($c_name)?), $value),)*]);
+        }
+    };
+}
+
+macro_rules! c_name {
+    ($prefix:literal $constant:ident) => {
+        concat!($prefix, stringify!($constant))
+    };
+    ($prefix:literal $constant:ident $c_name:literal) => {
+        $c_name
+    };
+}
+
+pub(crate) use {c_enum, c_name, c_struct};
