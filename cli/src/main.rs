@@ -70,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ampere_signal_safety::keep_children();
+    ampere_signal_safety::make_children_waitable();
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
     if !matches!(
         arguments.command,

@@ -253,7 +253,7 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
                     None => shell.env_remove(name),
                 };
             }
-            ampere_signal_safety::as_we_were_started(&mut shell);
+            ampere_signal_safety::restore_sigchld_in(&mut shell);
             shell.spawn()
         }
         spawned => spawned,
@@ -263,7 +263,7 @@ fn spawn(mut command: Command) -> std::io::Result<Child> {
 fn command_of(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    ampere_signal_safety::as_we_were_started(&mut command);
+    ampere_signal_safety::restore_sigchld_in(&mut command);
     command
 }
 

@@ -92,7 +92,7 @@ const INPUT_CLOSED: u8 = 1;
 
 fn main() -> ExitCode {
     // SAFETY: nothing has been opened and no thread started.
-    unsafe { ampere_signal_safety::inherited::let_go() };
+    unsafe { ampere_signal_safety::close_inherited_fds_and_reset_signals() };
     let arguments = Arguments::parse();
     if arguments.detach {
         return detach(&arguments);

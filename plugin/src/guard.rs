@@ -2,7 +2,7 @@
 //! event path, which does nothing that could.
 
 use crate::{inert, process};
-use ampere_signal_safety::unnoticed;
+use ampere_signal_safety::preserving_thread_state;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` unless the plugin is inert. A panic makes it inert and gives `otherwise`.
@@ -15,7 +15,7 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
 
 /// The same for what is to be done even when the plugin is inert.
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    unnoticed(|| {
+    preserving_thread_state(|| {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
             process::give_up("an internal error (please report it); the job goes on without energy figures");
             otherwise

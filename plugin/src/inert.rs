@@ -2,7 +2,7 @@
 
 use crate::events;
 use ampere_model::is_first_of_node;
-use ampere_signal_safety::{know_standard_error, tell};
+use ampere_signal_safety::{remember_standard_error, write_line};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ static IS_FIRST: OnceLock<bool> = OnceLock::new();
 
 /// Looks at the environment, and at standard error.
 pub fn begin() {
-    know_standard_error();
+    remember_standard_error();
     IS_FIRST.get_or_init(is_first_of_node);
 }
 
@@ -45,5 +45,5 @@ pub fn say(line: &str) {
 
 /// One line on standard error, where the caller knows that no other process says it.
 pub fn say_as_the_only_one(line: &str) {
-    tell(format!("ampere: {line}\n").as_bytes());
+    write_line(format!("ampere: {line}\n").as_bytes());
 }

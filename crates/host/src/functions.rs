@@ -7,7 +7,7 @@ use crate::definitions::{self, INVALID};
 use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
-use ampere_signal_safety::{is_on_alternate_stack, unnoticed};
+use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state};
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -229,7 +229,7 @@ fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *
     let mut target = next.load(Ordering::Relaxed);
     if target.is_null() {
         // SAFETY: a lookup by name after this library.
-        target = unnoticed(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
+        target = preserving_thread_state(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
         if target.is_null() {
             return;
         }

@@ -15,7 +15,7 @@ use crate::report::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{APART, FREE, Slot, slot};
 use crate::{alloc, clock, mpi, plugin, signal, stack, thread};
-use ampere_signal_safety::{is_on_alternate_stack, stack_address, unnoticed};
+use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state, stack_address};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type};
 use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,7 +75,7 @@ pub fn mpp_is_known() -> bool {
 /// cancelled is so at a call of its own, not here, where it would be unwound through frames that must not be. No panic
 /// leaves it, and after one nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    or_inert(otherwise, unnoticed(|| catch_unwind(AssertUnwindSafe(body))))
+    or_inert(otherwise, preserving_thread_state(|| catch_unwind(AssertUnwindSafe(body))))
 }
 
 fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
@@ -91,7 +91,7 @@ pub fn apart<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     let slot = unsafe { &*slot() };
     let before = slot.busy.load(Ordering::Relaxed);
     slot.busy.store(APART, Ordering::Relaxed);
-    let done = unnoticed(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body))));
+    let done = preserving_thread_state(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body))));
     slot.busy.store(before, Ordering::Release);
     or_inert(otherwise, done)
 }
@@ -141,7 +141,7 @@ fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: imp
     let is_left = there != APART
         && here >= there
         && !is_on_alternate_stack()
-        && !signal::held(|| unnoticed(|| stack::on_own(signal::inside_handler)));
+        && !signal::held(|| preserving_thread_state(|| stack::on_own(signal::inside_handler)));
     if !is_left {
         return missed(slot);
     }
@@ -207,7 +207,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     if scorep_is_here() {
         return FORWARD;
     }
-    ampere_signal_safety::know_standard_error();
+    ampere_signal_safety::remember_standard_error();
     let mut key = 0;
     // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded
     // are not unloaded.

@@ -11,5 +11,5 @@ pub fn say(message: Arguments) {
     let mut line = String::from("ampere: ");
     let _ = line.write_fmt(message);
     line.push('\n');
-    ampere_signal_safety::tell(line.as_bytes());
+    ampere_signal_safety::write_line(line.as_bytes());
 }

@@ -21,7 +21,7 @@ mod codec;
 use crate::error::Error;
 use crate::mapping;
 use ampere_model::{Definition, Region};
-use ampere_signal_safety::quietly;
+use ampere_signal_safety::without_write_signals;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
@@ -71,7 +71,7 @@ impl LogWriter {
         let held = hold(&file);
         let file = out_of_the_way(file);
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
-        match quietly(|| rustix::io::write(&file, MAGIC)) {
+        match without_write_signals(|| rustix::io::write(&file, MAGIC)) {
             Ok(8) => Ok(LogWriter {
                 stays_open: may_stay_open(&file),
                 file: Some(file),
@@ -162,7 +162,7 @@ impl LogWriter {
 
 fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     let start = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0));
-    if matches!(quietly(|| rustix::io::write(file, bytes)), Ok(n) if n == bytes.len()) {
+    if matches!(without_write_signals(|| rustix::io::write(file, bytes)), Ok(n) if n == bytes.len()) {
         return true;
     }
     // Take back what was half-written, so that what follows stays readable.

@@ -1,7 +1,7 @@
 //! Small files that are this user's alone: what a session's processes leave for each other beside rings and logs.
 
 use crate::mapping;
-use ampere_signal_safety::quietly;
+use ampere_signal_safety::without_write_signals;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -39,7 +39,7 @@ fn create(path: &Path, mode: Mode) -> io::Result<File> {
 
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = create_private(path)?;
-    quietly(|| file.write_all(text.as_bytes()))
+    without_write_signals(|| file.write_all(text.as_bytes()))
 }
 
 /// The same, whole or not at all.

@@ -5,7 +5,7 @@
 
 use crate::cgroup;
 use crate::error::Error;
-use ampere_signal_safety::quietly;
+use ampere_signal_safety::without_write_signals;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fs::File;
@@ -77,7 +77,7 @@ pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mappi
     let is_room =
         room >= bytes.saturating_add(to_leave.file_system) && job_room >= bytes.saturating_add(to_leave.job);
     let room = if is_room { Ok(()) } else { Err(rustix::io::Errno::NOSPC) };
-    let given = room.and_then(|()| quietly(|| allocate(&fd, bytes)));
+    let given = room.and_then(|()| without_write_signals(|| allocate(&fd, bytes)));
     let given = given.map_err(|errno| match errno {
         rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG => {
             Error::NoSpace { path: path.to_owned(), bytes }

@@ -3,7 +3,7 @@
 use crate::coalescing::OverloadPolicy;
 use crate::events::{EventWriter, RESERVE};
 use crate::ring::ConsumerState;
-use ampere_signal_safety::{sleep, unnoticed};
+use ampere_signal_safety::{preserving_thread_state, sleep};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_micros(50);
@@ -53,9 +53,9 @@ impl EventWriter {
             let rounds_continue = std::mem::replace(&mut last_round, round) != round;
             match consumer {
                 ConsumerState::GaveUp => return false,
-                ConsumerState::Present if unnoticed(collector_is_alive) => unread_since = None,
+                ConsumerState::Present if preserving_thread_state(collector_is_alive) => unread_since = None,
                 // It has not come to this ring since.
-                ConsumerState::NotYet if !rounds_continue && unnoticed(collector_is_alive) => {
+                ConsumerState::NotYet if !rounds_continue && preserving_thread_state(collector_is_alive) => {
                     unread_since = None
                 }
                 // It has, and cannot open the ring, or is about to; or it is dead, and another one may come.

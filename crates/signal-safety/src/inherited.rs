@@ -1,22 +1,21 @@
-//! What a process of ours has from the program that started it, and must not have.
+//! What a process of ours inherits from the program that started it and must not keep.
 //!
-//! Descriptors first of all: a pipe is at its end, a port is free and a file is unlocked only when the last process that has it
-//! open has closed it, and our collector outlives whoever started it. And ways to take signals: one that is blocked would not
-//! reach us, and who ignores SIGCHLD cannot wait for his children.
+//! Descriptors: a pipe ends, a port is free and a file is unlocked only when the last process has closed them, and our collector
+//! outlives the program. Signals: a blocked one would not reach us, and with SIGCHLD ignored no child can be waited for.
 
-use crate::writing::set_of;
+use crate::write_signals::set_of;
 use libc::{c_int, c_uint, rlimit};
 
-/// The first that is not standard input, output or error.
+/// The first descriptor after standard input, output and error.
 const FIRST: c_uint = 3;
-/// Kernels before 5.9 close one at a time.
+/// For kernels before 5.9, where descriptors are closed one at a time.
 const MOST: libc::rlim_t = 1 << 20;
 
-/// Lets go of all of it. To be called before this process opens anything.
+/// Closes every descriptor from 3 on, unblocks all signals and restores the default for SIGCHLD. To be called first.
 ///
 /// # Safety
-/// No other thread runs, and nobody uses a descriptor from 3 on that was opened before.
-pub unsafe fn let_go() {
+/// No other thread runs, and no descriptor from 3 on is owned by anything in this process.
+pub unsafe fn close_inherited_fds_and_reset_signals() {
     // SAFETY: by this function's contract.
     unsafe { close_all() };
     // SAFETY: an empty set and the default are valid; this is the only thread.
@@ -27,9 +26,9 @@ pub unsafe fn let_go() {
 }
 
 /// # Safety
-/// As of [`let_go`].
+/// As of [`close_inherited_fds_and_reset_signals`].
 unsafe fn close_all() {
-    // SAFETY: numbers only. Not the C library's function of that name: older ones have none.
+    // SAFETY: numbers only. A system call, because older C libraries lack the function.
     if unsafe { libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, 0) } == 0 {
         return;
     }

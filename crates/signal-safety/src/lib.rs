@@ -1,23 +1,25 @@
-//! Work of ours in somebody's program that the program does not notice.
+//! Keeps our work inside another program from changing what that program sees: errno, the signal mask, the cancellation state,
+//! and the descriptors and signal dispositions that our own processes inherit.
 //!
 //! ```text
-//! calls.rs      errno stays, and no thread is unwound through frames of ours: `unnoticed`
-//! writing.rs    nobody is killed for what we write: `quietly`
-//! stack.rs      where on which stack a thread is
-//! telling.rs    a line to the user does not end up in a file of the program's: `tell`
-//! children.rs   children can be waited for, whatever whoever started us thinks of his: `keep_children`
-//! inherited.rs  a process of ours has nothing of the program's that started it
+//! thread_state.rs    errno and the cancellation state stay as they were: `preserving_thread_state`
+//! write_signals.rs   a failed write raises no SIGPIPE and no SIGXFSZ: `without_write_signals`
+//! stack.rs           where on which stack a thread is
+//! standard_error.rs  a line to the user does not end up in a file of the program: `write_line`
+//! children.rs        our children can be waited for even if SIGCHLD was ignored: `make_children_waitable`
+//! inherited.rs       a process of ours keeps nothing of the program that started it
 //! ```
 
-mod calls;
 mod children;
-pub mod inherited;
+mod inherited;
 mod stack;
-mod telling;
-mod writing;
+mod standard_error;
+mod thread_state;
+mod write_signals;
 
-pub use calls::{sleep, unnoticed};
-pub use children::{as_we_were_started, keep_children};
+pub use children::{make_children_waitable, restore_sigchld_in};
+pub use inherited::close_inherited_fds_and_reset_signals;
 pub use stack::{is_on_alternate_stack, stack_address};
-pub use telling::{know_standard_error, tell};
-pub use writing::quietly;
+pub use standard_error::{remember_standard_error, write_line};
+pub use thread_state::{preserving_thread_state, sleep};
+pub use write_signals::without_write_signals;

@@ -1,10 +1,10 @@
-//! The stack that a thread is on.
+//! The stack on which a thread runs.
 
-/// Where this thread's stack is now.
+/// The current stack address of this thread.
 #[inline(always)]
 pub fn stack_address() -> usize {
     let address: usize;
-    // SAFETY: reads a register. A variable's address would do, at the price of a frame on the stack.
+    // SAFETY: reads a register. (A variable's address would cost a stack frame.)
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("mov {}, rsp", out(reg) address, options(nomem, nostack, preserves_flags));
@@ -17,12 +17,12 @@ pub fn stack_address() -> usize {
     address
 }
 
-/// Whether this is a signal handler with a stack of its own. Nothing can be said by addresses there, and there may be too
-/// little room for anything but this question.
+/// Whether this is a signal handler on an alternate stack. Stack addresses mean nothing there, and there may be too little room
+/// for any other work.
 #[inline(never)]
 pub fn is_on_alternate_stack() -> bool {
     let mut stack = std::mem::MaybeUninit::<libc::stack_t>::uninit();
-    // SAFETY: only asked; the kernel fills the structure if it answers 0.
+    // SAFETY: nothing is set; the kernel fills the structure if it returns 0.
     unsafe {
         libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) == 0
             && stack.assume_init_ref().ss_flags & libc::SS_ONSTACK != 0

@@ -25,7 +25,7 @@ mod selection;
 use crate::inert::{say, say_as_the_only_one};
 use crate::{inert, strings};
 use ampere_ring::clock::Moment;
-use ampere_signal_safety::unnoticed;
+use ampere_signal_safety::preserving_thread_state;
 use node::Node;
 use scorep_abi::metric::{
     ClockFunction, MetricPluginInfo, MetricProperties, TimeValuePair, metric_per, metric_synchronicity,
@@ -91,7 +91,7 @@ fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;
     }
-    match unnoticed(|| catch_unwind(AssertUnwindSafe(|| body(&mut state())))) {
+    match preserving_thread_state(|| catch_unwind(AssertUnwindSafe(|| body(&mut state())))) {
         Ok(value) => value,
         Err(_) => {
             give_up("an internal error (please report it); the job goes on without ampere's metrics");

@@ -1,30 +1,31 @@
-//! Calls that the program does not see. Almost every function of the C library changes errno, which it may be just about to
-//! look at; and many are points at which a thread that is to be cancelled is unwound, through frames that must not be.
+//! errno and the cancellation state. Almost every function of the C library may change errno, which the program may be about to
+//! read; and many are cancellation points, at which a cancelled thread is unwound through frames that must not be unwound.
 
-struct Unnoticed {
+struct ThreadState {
     errno: libc::c_int,
     cancel_state: libc::c_int,
 }
 
-/// POSIX's; 1 with glibc and musl. In no crate.
+/// POSIX's constant; 1 with glibc and musl. The crate `libc` lacks it.
 const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
-impl Unnoticed {
-    fn begin() -> Unnoticed {
+impl ThreadState {
+    /// Disables cancellation.
+    fn save() -> ThreadState {
         // SAFETY: this thread's errno.
         let errno = unsafe { *libc::__errno_location() };
         let mut cancel_state = PTHREAD_CANCEL_DISABLE;
         // SAFETY: a valid state, and a variable for the one before.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancel_state) };
-        Unnoticed { errno, cancel_state }
+        ThreadState { errno, cancel_state }
     }
 }
 
-impl Drop for Unnoticed {
+impl Drop for ThreadState {
     fn drop(&mut self) {
         // SAFETY: the state that this thread had, and its errno.
         unsafe {
@@ -34,15 +35,15 @@ impl Drop for Unnoticed {
     }
 }
 
-/// Does something that the program does not notice: errno stays, and no cancellation
-/// is met. One that came meanwhile is met at the program's own next such call. May be used in a signal handler.
-pub fn unnoticed<T>(work: impl FnOnce() -> T) -> T {
-    let _unnoticed = Unnoticed::begin();
+/// Does something that the program does not notice: errno stays, and the thread is not cancelled meanwhile but at the program's
+/// own next cancellation point. Async-signal-safe.
+pub fn preserving_thread_state<T>(work: impl FnOnce() -> T) -> T {
+    let _saved = ThreadState::save();
     work()
 }
 
-/// Sleeps so long, or until a signal has been handled: no point of cancellation, errno stays, and a handler that leaves it by a
-/// `longjmp` leaves nothing behind.
+/// Sleeps for `duration` or until a signal has been handled. No cancellation point; errno stays; a handler may leave it by
+/// `longjmp`.
 pub fn sleep(duration: std::time::Duration) {
     let time = libc::timespec {
         tv_sec: duration.as_secs() as libc::time_t,
@@ -66,7 +67,7 @@ mod tests {
             let reached = &*reached.cast::<std::sync::atomic::AtomicU32>();
             let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
             libc::pthread_cancel(libc::pthread_self());
-            unnoticed(|| libc::nanosleep(&moment, std::ptr::null_mut()));
+            preserving_thread_state(|| libc::nanosleep(&moment, std::ptr::null_mut()));
             reached.store(1, std::sync::atomic::Ordering::SeqCst);
             libc::nanosleep(&moment, std::ptr::null_mut());
             reached.store(2, std::sync::atomic::Ordering::SeqCst);
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_cancelled_is_so_afterwards() {
+    fn a_cancelled_thread_is_cancelled_afterwards() {
         let reached = std::sync::atomic::AtomicU32::new(0);
         // SAFETY: the thread is waited for.
         unsafe {
@@ -88,11 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn errno_stays() {
-        // SAFETY: this thread's errno; a descriptor that nobody has.
+    fn errno_is_preserved() {
+        // SAFETY: this thread's errno; a descriptor that is not open.
         unsafe {
             *libc::__errno_location() = libc::EDOM;
-            assert_eq!(unnoticed(|| libc::close(-1)), -1);
+            assert_eq!(preserving_thread_state(|| libc::close(-1)), -1);
             assert_eq!(*libc::__errno_location(), libc::EDOM);
         }
     }
