@@ -12,6 +12,7 @@ impl NodeIndex {
     /// No frame is open.
     pub const ROOT: NodeIndex = NodeIndex(0);
 
+    /// Whether it is the path without a frame.
     pub fn is_root(self) -> bool {
         self == NodeIndex::ROOT
     }
@@ -65,7 +66,7 @@ impl CallPaths {
     /// The call path `parent` + `region`, made if it is new.
     #[inline]
     pub fn child(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
-        // A node without children has the root as its guess, whose region is nobody's.
+        // A node without children has the root as its guess, which has no region.
         let last = self.nodes[parent.0 as usize].last_child;
         if self.nodes[last.0 as usize].region == region {
             last

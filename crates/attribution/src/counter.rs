@@ -1,15 +1,17 @@
 //! A counter's raw readings as joules between two samples, and what was odd about them.
 //!
 //! Counters are not to be trusted. A reading can be no number, come out of order, be a driver's error code or any other
-//! misreading; a counter can be reset, wrap, stand still, start late, or not be read for seconds. `lines.rs` decides which
-//! readings can be true. What it does not yet know waits: a reading becomes a sample when the next one confirms it.
+//! misreading; a counter can be reset, wrap, stand still, start late, or not be read for seconds. `lines` decides which
+//! readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
 
-use crate::lines::{Decided, Intervals, Lines, Reach, Reading, Value};
+use crate::intervals::Intervals;
+use crate::lines::{Decided, Lines, Reach, Reading, Value};
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub enum CounterKind {
     /// Energy since some start: joules = difference x `joules_per_unit`.
     Cumulative {
@@ -26,8 +28,9 @@ pub enum CounterKind {
 pub enum Increase {
     /// Nothing: what is known begins with this sample, or begins again after readings that could not be true.
     First,
+    /// Joules to attribute.
     Joules(f64),
-    /// Known joules, spent in a gap of the sampling: nobody can be charged with them.
+    /// Known joules, spent in a gap of the sampling: they cannot be attributed.
     Lost(f64),
     /// Nothing: the counter was reset.
     Reset,
@@ -35,15 +38,17 @@ pub enum Increase {
 
 /// A reading that is believed.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub struct Sample {
     pub time: Timestamp,
     pub increase: Increase,
-    /// The caller's own, of the reading.
+    /// The caller's mark on the reading.
     pub tag: u64,
 }
 
 /// What is believed of a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub struct Limits {
     pub ticks_per_second: f64,
     /// More power than this cannot be.
@@ -64,6 +69,7 @@ impl Limits {
 
 /// What was seen of a counter so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs)]
 pub struct CounterFigures {
     /// Times of the first and the last sample.
     pub first: Option<Timestamp>,
@@ -88,9 +94,9 @@ pub struct CounterFigures {
 pub struct Counter {
     kind: CounterKind,
     limits: Limits,
-    /// Of a cumulative counter.
+    /// The readings of a cumulative counter.
     lines: Lines,
-    /// Of a power.
+    /// The last reading of a power.
     power: Option<Power>,
     /// Time of the latest reading.
     latest: Option<Timestamp>,
@@ -112,6 +118,7 @@ struct Power {
 const INTERVALS_LEAST: usize = 5;
 
 impl Counter {
+    /// A counter that nothing was read of.
     pub fn new(kind: CounterKind, limits: Limits) -> Counter {
         let (units_per_joule, range) = match kind {
             CounterKind::Cumulative { joules_per_unit, wraps_at } => {
@@ -139,28 +146,32 @@ impl Counter {
         self.lines.set_range(wraps_at.into());
     }
 
-    /// As [`Counter::taken_back`] of an earlier look at the same readings says: these are left out.
+    /// Leaves readings out that an earlier pass over the same ones found to be wrong: see [`Counter::taken_back`].
     pub fn leave_out(&mut self, wrong: Vec<(u64, u64)>) {
         self.wrong = wrong;
     }
 
+    /// What was seen so far.
     pub fn figures(&self) -> CounterFigures {
         CounterFigures {
-            misreadings: self.figures.misreadings + self.lines.misreadings,
-            samples: self.figures.samples + self.lines.stills,
-            wraps: self.lines.wraps,
+            misreadings: self.figures.misreadings + self.lines.findings.misreadings,
+            samples: self.figures.samples + self.lines.findings.stills,
+            wraps: self.lines.findings.wraps,
             ..self.figures
         }
     }
 
+    /// Takes a reading. `tag` comes back in its sample.
     pub fn read_u64(&mut self, time: Timestamp, value: u64, tag: u64) {
         self.read(time, Value::Integer(value.into()), tag);
     }
 
+    /// Takes a reading of a signed counter.
     pub fn read_i64(&mut self, time: Timestamp, value: i64, tag: u64) {
         self.read(time, Value::Integer(value.into()), tag);
     }
 
+    /// Takes a reading of a counter of numbers with a fraction.
     pub fn read_f64(&mut self, time: Timestamp, value: f64, tag: u64) {
         if value.is_finite() {
             self.read(time, Value::Float(value), tag);
@@ -169,7 +180,7 @@ impl Counter {
         }
     }
 
-    /// The next sample that is decided.
+    /// Takes the next sample that is decided.
     pub fn sample(&mut self) -> Option<Sample> {
         self.samples.pop_front()
     }
@@ -193,12 +204,12 @@ impl Counter {
 
     /// Whether samples would be others had all that is known by now been known from the start.
     pub fn is_revised(&self) -> bool {
-        self.lines.is_revised
+        self.lines.findings.is_revised
     }
 
     /// Between which tags readings became samples that were wrong.
     pub fn taken_back(&self) -> &[(u64, u64)] {
-        &self.lines.taken_back
+        &self.lines.findings.taken_back
     }
 
     fn read(&mut self, time: Timestamp, value: Value, tag: u64) {
@@ -211,7 +222,7 @@ impl Counter {
         match self.kind {
             CounterKind::Cumulative { .. } => {
                 self.lines.read(Reading::new(time, value, tag));
-                self.see_still(self.lines.still);
+                self.see_still(self.lines.findings.still);
                 self.take_decided();
             }
             CounterKind::Instantaneous { watts_per_unit, is_of_time_before } => {

@@ -1,20 +1,23 @@
-//! Locations, their call stacks, and the views that they spend from.
+//! Locations, their call stacks, and the views in which they are consumers.
 
 use crate::callpaths::{CallPaths, NodeIndex};
 use crate::counter::Increase;
-use crate::view::{Move, Policy, Sharing, View, ViewTotals};
+use crate::policy::{Policy, Sharing};
+use crate::view::{Move, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 
+/// A location, in the order of [`Engine::add_location`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationIndex(pub u32);
 
+/// A view, in the order of [`Engine::add_view`] and [`Engine::fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ViewIndex(pub u32);
 
-/// Input that should not be, counted and survived.
+/// Input that contradicts itself, counted and survived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
-    /// Leaves that met an empty stack: left out.
+    /// Leaves of an empty stack: left out.
     pub unmatched_leaves: u64,
     /// Events or samples older than what a view had already accounted for: taken as happening then.
     pub late: u64,
@@ -30,36 +33,37 @@ pub(crate) struct Location {
     current: NodeIndex,
     /// When `current` came on top.
     since: Timestamp,
-    /// The views it spends from, with its number there. It seldom grows.
-    spends_from: Box<[(ViewIndex, u32)]>,
+    /// The views in which it is a consumer, with its number there. It seldom grows.
+    draws_from: Box<[(ViewIndex, u32)]>,
 }
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// See the crate's page. Times must not go back per view (what does is counted as late).
+/// See the crate's page. In each view, times must not go back: events that do are counted as late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     locations: Vec<Location>,
     views: Vec<View>,
     unmatched_leaves: u64,
     backward: u64,
-    /// Of the steps that are being taken.
+    /// Scratch space of [`Engine::steps`].
     moves: Vec<Move>,
 }
 
-/// As many as stay in the first cache.
-const MOST_STEPS: usize = 512;
+/// So many steps stay in the first-level cache.
+const STEPS_MAX: usize = 512;
 
-/// What happens next on a location, small: a great many may wait to be put in order.
+/// An enter or a leave of a location. It is small, for a great many may wait to be put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// When it happens.
     pub time: Timestamp,
     region: u32,
-    /// See [`LEAVE`].
+    /// Or [`LEAVE`].
     calls: u32,
 }
 
-/// In the place of a number of calls: the innermost frame is left.
+/// Stands in the place of a number of calls where the innermost frame is left.
 const LEAVE: u32 = u32::MAX;
 
 impl Step {
@@ -69,45 +73,51 @@ impl Step {
         Step { time, region: region.0, calls: calls.min(LEAVE - 1) }
     }
 
+    /// See [`Engine::leave`].
     #[inline]
     pub fn leave(time: Timestamp) -> Step {
         Step { time, region: 0, calls: LEAVE }
     }
 
+    /// Whether a frame is entered.
     pub fn is_enter(self) -> bool {
         self.calls != LEAVE
     }
 }
 
 impl Location {
-    fn spend_from(&mut self, view: ViewIndex, consumer: u32) {
-        let mut more = std::mem::take(&mut self.spends_from).into_vec();
+    /// Makes it the consumer of this number in the view.
+    fn draw_from(&mut self, view: ViewIndex, consumer: u32) {
+        let mut more = std::mem::take(&mut self.draws_from).into_vec();
         more.push((view, consumer));
-        self.spends_from = more.into_boxed_slice();
+        self.draws_from = more.into_boxed_slice();
     }
 }
 
 impl Engine {
+    /// Without locations and views.
     pub fn new() -> Engine {
         Engine::default()
     }
 
+    /// A location with an empty stack.
     pub fn add_location(&mut self) -> LocationIndex {
         self.locations.push(Location {
             paths: CallPaths::new(),
             current: NodeIndex::ROOT,
             since: 0,
-            spends_from: Box::default(),
+            draws_from: Box::default(),
         });
         LocationIndex((self.locations.len() - 1) as u32)
     }
 
+    /// A view without consumers.
     pub fn add_view(&mut self, policy: Policy, sharing: Sharing) -> ViewIndex {
         self.views.push(View::new(policy, sharing));
         ViewIndex((self.views.len() - 1) as u32)
     }
 
-    /// A second view of the same counter: it has been handed the same so far, and gets the same samples from now on. In it, the
+    /// A second view of the same counter: it has had the same samples so far, and gets the same from now on. In it, the
     /// consumers so far are members of these groups (see [`Engine::bind_member`]), each of another one, and further ones may be
     /// bound. A view can have one such twin, and no groups of its own.
     pub fn fork(&mut self, view: ViewIndex, group: impl Fn(LocationIndex) -> Option<u64>) -> ViewIndex {
@@ -116,60 +126,61 @@ impl Engine {
         self.views.push(forked);
         self.views[view.0 as usize].twin = Some(fork);
         for location in &mut self.locations {
-            if let Some((_, consumer)) =
-                location.spends_from.iter().find(|(known, _)| *known == view).copied()
+            if let Some((_, consumer)) = location.draws_from.iter().find(|(known, _)| *known == view).copied()
             {
-                location.spend_from(fork, consumer);
+                location.draw_from(fork, consumer);
             }
         }
         fork
     }
 
-    /// From now on the location is a consumer of the view. A second time changes nothing.
+    /// From now on the location is a consumer of the view. To do so again changes nothing.
     pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
         self.bind_as(view, location, None);
     }
 
     /// As [`Engine::bind`], but the locations of one group count as one consumer: what it is due is split, at every
-    /// instant, over those of them that run. What number a group has is the caller's to say.
+    /// instant, over those of them that run. The caller chooses the group's number.
     pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u64) {
         self.bind_as(view, location, Some(group));
     }
 
     fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u64>) {
-        let spender = &mut self.locations[location.0 as usize];
-        if spender.spends_from.iter().all(|(v, _)| *v != view) {
-            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, spender.current);
-            spender.spend_from(view, consumer);
+        let state = &mut self.locations[location.0 as usize];
+        if state.draws_from.iter().all(|(v, _)| *v != view) {
+            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, state.current);
+            state.draw_from(view, consumer);
         }
     }
 
-    /// From now on the location is none any more. What it has been paid stays its own.
+    /// From now on the location is no consumer of the view. It keeps what it was charged.
     pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
-        let spender = &mut self.locations[location.0 as usize];
-        if let Some(at) = spender.spends_from.iter().position(|(v, _)| *v == view) {
-            let mut fewer = std::mem::take(&mut spender.spends_from).into_vec();
+        let state = &mut self.locations[location.0 as usize];
+        if let Some(at) = state.draws_from.iter().position(|(v, _)| *v == view) {
+            let mut fewer = std::mem::take(&mut state.draws_from).into_vec();
             let (_, consumer) = fewer.remove(at);
-            spender.spends_from = fewer.into_boxed_slice();
+            state.draws_from = fewer.into_boxed_slice();
             self.views[view.0 as usize].remove_consumer(consumer);
         }
     }
 
+    /// Whether the location is a consumer of the view.
     pub fn is_bound(&self, view: ViewIndex, location: LocationIndex) -> bool {
-        self.locations[location.0 as usize].spends_from.iter().any(|(v, _)| *v == view)
+        self.locations[location.0 as usize].draws_from.iter().any(|(v, _)| *v == view)
     }
 
+    /// The location enters a region.
     #[inline]
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
         self.enter_calls(location, time, region, 1);
     }
 
-    /// A frame that stands for so many calls, one after the other; 0 if it goes on with one that was counted before.
+    /// Enters a frame that stands for so many calls, one after the other; 0 if it continues one that was counted before.
     #[inline]
     pub fn enter_calls(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
-        let spender = &mut self.locations[location.0 as usize];
-        let node = spender.paths.child(spender.current, region);
-        let counted = &mut spender.paths.node_mut(node).calls;
+        let state = &mut self.locations[location.0 as usize];
+        let node = state.paths.child(state.current, region);
+        let counted = &mut state.paths.node_mut(node).calls;
         *counted = counted.saturating_add(calls);
         self.switch(location, time, node);
     }
@@ -177,19 +188,19 @@ impl Engine {
     /// Leaves the innermost frame, whatever its region.
     #[inline]
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
-        let spender = &self.locations[location.0 as usize];
-        if spender.current.is_root() {
+        let state = &self.locations[location.0 as usize];
+        if state.current.is_root() {
             self.unmatched_leaves += 1;
             return;
         }
-        let node = spender.paths.parent(spender.current);
+        let node = state.paths.parent(state.current);
         self.switch(location, time, node);
     }
 
-    /// Steps of one location, in order: the same as one by one. What a location does between two breaks of its views (see
-    /// view.rs) goes to each view in one go.
+    /// Takes steps of one location, in order, with the same result as one by one. What the location does between two breaks of
+    /// its views (see `view/share_clock.rs`) goes to each view in one call.
     pub fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
-        for steps in steps.chunks(MOST_STEPS) {
+        for steps in steps.chunks(STEPS_MAX) {
             let mut done = 0;
             while done < steps.len() {
                 done += self.steps_between_breaks(location, &steps[done..]);
@@ -211,7 +222,7 @@ impl Engine {
 
     /// Takes the steps before the first one by which the location would begin or cease to run. Returns how many.
     fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
-        let Location { paths, current, since, spends_from } = &mut self.locations[location.0 as usize];
+        let Location { paths, current, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
             return 0;
         }
@@ -238,7 +249,7 @@ impl Engine {
             *current = node;
             self.moves.push((step.time, node));
         }
-        for (view, consumer) in spends_from.iter().filter(|_| !self.moves.is_empty()) {
+        for (view, consumer) in draws_from.iter().filter(|_| !self.moves.is_empty()) {
             self.views[view.0 as usize].moves(*consumer, &self.moves, paths.len());
         }
         self.moves.len()
@@ -256,22 +267,23 @@ impl Engine {
 
     #[inline]
     fn switch(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex) {
-        let spender = &mut self.locations[location.0 as usize];
-        let before = spender.current;
-        spender.current = node;
-        match time.checked_sub(spender.since) {
+        let state = &mut self.locations[location.0 as usize];
+        let before = state.current;
+        state.current = node;
+        match time.checked_sub(state.since) {
             Some(ticks) => {
-                spender.paths.node_mut(before).exclusive_ticks += ticks;
-                spender.since = time;
+                state.paths.node_mut(before).exclusive_ticks += ticks;
+                state.since = time;
             }
             None => self.backward += 1,
         }
-        for (view, consumer) in &spender.spends_from {
+        for (view, consumer) in &state.draws_from {
             self.views[view.0 as usize].switch(*consumer, time, node);
         }
     }
 
-    /// A sample of the view's counter: the interval that ends at `time` is paid, in the view and in its twin.
+    /// Takes a sample of the view's counter, which ends an interval at `time`: its joules are charged, in the view and in its
+    /// twin.
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
@@ -281,23 +293,26 @@ impl Engine {
         }
     }
 
+    /// How the view divides joules.
     pub fn report_policy(&self, view: ViewIndex) -> Policy {
         self.views[view.0 as usize].policy()
     }
 
+    /// The view's joules, as of its last sample.
     pub fn totals(&self, view: ViewIndex) -> ViewTotals {
         self.views[view.0 as usize].totals()
     }
 
+    /// Contradictions in the input so far.
     pub fn oddities(&self) -> Oddities {
         Oddities {
             unmatched_leaves: self.unmatched_leaves,
-            late: self.views.iter().map(|view| view.late).sum(),
+            late: self.views.iter().map(View::late).sum(),
             backward: self.backward,
         }
     }
 
-    /// The region that runs on a location.
+    /// The region of a location's innermost frame.
     pub fn current_region(&self, location: LocationIndex) -> Option<RegionRef> {
         let location = &self.locations[location.0 as usize];
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
@@ -323,11 +338,12 @@ impl Engine {
         self.last_sample(view).is_some()
     }
 
-    /// When the last one was, and the counter's increase until then.
+    /// When the view's last sample was, and the counter's increase until then.
     pub fn last_sample(&self, view: ViewIndex) -> Option<(Timestamp, f64)> {
         self.views[view.0 as usize].last_sample()
     }
 
+    /// Whether a frame is open there.
     pub fn is_open(&self, location: LocationIndex) -> bool {
         !self.locations[location.0 as usize].current.is_root()
     }

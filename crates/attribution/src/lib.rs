@@ -1,7 +1,7 @@
 //! The attribution engine: which call path on which location spent which device's joules.
 //!
-//! Pure: no clock, no IO, no ABI. It cannot fail: odd input is counted ([`Oddities`]). The live collector and the
-//! offline `ampere attribute` run this same code, and feed it the same events in the same order.
+//! Pure: no clock, no IO, no ABI. It cannot fail: input that contradicts itself is counted ([`Oddities`]). The live collector
+//! and the offline `ampere attribute` run this same code, and feed it the same events in the same order.
 //!
 //! # How it works
 //!
@@ -10,26 +10,30 @@
 //! consumers are active it advances by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent
 //! sharing). A frame that was on top from clock a to clock b is due b - a. So an enter or a leave costs one
 //! subtraction and one addition per view, whatever the number of ranks that share the device. When the next
-//! sample comes, the interval's joules per due tick are known, and the call paths touched in it are paid.
+//! sample comes, the interval's joules per due tick are known, and the call paths touched in it are charged.
 //! This is the virtual time of fair queueing, used for energy.
 //!
-//! What a counter's readings mean, and what is done about resets, wraps, gaps and nonsense, is [`Counter`]'s to say.
+//! [`Counter`] decides what a counter's readings mean, and deals with resets, wraps, gaps and misreadings.
 //!
 //! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
 //! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
 //! [`ViewTotals::conservation_error_joules`] says by how much rounding breaks it.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod callpaths;
 mod counter;
 mod engine;
+mod intervals;
 mod lines;
+mod policy;
 mod report;
 mod view;
 
 pub use callpaths::NodeIndex;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
+pub use policy::{Policy, Sharing};
 pub use report::{CallpathRow, RegionRow, ViewReport};
-pub use view::{Policy, Sharing, ViewTotals};
+pub use view::ViewTotals;

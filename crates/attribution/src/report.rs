@@ -1,11 +1,14 @@
 //! A view as a table: per call path and per region, exclusive and inclusive.
 
 use crate::engine::{Engine, LocationIndex, ViewIndex};
-use crate::view::{Consumer, Policy, Sharing, View, ViewTotals};
+use crate::policy::{Policy, Sharing};
+use crate::view::{Consumer, View, ViewTotals};
 use ampere_model::RegionRef;
 use std::collections::BTreeMap;
 
+/// What one call path of one location did and was charged.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub struct CallpathRow {
     pub location: LocationIndex,
     /// Outermost first.
@@ -23,7 +26,9 @@ pub struct CallpathRow {
     pub joules_per_tick: Option<(f64, f64)>,
 }
 
+/// The sum of the call paths that end in a region.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub struct RegionRow {
     pub region: RegionRef,
     pub calls: u64,
@@ -39,6 +44,8 @@ pub struct RegionRow {
     pub joules_per_tick: Option<(f64, f64)>,
 }
 
+/// A view as a table.
+///
 /// # Least and most joules
 /// Resolved are the joules of the sample intervals that belonged to one frame alone, from end to end; possible are those of
 /// all intervals in which it ran at all, lost ones among them. Its exclusive joules lie between. With independent sharing, where
@@ -48,6 +55,7 @@ pub struct RegionRow {
 /// Of a sample interval that is the device's power where energy is time sliced (joules / length), whoever it was shared
 /// with; where it goes to the busy only, it is what each of them was charged with (joules / run time of all).
 #[derive(Clone, Debug)]
+#[allow(missing_docs)]
 pub struct ViewReport {
     pub policy: Policy,
     pub sharing: Sharing,
@@ -59,6 +67,7 @@ pub struct ViewReport {
 }
 
 impl Engine {
+    /// All rows of a view.
     pub fn report(&self, view: ViewIndex) -> ViewReport {
         let mut callpaths = Vec::new();
         let report = self.report_rows(view, &mut |row| callpaths.push(row));
@@ -66,11 +75,11 @@ impl Engine {
         ViewReport { callpaths, ..report }
     }
 
-    /// The same without call paths: these go to `each`, in no order. There may be more of them than one likes to have twice.
+    /// As [`Engine::report`], but call paths go to `each`, in no order: there may be too many to hold them twice.
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
-        for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_nobody()) {
+        for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
             self.report_consumer(seen, consumer, each, &mut regions);
         }
         for (region, joules) in seen.possible_regions() {

@@ -1,0 +1,34 @@
+//! The lengths of the last intervals, to tell what is usual.
+
+/// A ring of lengths in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Intervals {
+    ticks: [u64; Intervals::KEPT],
+    count: usize,
+}
+
+impl Intervals {
+    const KEPT: usize = 15;
+
+    pub fn add(&mut self, ticks: u64) {
+        self.ticks[self.count % Intervals::KEPT] = ticks;
+        self.count += 1;
+    }
+
+    /// `None` with fewer intervals than `least`.
+    pub fn median(&self, least: usize) -> Option<u64> {
+        self.quantile(2, least)
+    }
+
+    /// A length that one interval of four is shorter than.
+    pub fn lower_quartile(&self) -> Option<u64> {
+        self.quantile(4, 1)
+    }
+
+    fn quantile(&self, parts: usize, least: usize) -> Option<u64> {
+        let mut known = self.ticks;
+        let known = &mut known[..self.count.min(Intervals::KEPT)];
+        known.sort_unstable();
+        (known.len() >= least).then(|| known[known.len() / parts])
+    }
+}

@@ -1,0 +1,107 @@
+//! A location that draws from a view's device, and groups of them.
+
+use super::account::{Account, Sharer};
+use crate::callpaths::NodeIndex;
+use crate::policy::Sharing;
+use ampere_model::Timestamp;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Consumer {
+    pub location: u32,
+    /// Place of its group.
+    pub(super) group: Option<u32>,
+    /// It draws no more; what it was charged stays.
+    pub(super) removed: bool,
+    /// Its innermost frame.
+    pub(super) node: NodeIndex,
+    /// Share clock (its group's, if it has one) when `node` came on top.
+    pub(super) since: f64,
+    /// The frame of the instant before `changed`, when it last changed.
+    pub(super) before: NodeIndex,
+    pub(super) changed: Timestamp,
+    /// By call path.
+    pub(super) accounts: Vec<Account>,
+}
+
+impl Consumer {
+    /// Without a frame, as of `now`.
+    pub(super) fn new(location: u32, group: Option<u32>, now: Timestamp) -> Consumer {
+        Consumer {
+            location,
+            group,
+            removed: false,
+            node: NodeIndex::ROOT,
+            since: 0.0,
+            before: NodeIndex::ROOT,
+            changed: now,
+            accounts: Vec::new(),
+        }
+    }
+
+    /// The frame in the instant before `now`, which nothing is later than.
+    pub(super) fn just_before(&self, now: Timestamp) -> NodeIndex {
+        if self.changed == now { self.before } else { self.node }
+    }
+
+    /// What it shares as, where every sharer is given all joules.
+    pub(super) fn independent_sharer(&self, index: u32, sharing: Sharing) -> Option<Sharer> {
+        let sharer = self.group.map_or(Sharer::Consumer(index), Sharer::Group);
+        (sharing == Sharing::Independent).then_some(sharer)
+    }
+
+    /// It draws no more, and has never been charged anything.
+    pub fn is_removed_and_uncharged(&self) -> bool {
+        self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
+    }
+
+    pub fn account(&self, node: NodeIndex) -> Account {
+        self.accounts.get(node.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// The account of a call path, made if it is not there yet.
+    #[inline]
+    pub(super) fn account_mut(&mut self, node: NodeIndex) -> &mut Account {
+        let index = node.0 as usize;
+        if index >= self.accounts.len() {
+            self.accounts.resize(index + 1, Account::default());
+        }
+        &mut self.accounts[index]
+    }
+}
+
+/// Several consumers that count as one, a process' threads: what the group is due is split over those that run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// The caller's number for it.
+    pub name: u64,
+    pub running: u32,
+    /// What one running member has been due in the open interval.
+    clock: f64,
+    /// The view's share clock when this one was brought up to date.
+    seen: f64,
+}
+
+impl Group {
+    /// When the view's share clock is `clock`.
+    pub fn new(name: u64, running: u32, clock: f64) -> Group {
+        Group { name, running, clock, seen: clock }
+    }
+
+    /// Its clock when the view's is this. While no more than one member has run in the interval that is the view's own, to the
+    /// last bit: so it does not matter since when the consumer has been a member of a group.
+    #[inline]
+    pub fn at(&self, clock: f64) -> f64 {
+        if self.running <= 1 && self.clock == self.seen {
+            return clock;
+        }
+        self.clock + (clock - self.seen) / f64::from(self.running.max(1))
+    }
+
+    pub fn advance(&mut self, clock: f64) {
+        (self.clock, self.seen) = (self.at(clock), clock);
+    }
+
+    pub fn begin_interval(&mut self) {
+        (self.clock, self.seen) = (0.0, 0.0);
+    }
+}

@@ -1,0 +1,290 @@
+//! One device seen by one kind of consumer.
+//!
+//! ```text
+//! mod.rs          consumers come and go, enter and leave frames; what each frame is due grows with the share clock
+//! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
+//! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
+//! account.rs      what was charged to a call path
+//! ```
+
+mod account;
+mod consumer;
+mod sample;
+mod share_clock;
+
+pub(crate) use account::{Account, Resolved};
+pub(crate) use consumer::Consumer;
+
+use crate::callpaths::NodeIndex;
+use crate::engine::ViewIndex;
+use crate::policy::{Policy, Sharing};
+use account::PossibleRegions;
+use ampere_model::{RegionRef, Timestamp};
+use consumer::Group;
+use share_clock::ShareClock;
+use std::collections::HashMap;
+
+/// Joules of a view, as of its last sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct ViewTotals {
+    pub samples: u64,
+    /// Known increase of the counter since the first sample.
+    pub total_joules: f64,
+    /// Sum over the call paths.
+    pub attributed_joules: f64,
+    pub idle_joules: f64,
+    /// Joules of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    pub counter_resets: u64,
+    /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
+    pub unknown_ticks: u64,
+    /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, attributed
+    /// stands here for what was handed out once.
+    pub conservation_error_joules: f64,
+}
+
+/// At that time, a consumer's innermost frame becomes this one.
+pub(crate) type Move = (Timestamp, NodeIndex);
+
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    policy: Policy,
+    sharing: Sharing,
+    consumers: Vec<Consumer>,
+    groups: Vec<Group>,
+    /// Groups with a member that runs, and consumers without a group that run.
+    active: u32,
+    clock: ShareClock,
+    interval: Interval,
+    /// By location and call path. Apart from the accounts: at most one grows in an interval.
+    resolved: HashMap<(u32, NodeIndex), Resolved>,
+    possible_regions: PossibleRegions,
+    totals: ViewTotals,
+    /// What the consumers were charged, each joule counted once: asked for where sharing is independent.
+    handed_out: f64,
+    /// See [`Engine::fork`](crate::Engine::fork).
+    pub twin: Option<ViewIndex>,
+}
+
+/// The time since the last sample.
+#[derive(Clone, Debug, Default)]
+struct Interval {
+    /// `None` before the first sample.
+    start: Option<Timestamp>,
+    idle_ticks: f64,
+    /// Call paths with something due, by consumer.
+    listed: Vec<(u32, NodeIndex)>,
+}
+
+impl View {
+    pub fn new(policy: Policy, sharing: Sharing) -> View {
+        View {
+            policy,
+            sharing,
+            consumers: Vec::new(),
+            groups: Vec::new(),
+            active: 0,
+            clock: ShareClock::default(),
+            interval: Interval::default(),
+            resolved: HashMap::new(),
+            possible_regions: PossibleRegions::default(),
+            totals: ViewTotals::default(),
+            handed_out: 0.0,
+            twin: None,
+        }
+    }
+
+    /// The same so far, with its consumers in groups, each in another one.
+    pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
+        let clock = ShareClock { late: 0, ..self.clock };
+        let mut fork = View { clock, twin: None, ..self.clone() };
+        for consumer in &mut fork.consumers {
+            let Some(name) = group(consumer.location) else { continue };
+            consumer.group = Some(fork.groups.len() as u32);
+            let running = u32::from(!consumer.node.is_root());
+            fork.groups.push(Group::new(name, running, clock.ticks));
+        }
+        fork
+    }
+
+    /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
+    /// comes back with what it was charged.
+    pub fn add_consumer(&mut self, location: u32, group: Option<u64>, node: NodeIndex) -> u32 {
+        let before = self.consumers.iter().position(|c| c.removed && c.location == location);
+        let consumer = match before {
+            Some(consumer) => {
+                self.consumers[consumer].removed = false;
+                consumer
+            }
+            None => {
+                let group = group.map(|name| self.group(name));
+                self.consumers.push(Consumer::new(location, group, self.clock.reached));
+                self.consumers.len() - 1
+            }
+        };
+        self.switch(consumer as u32, self.clock.reached, node);
+        consumer as u32
+    }
+
+    /// The place of the caller's group, made if it is new.
+    fn group(&mut self, name: u64) -> u32 {
+        let known = self.groups.iter().position(|group| group.name == name);
+        known.unwrap_or_else(|| {
+            self.groups.push(Group::new(name, 0, self.clock.at(self.clock.reached)));
+            self.groups.len() - 1
+        }) as u32
+    }
+
+    pub fn remove_consumer(&mut self, consumer: u32) {
+        self.switch(consumer, self.clock.reached, NodeIndex::ROOT);
+        self.consumers[consumer as usize].removed = true;
+    }
+
+    /// When the last sample was, and the counter's increase until then.
+    pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
+        Some((self.interval.start?, self.totals.total_joules))
+    }
+
+    /// From `time` on, the consumer's innermost frame is `node`.
+    #[inline]
+    pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) {
+        let was_active = !self.consumers[index as usize].node.is_root();
+        let starts_or_stops = was_active == node.is_root();
+        let time = self.clock.timely(time, starts_or_stops);
+        let clock = self.accrue(index, self.clock.at(time));
+        let consumer = &mut self.consumers[index as usize];
+        if time > consumer.changed {
+            consumer.before = consumer.node;
+            consumer.changed = time;
+        }
+        consumer.node = node;
+        consumer.since = consumer.since.max(clock); // what has accrued does not accrue again
+        if starts_or_stops {
+            self.start_or_stop(index, time, !was_active);
+        }
+    }
+
+    /// Several switches of a consumer that runs before, between and after them. `nodes`: how many call paths it has.
+    pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
+        let in_time = moves.partition_point(|(time, _)| *time < self.clock.now);
+        let (late, in_time) = moves.split_at(in_time);
+        late.iter().for_each(|(time, node)| self.switch(index, *time, *node));
+        let Some((last, _)) = in_time.last() else { return };
+        self.clock.reached = self.clock.reached.max(*last);
+        let consumer = &mut self.consumers[index as usize];
+        if consumer.accounts.len() < nodes {
+            consumer.accounts.resize(nodes, Account::default());
+        }
+        let group = consumer.group.map(|group| self.groups[group as usize]);
+        let has_begun = self.interval.start.is_some();
+        let ShareClock { now, ticks, rate, .. } = self.clock;
+        let Consumer { node, since, before, changed, accounts, .. } = consumer;
+        for (time, next) in in_time {
+            let clock = ticks + time.saturating_sub(now) as f64 * rate;
+            let clock = group.map_or(clock, |group| group.at(clock)).max(*since);
+            let due = clock - *since;
+            if due > 0.0 && has_begun {
+                let account = &mut accounts[node.0 as usize];
+                if account.due == 0.0 {
+                    self.interval.listed.push((index, *node));
+                }
+                account.due += due;
+            }
+            if *time > *changed {
+                (*before, *changed) = (*node, *time);
+            }
+            (*node, *since) = (*next, clock);
+        }
+    }
+
+    /// A break.
+    fn advance(&mut self, time: Timestamp) {
+        let ticks = self.clock.advance(time);
+        if self.active == 0 {
+            self.interval.idle_ticks += ticks as f64;
+        }
+    }
+
+    fn start_or_stop(&mut self, index: u32, time: Timestamp, start: bool) {
+        self.advance(time);
+        if let Some(group) = self.consumers[index as usize].group {
+            let group = &mut self.groups[group as usize];
+            group.advance(self.clock.ticks);
+            group.running = if start { group.running + 1 } else { group.running - 1 };
+            if group.running != u32::from(start) {
+                return; // others of the group run before and after
+            }
+        }
+        self.active = if start { self.active + 1 } else { self.active - 1 };
+        let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
+        self.clock.rate = match self.active {
+            0 => 0.0,
+            active if split => 1.0 / f64::from(active),
+            _ => 1.0,
+        };
+    }
+
+    /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the clock that the
+    /// consumer goes by.
+    #[inline]
+    fn accrue(&mut self, index: u32, clock: f64) -> f64 {
+        let consumer = &mut self.consumers[index as usize];
+        let clock = match consumer.group {
+            None => clock,
+            Some(group) => self.groups[group as usize].at(clock),
+        };
+        let due = clock - consumer.since;
+        if consumer.node.is_root() || due <= 0.0 || self.interval.start.is_none() {
+            return clock;
+        }
+        let node = consumer.node;
+        let account = consumer.account_mut(node);
+        if account.due == 0.0 {
+            self.interval.listed.push((index, node));
+        }
+        account.due += due;
+        clock
+    }
+
+    pub fn totals(&self) -> ViewTotals {
+        let attributed: f64 = self.accounts().map(|(_, _, account)| account.joules).sum();
+        let once = if self.sharing == Sharing::Shared { attributed } else { self.handed_out };
+        let error = self.totals.total_joules - once - self.totals.idle_joules - self.totals.lost_joules;
+        ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
+    }
+
+    /// (location, call path, account) of everything that has ever been due something.
+    pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, &Account)> {
+        self.consumers.iter().flat_map(|consumer| {
+            let numbered = consumer.accounts.iter().enumerate().skip(1);
+            numbered.map(|(node, account)| (consumer.location, NodeIndex(node as u32), account))
+        })
+    }
+
+    pub fn resolved(&self, location: u32, node: NodeIndex) -> Resolved {
+        self.resolved.get(&(location, node)).copied().unwrap_or_default()
+    }
+
+    /// (region, the most that it can have spent): with independent sharing a region is there once for each sharer.
+    pub fn possible_regions(&self) -> impl Iterator<Item = (RegionRef, f64)> {
+        self.possible_regions.iter()
+    }
+
+    pub fn consumers(&self) -> &[Consumer] {
+        &self.consumers
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Events and samples that came after their time.
+    pub fn late(&self) -> u64 {
+        self.clock.late
+    }
+}

@@ -1,0 +1,181 @@
+//! A sample ends an interval: its joules are charged.
+
+use super::View;
+use crate::callpaths::NodeIndex;
+use crate::counter::Increase;
+use crate::policy::{Policy, Sharing};
+use ampere_model::{RegionRef, Timestamp};
+
+impl View {
+    /// Takes a sample. `region_of`: the region of a location's call path.
+    pub fn sample(
+        &mut self,
+        time: Timestamp,
+        increase: Increase,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        let time = self.clock.timely(time, true);
+        self.advance(time);
+        for index in 0..self.consumers.len() as u32 {
+            self.accrue(index, self.clock.ticks);
+        }
+        let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
+        match increase {
+            Increase::Joules(joules) => {
+                self.totals.total_joules += joules;
+                self.charge(joules, ticks, region_of);
+            }
+            Increase::Lost(joules) => {
+                self.totals.total_joules += joules;
+                self.totals.lost_joules += joules;
+                self.add_possible(joules, region_of);
+            }
+            Increase::Reset => {
+                self.totals.counter_resets += 1;
+                self.totals.unknown_ticks += ticks;
+            }
+            Increase::First => self.totals.unknown_ticks += ticks,
+        }
+        self.totals.samples += 1;
+        self.begin_interval();
+    }
+
+    fn begin_interval(&mut self) {
+        self.forget_dues();
+        self.interval.start = Some(self.clock.now);
+        self.interval.idle_ticks = 0.0;
+        self.clock.ticks = 0.0;
+        self.groups.iter_mut().for_each(|group| group.begin_interval());
+        for consumer in &mut self.consumers {
+            consumer.since = 0.0;
+        }
+    }
+
+    fn forget_dues(&mut self) {
+        for (consumer, node) in self.interval.listed.drain(..) {
+            self.consumers[consumer as usize].accounts[node.0 as usize].due = 0.0;
+        }
+    }
+
+    /// The interval's joules may have been spent by any call path that ran in it, also where they are lost. Between two samples of
+    /// one time nothing ran: there it is what ran until then, whatever the policy makes of them.
+    fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
+        let mut ran = self.interval.listed.clone();
+        if ran.is_empty() {
+            let now = self.clock.now;
+            let until_now = self.consumers.iter().map(|consumer| consumer.just_before(now)).enumerate();
+            ran.extend(until_now.filter(|(_, node)| !node.is_root()).map(|(at, node)| (at as u32, node)));
+        }
+        for (index, node) in ran {
+            let consumer = &mut self.consumers[index as usize];
+            let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
+            let region = || region_of(location, node);
+            let account = consumer.account_mut(node);
+            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+        }
+    }
+
+    /// Charges an interval's joules to the frames that are listed.
+    fn charge(&mut self, joules: f64, ticks: u64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
+        if self.interval.listed.is_empty() {
+            self.add_possible(joules, region_of);
+            // Time without a due is time without a frame; without time there may have been one.
+            if self.policy == Policy::BusyOnly || !self.charge_at_once(joules) {
+                self.totals.idle_joules += joules;
+            }
+            return;
+        }
+        if let [(consumer, node)] = self.interval.listed[..] {
+            self.resolve(consumer, node, joules, ticks);
+        }
+        if self.policy == Policy::BusyOnly {
+            // Sums must not depend on the order in which the locations reported it.
+            self.interval.listed.sort_unstable();
+        }
+        match (self.policy, self.sharing) {
+            (Policy::TimeSliced, _) => {
+                let idle = joules * (self.interval.idle_ticks / ticks as f64);
+                self.totals.idle_joules += idle;
+                self.handed_out += joules - idle;
+                let price = joules / ticks as f64;
+                self.charge_listed(joules, |_| price, region_of);
+            }
+            (Policy::BusyOnly, Sharing::Shared) => {
+                let listed = self.interval.listed.iter();
+                let all: f64 = listed.map(|(consumer, node)| self.due(*consumer, *node)).sum();
+                let price = joules / all;
+                self.charge_listed(joules, |_| price, region_of);
+            }
+            (Policy::BusyOnly, Sharing::Independent) => {
+                self.handed_out += joules;
+                let sharers: Vec<usize> = (0..self.consumers.len()).map(|at| self.sharer(at)).collect();
+                let mut own = vec![0.0; self.groups.len() + self.consumers.len()];
+                for (consumer, node) in &self.interval.listed {
+                    own[sharers[*consumer as usize]] += self.due(*consumer, *node);
+                }
+                let price = |consumer| joules / own[sharers[consumer as usize]];
+                self.charge_listed(joules, price, region_of);
+            }
+        }
+    }
+
+    /// Charges each listed frame what it is due, at the consumer's joules per share-clock tick. All joules are possible for it.
+    #[inline]
+    fn charge_listed(
+        &mut self,
+        joules: f64,
+        price: impl Fn(u32) -> f64,
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        for (index, node) in self.interval.listed.drain(..) {
+            let consumer = &mut self.consumers[index as usize];
+            let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
+            let account = &mut consumer.accounts[node.0 as usize];
+            account.charge(price(index));
+            let region = || region_of(location, node);
+            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+        }
+    }
+
+    /// Only one frame ran. The whole interval was its own if nothing was idle either.
+    fn resolve(&mut self, consumer: u32, node: NodeIndex, joules: f64, ticks: u64) {
+        if self.due(consumer, node) == ticks as f64 {
+            let location = self.consumers[consumer as usize].location;
+            let resolved = self.resolved.entry((location, node)).or_default();
+            resolved.joules += joules;
+            resolved.ticks += ticks;
+        }
+    }
+
+    fn due(&self, consumer: u32, node: NodeIndex) -> f64 {
+        self.consumers[consumer as usize].accounts[node.0 as usize].due
+    }
+
+    /// Charges energy without time (two samples with one timestamp) to the frames that ran until then. Whether any did.
+    fn charge_at_once(&mut self, joules: f64) -> bool {
+        let now = self.clock.now;
+        let mut running = vec![0u32; self.groups.len() + self.consumers.len()];
+        for (at, consumer) in self.consumers.iter().enumerate() {
+            running[self.sharer(at)] += u32::from(!consumer.just_before(now).is_root());
+        }
+        let count = running.iter().filter(|members| **members > 0).count();
+        let share = if self.sharing == Sharing::Shared { joules / count as f64 } else { joules };
+        for index in 0..self.consumers.len() {
+            let members = running[self.sharer(index)];
+            let consumer = &mut self.consumers[index];
+            let node = consumer.just_before(now);
+            if !node.is_root() {
+                consumer.account_mut(node).joules += share / f64::from(members);
+            }
+        }
+        if count > 0 {
+            self.handed_out += joules;
+        }
+        count > 0
+    }
+
+    /// Number of the sharer that a consumer belongs to: groups come first, then consumers.
+    fn sharer(&self, consumer: usize) -> usize {
+        self.consumers[consumer].group.map_or(self.groups.len() + consumer, |group| group as usize)
+    }
+}

@@ -1,0 +1,49 @@
+//! The share clock: the ticks that one active consumer has been due since the last sample.
+
+use ampere_model::Timestamp;
+
+/// A straight line from one *break*, where a consumer begins or ceases to run or a sample ends the interval, to the next.
+/// What happens between two breaks is read off that line, so it does not matter in which order the locations report it, not
+/// even to the last bit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ShareClock {
+    /// As of `now`.
+    pub ticks: f64,
+    /// What it gains in a tick of time from then on. 0 while no consumer is active.
+    pub rate: f64,
+    /// The latest break.
+    pub now: Timestamp,
+    /// The latest event.
+    pub reached: Timestamp,
+    /// Events that came after their time.
+    pub late: u64,
+}
+
+impl ShareClock {
+    /// At a time that is not before the latest break.
+    #[inline]
+    pub fn at(&self, time: Timestamp) -> f64 {
+        self.ticks + (time - self.now) as f64 * self.rate
+    }
+
+    /// An event before the latest break is late, and so is a break before any event: it is counted, and taken as happening
+    /// then.
+    #[inline]
+    pub fn timely(&mut self, time: Timestamp, is_break: bool) -> Timestamp {
+        let earliest = if is_break { self.reached } else { self.now };
+        if time < earliest {
+            self.late += 1;
+            return earliest;
+        }
+        self.reached = self.reached.max(time);
+        time
+    }
+
+    /// Goes on to a break. Returns the ticks since the last one.
+    pub fn advance(&mut self, time: Timestamp) -> u64 {
+        let ticks = time - self.now;
+        self.ticks = self.at(time);
+        self.now = time;
+        ticks
+    }
+}
