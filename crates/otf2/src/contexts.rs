@@ -1,5 +1,5 @@
-//! What unwinding and sampling record: where a location is, as a calling context. Told as enters and leaves, as Score-P's own
-//! profile does.
+//! What unwinding and sampling record: where a location is, as a calling context. It becomes enters and leaves, as in
+//! Score-P's own profile.
 
 use crate::definitions::{CallingContext, Definitions};
 use crate::table::{CallingContextRef, RegionRef};
@@ -62,28 +62,28 @@ mod tests {
         let solve = context(2, at_start.0);
         let multiply = context(3, solve.0);
         let send = context(4, later.0);
-        let told = |from: Option<CallingContextRef>, target, distance| {
-            let mut told = Vec::new();
+        let steps = |from: Option<CallingContextRef>, target, distance| {
+            let mut steps = Vec::new();
             let flow = walk(&definitions, from, target, distance, |step| {
-                told.push(match step {
+                steps.push(match step {
                     Step::Enter(region) => region.0 as i32,
                     Step::Leave(region) => -(region.0 as i32),
                 });
                 ControlFlow::Continue(())
             });
             assert_eq!(flow, ControlFlow::Continue(()));
-            told
+            steps
         };
-        assert_eq!(told(None, Some(at_start), 2), [1]);
-        assert_eq!(told(Some(at_start), Some(multiply), 3), [2, 3]);
+        assert_eq!(steps(None, Some(at_start), 2), [1]);
+        assert_eq!(steps(Some(at_start), Some(multiply), 3), [2, 3]);
         assert_eq!(
-            told(Some(multiply), Some(multiply), 3),
+            steps(Some(multiply), Some(multiply), 3),
             [-3, -2, 2, 3],
             "as many calls as the profile has"
         );
-        assert_eq!(told(Some(multiply), Some(send), 2), [-3, -2, 4], "still in 1");
-        assert_eq!(told(Some(send), Some(later), 1), [-4]);
-        assert_eq!(told(Some(send), None, 1), [-4, -1]);
-        assert_eq!(told(None, Some(send), 2), [1, 4], "events before it are missing");
+        assert_eq!(steps(Some(multiply), Some(send), 2), [-3, -2, 4], "still in 1");
+        assert_eq!(steps(Some(send), Some(later), 1), [-4]);
+        assert_eq!(steps(Some(send), None, 1), [-4, -1]);
+        assert_eq!(steps(None, Some(send), 2), [1, 4], "events before it are missing");
     }
 }

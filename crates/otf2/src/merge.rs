@@ -6,17 +6,20 @@
 //! order: by time, at the same time by location, and within a location as in the file.
 
 use crate::call::other_events;
-use crate::call::reader::{BATCH, Batch, EventReader, Kind};
+use crate::call::reader::{BATCH, Batch, Event, EventReader, Kind};
 use crate::contexts::{self, Step};
 use crate::definitions::{Definitions, MetricRef};
+use crate::error::Otf2Error;
 use crate::reader::EventHandler;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
+use std::fmt;
 use std::hint::select_unpredictable;
+use std::ops::ControlFlow;
 
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
     pub location: LocationRef,
-    /// Nothing once the file has ended: reader and file are closed then.
+    /// `None` once the file has ended: reader and file are closed then.
     reader: Option<EventReader<'a>>,
     batch: Batch,
     /// The next event in the batch.
@@ -40,8 +43,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Reads until there is an event or the file ends. An error may leave events in the batch; after it the file ends.
-    fn fill(&mut self, records: &mut u64) -> Result<(), String> {
+    /// Reads until there is an event or the file ends. A fault may leave events in the batch; after it the file ends.
+    fn fill(&mut self, records: &mut u64) -> Result<(), Fault> {
         while self.next >= self.batch.events.len() {
             self.next = 0;
             self.batch.events.clear();
@@ -60,12 +63,12 @@ impl<'a> Stream<'a> {
                     // The end. Where the number of events is known, it came too early.
                     self.reader = None;
                     if let Some(left) = known {
-                        return Err(format!("damaged: {} events fewer than it should have", left - read));
+                        return Err(Fault::Missing(left - read));
                     }
                 }
                 Err(error) => {
                     self.reader = None;
-                    return Err(error.to_string());
+                    return Err(Fault::Unreadable(error));
                 }
             }
         }
@@ -73,12 +76,67 @@ impl<'a> Stream<'a> {
     }
 }
 
+impl Stream<'_> {
+    /// Hands an event of the batch to the handler.
+    #[inline(always)]
+    fn deliver<H: EventHandler + ?Sized>(
+        &mut self,
+        event: Event,
+        definitions: &Definitions,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
+        let (location, time, region) = (self.location, event.time, RegionRef(event.number));
+        match event.kind {
+            Kind::Enter => handler.enter(location, time, region),
+            Kind::EnterWith => handler.enter_with(location, time, region, self.batch.number_of(&event)),
+            Kind::Leave => handler.leave(location, time, region),
+            Kind::Metric => {
+                let start = usize::from(event.values_start);
+                let end = start + usize::from(event.values_len);
+                let values = self.batch.values.get(start..end).unwrap_or_default();
+                handler.metric(location, time, resolve(definitions, event.number), values)
+            }
+            Kind::Context | Kind::ContextLeave => {
+                let named = CallingContextRef::of_number(event.number.into());
+                let (target, distance) = match event.kind {
+                    Kind::Context => (named, self.batch.number_of(&event)),
+                    _ => (parent_of(definitions, named), 1),
+                };
+                let before = std::mem::replace(&mut self.context, target);
+                contexts::walk(definitions, before, target, distance, |step| match step {
+                    Step::Enter(region) => handler.enter(location, time, region),
+                    Step::Leave(region) => handler.leave(location, time, region),
+                })
+            }
+            Kind::Other => handler.other(location, time, other_events::name(event.number)),
+        }
+    }
+}
+
+/// Why a location's events could not all be read.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The file ends before so many events.
+    Missing(u64),
+    Unreadable(Otf2Error),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Missing(events) => write!(f, "damaged: {events} events fewer than it should have"),
+            Fault::Unreadable(error) => error.fmt(f),
+        }
+    }
+}
+
 /// What came of a merge.
+#[derive(Default)]
 pub(crate) struct Merged {
     pub delivered: u64,
     pub records: u64,
     pub stopped: bool,
-    pub faults: Vec<(LocationRef, String)>,
+    pub faults: Vec<(LocationRef, Fault)>,
 }
 
 /// A stream by its next event: the time, and at the same time the stream's place in the list, in which they are in
@@ -109,7 +167,7 @@ impl Key {
 }
 
 /// Which stream is next: a binary tree whose leaves are the streams' keys, in which every other node has the least of
-/// those below it. Events of many locations alternate as they like, so that no branch on who is less can be predicted:
+/// those below it. Events of many locations alternate as they like, so that no branch on which is less can be predicted:
 /// here there is none, and how many nodes are visited does not depend on the keys.
 struct Tree {
     /// The root is at 1, what is below node n at 2 n and 2 n + 1.
@@ -158,7 +216,7 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     definitions: &Definitions,
     handler: &mut H,
 ) -> Merged {
-    let mut merged = Merged { delivered: 0, records: 0, stopped: false, faults: Vec::new() };
+    let mut merged = Merged::default();
     let mut order = Tree::new(streams.len());
     for (place, stream) in streams.iter_mut().enumerate() {
         order.set(place, advance(stream, place, &mut merged));
@@ -166,51 +224,23 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     while let Some(place) = order.first() {
         let limit = order.least_but(place);
         let stream = &mut streams[place];
-        let location = stream.location;
         // The location with the earliest event goes on until another one's is earlier.
         let next = loop {
-            let Some(event) = stream.batch.events.get(stream.next) else { break None };
+            let Some(&event) = stream.batch.events.get(stream.next) else { break None };
             let key = Key { time: event.time, place };
             if limit.is_before(key) {
                 break Some(key);
             }
             stream.next += 1;
             merged.delivered += 1;
-            let flow = match event.kind {
-                Kind::Enter => handler.enter(location, event.time, RegionRef(event.number)),
-                Kind::EnterWith => {
-                    let value = stream.batch.number_of(event);
-                    handler.enter_with(location, event.time, RegionRef(event.number), value)
-                }
-                Kind::Leave => handler.leave(location, event.time, RegionRef(event.number)),
-                Kind::Metric => {
-                    let start = usize::from(event.values_start);
-                    let end = start + usize::from(event.values_len);
-                    let values = stream.batch.values.get(start..end).unwrap_or_default();
-                    handler.metric(location, event.time, resolve(definitions, event.number), values)
-                }
-                Kind::Context | Kind::ContextLeave => {
-                    let named = CallingContextRef::of_number(event.number.into());
-                    let (target, distance) = match event.kind {
-                        Kind::Context => (named, stream.batch.number_of(event)),
-                        _ => (parent_of(definitions, named), 1),
-                    };
-                    let (time, before) = (event.time, std::mem::replace(&mut stream.context, target));
-                    contexts::walk(definitions, before, target, distance, |step| match step {
-                        Step::Enter(region) => handler.enter(location, time, region),
-                        Step::Leave(region) => handler.leave(location, time, region),
-                    })
-                }
-                Kind::Other => handler.other(location, event.time, other_events::name(event.number)),
-            };
-            if flow.is_break() {
+            if stream.deliver(event, definitions, handler).is_break() {
                 merged.stopped = true;
                 return merged;
             }
         };
         let next = next.or_else(|| advance(stream, place, &mut merged));
         order.set(place, next);
-        if next.is_none() && handler.end(location).is_break() {
+        if next.is_none() && handler.end(streams[place].location).is_break() {
             merged.stopped = true;
             return merged;
         }

@@ -4,12 +4,13 @@ use crate::anchor;
 use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
 use crate::definitions::{Definitions, MetricRef, MetricValue};
-use crate::error::Error;
+use crate::error::{Error, Otf2Error};
 use crate::extent::{self, Content, Extent};
 use crate::merge::{self, Stream};
 use crate::read_definitions;
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -294,10 +295,10 @@ impl Trace {
                 continue;
             }
             let whole = match self.reader.is_posix() {
-                true => is_whole(&path, chunk_bytes),
+                true => check_whole(&path, chunk_bytes),
                 false => Ok(()),
             };
-            let read = || self.reader.read_local_definitions(location.0).map_err(|error| error.to_string());
+            let read = || self.reader.read_local_definitions(location.0).map_err(Unusable::Otf2);
             if let Err(reason) = whole.and_then(|()| read()) {
                 unmapped.insert(location, format!("{}: {reason}; its events are not read", path.display()));
             }
@@ -319,12 +320,31 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
     directory.join(format!("{location}.evt"))
 }
 
-/// Whether a file of definitions has an end, or why OTF2 must not read it.
-fn is_whole(path: &Path, chunk_bytes: u64) -> Result<(), String> {
+/// Why a file of definitions cannot be used.
+#[derive(Debug)]
+enum Unusable {
+    /// It has no end.
+    Truncated(String),
+    Unreadable(io::Error),
+    Otf2(Otf2Error),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Truncated(reason) => f.write_str(reason),
+            Unusable::Unreadable(error) => write!(f, "unreadable: {error}"),
+            Unusable::Otf2(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Makes sure that a file of definitions has an end: OTF2 must not read one without.
+fn check_whole(path: &Path, chunk_bytes: u64) -> Result<(), Unusable> {
     match extent::of_file(path, Content::Definitions, chunk_bytes) {
         Ok(Extent { truncated: None, .. }) => Ok(()),
-        Ok(Extent { truncated: Some(reason), .. }) => Err(reason),
-        Err(error) => Err(format!("unreadable: {error}")),
+        Ok(Extent { truncated: Some(reason), .. }) => Err(Unusable::Truncated(reason)),
+        Err(error) => Err(Unusable::Unreadable(error)),
     }
 }
 
@@ -341,7 +361,7 @@ fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, 
     }
     if reader.is_posix() {
         let (_, chunk_bytes) = reading(reader.chunk_sizes(), "find the size of chunks")?;
-        is_whole(path, chunk_bytes).map_err(|reason| damaged(format!("the definitions are {reason}")))?;
+        check_whole(path, chunk_bytes).map_err(|reason| damaged(format!("the definitions are {reason}")))?;
     }
     let expected = reading(reader.number_of_global_definitions(), "find the number of definitions")?;
     let (records, read) = global_def_reader::read(reader)

@@ -91,7 +91,7 @@ words! {
 }
 
 words! {
-    /// What a value of a metric tells, and about which time (`OTF2_MetricMode`): accumulated since the start, absolute,
+    /// What a value of a metric means, and of which time (`OTF2_MetricMode`): accumulated since the start, absolute,
     /// or relative to the previous; valid since the start, at that point, since the last point, or until the next.
     MetricMode {
         AccumulatedStart = 0, AccumulatedPoint = 16, AccumulatedLast = 32, AccumulatedNext = 48, AbsolutePoint = 17,

@@ -118,7 +118,7 @@ register! {
 /// # Safety
 /// Only within a callback that OTF2 calls during [`read`], with its user data.
 unsafe fn records<'a>(user_data: *mut c_void) -> &'a mut Records {
-    // SAFETY: the user data is the records of `read`, which nobody else touches until it returns.
+    // SAFETY: the user data is the records of `read`, which nothing else touches until it returns.
     unsafe { &mut *user_data.cast() }
 }
 

@@ -33,7 +33,7 @@ unsafe extern "C" fn allocate(
 ) -> *mut c_void {
     let null = std::ptr::null_mut();
     // SAFETY: per_buffer is a field of OTF2's buffer, null at first, and otherwise what this function put there and
-    // free_all has not taken away; nobody else looks at it, and a buffer is used by one thread at a time.
+    // free_all has not taken away; nothing else reads it, and a buffer is used by one thread at a time.
     unsafe {
         if (*per_buffer).is_null() {
             let Ok(size) = usize::try_from(size) else { return null };

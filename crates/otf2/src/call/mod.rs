@@ -79,7 +79,7 @@ unsafe extern "C" fn on_message(
     code
 }
 
-/// Drops a message that nobody asked for.
+/// Drops a message that is not wanted.
 pub(crate) fn forget_message() {
     FIRST.with(|first| *first.borrow_mut() = None);
 }

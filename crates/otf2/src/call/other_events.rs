@@ -20,7 +20,7 @@ macro_rules! callbacks {
             _attributes: *mut sys::OTF2_AttributeList,
             $(_: $argument),*
         ) -> sys::OTF2_CallbackCode {
-            let event = Event { time, number: NUMBER, values_start: 0, values_len: 0, kind: Kind::Other };
+            let event = Event::new(time, NUMBER, Kind::Other);
             // SAFETY: as the function's own contract.
             unsafe { push(user_data, event) }
         }

@@ -228,14 +228,14 @@ impl EventReader<'_> {
                 return Err(failure(sys::OTF2_ERROR_MEM_FAULT));
             }
             sys::OTF2_EvtReaderCallbacks_SetEnterCallback(callbacks, Some(on_enter));
-            sys::OTF2_EvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_leave));
+            sys::OTF2_EvtReaderCallbacks_SetLeaveCallback(callbacks, Some(on_leave::<false>));
             sys::OTF2_EvtReaderCallbacks_SetMetricCallback(callbacks, Some(on_metric));
             if others {
                 other_events::register(callbacks);
             }
             sys::OTF2_EvtReaderCallbacks_SetCallingContextEnterCallback(callbacks, Some(on_context_enter));
             sys::OTF2_EvtReaderCallbacks_SetCallingContextSampleCallback(callbacks, Some(on_sample));
-            sys::OTF2_EvtReaderCallbacks_SetCallingContextLeaveCallback(callbacks, Some(on_context_leave));
+            sys::OTF2_EvtReaderCallbacks_SetCallingContextLeaveCallback(callbacks, Some(on_leave::<true>));
             let code = sys::OTF2_Reader_RegisterEvtCallbacks(
                 self.archive.handle(),
                 self.handle.as_ptr(),
@@ -257,7 +257,7 @@ impl EventReader<'_> {
         self.batch.attribute = self.attribute;
         let mut read = 0;
         // SAFETY: both handles are open. The callbacks reach self.batch through the pointer given at registration while
-        // self is borrowed mutably here, and nobody touches it otherwise until the call returns.
+        // self is borrowed mutably here, and nothing else touches it until the call returns.
         let code = unsafe {
             sys::OTF2_Reader_ReadLocalEvents(
                 self.archive.handle(),
@@ -292,6 +292,20 @@ pub(super) unsafe fn push(user_data: *mut c_void, event: Event) -> sys::OTF2_Cal
     sys::OTF2_CALLBACK_SUCCESS
 }
 
+impl Event {
+    #[inline(always)]
+    pub(super) fn new(time: u64, number: u32, kind: Kind) -> Event {
+        Event { time, number, values_start: 0, values_len: 0, kind }
+    }
+
+    /// With a number as its only value.
+    fn with_number(time: u64, number: u32, kind: Kind, value: u64, values: &mut Vec<MetricValue>) -> Event {
+        let values_start = values.len() as u16;
+        values.push(MetricValue::U64(value));
+        Event { time, number, values_start, values_len: 1, kind }
+    }
+}
+
 unsafe extern "C" fn on_enter(
     _location: sys::OTF2_LocationRef,
     time: sys::OTF2_TimeStamp,
@@ -302,33 +316,30 @@ unsafe extern "C" fn on_enter(
 ) -> sys::OTF2_CallbackCode {
     // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
     let batch = unsafe { &mut *user_data.cast::<Batch>() };
-    let mut event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Enter };
-    if let Some(attribute) = batch.attribute {
-        let mut value = 0;
-        // SAFETY: OTF2 passes a list, which it keeps during the call; the number outlives it.
-        let found = unsafe {
-            sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0
-                && sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) == SUCCESS
-        };
-        if found {
-            event.values_start = batch.values.len() as u16;
-            (event.values_len, event.kind) = (1, Kind::EnterWith);
-            batch.values.push(MetricValue::U64(value));
-        }
-    }
+    let mut value = 0;
+    // SAFETY: OTF2 passes a list, which it keeps during the call; the number outlives it.
+    let has_value = batch.attribute.is_some_and(|attribute| unsafe {
+        sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0
+            && sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) == SUCCESS
+    });
+    let event = match has_value {
+        true => Event::with_number(time, region, Kind::EnterWith, value, &mut batch.values),
+        false => Event::new(time, region, Kind::Enter),
+    };
     // SAFETY: registered in EventReader::register and called by OTF2 only.
     unsafe { push(user_data, event) }
 }
 
-unsafe extern "C" fn on_leave(
+/// Leaves of a region, and of a calling context, which have the same arguments.
+unsafe extern "C" fn on_leave<const OF_CONTEXT: bool>(
     _location: sys::OTF2_LocationRef,
     time: sys::OTF2_TimeStamp,
     _position: u64,
     user_data: *mut c_void,
     _attributes: *mut sys::OTF2_AttributeList,
-    region: sys::OTF2_RegionRef,
+    number: u32,
 ) -> sys::OTF2_CallbackCode {
-    let event = Event { time, number: region, values_start: 0, values_len: 0, kind: Kind::Leave };
+    let event = Event::new(time, number, if OF_CONTEXT { Kind::ContextLeave } else { Kind::Leave });
     // SAFETY: registered in EventReader::register and called by OTF2 only.
     unsafe { push(user_data, event) }
 }
@@ -344,13 +355,12 @@ unsafe extern "C" fn on_context_enter(
 ) -> sys::OTF2_CallbackCode {
     // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
     let values = unsafe { &mut (*user_data.cast::<Batch>()).values };
-    let values_start = values.len() as u16;
-    values.push(MetricValue::U64(distance.into()));
-    let event = Event { time, number: context, values_start, values_len: 1, kind: Kind::Context };
+    let event = Event::with_number(time, context, Kind::Context, distance.into(), values);
     // SAFETY: registered in EventReader::register and called by OTF2 only.
     unsafe { push(user_data, event) }
 }
 
+/// A sample says where the location is, as an enter does.
 unsafe extern "C" fn on_sample(
     location: sys::OTF2_LocationRef,
     time: sys::OTF2_TimeStamp,
@@ -363,19 +373,6 @@ unsafe extern "C" fn on_sample(
 ) -> sys::OTF2_CallbackCode {
     // SAFETY: passed on.
     unsafe { on_context_enter(location, time, position, user_data, attributes, context, distance) }
-}
-
-unsafe extern "C" fn on_context_leave(
-    _location: sys::OTF2_LocationRef,
-    time: sys::OTF2_TimeStamp,
-    _position: u64,
-    user_data: *mut c_void,
-    _attributes: *mut sys::OTF2_AttributeList,
-    context: sys::OTF2_CallingContextRef,
-) -> sys::OTF2_CallbackCode {
-    let event = Event { time, number: context, values_start: 0, values_len: 0, kind: Kind::ContextLeave };
-    // SAFETY: registered in EventReader::register and called by OTF2 only.
-    unsafe { push(user_data, event) }
 }
 
 unsafe extern "C" fn on_metric(
@@ -391,8 +388,8 @@ unsafe extern "C" fn on_metric(
 ) -> sys::OTF2_CallbackCode {
     // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
     let all = unsafe { &mut (*user_data.cast::<Batch>()).values };
-    let event =
-        Event { time, number: metric, values_start: all.len() as u16, values_len: count, kind: Kind::Metric };
+    let values_start = all.len() as u16;
+    let event = Event { values_start, values_len: count, ..Event::new(time, metric, Kind::Metric) };
     for i in 0..usize::from(count) {
         // SAFETY: OTF2 passes arrays of `count` elements; every field of the union is 8 bytes that any bits are good for.
         all.push(unsafe {
