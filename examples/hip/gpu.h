@@ -1,8 +1,8 @@
 /* What the examples share: HIP or its stand-in, errors in one line, MPI or none.
  *
- * Kernels are written so that any number of threads will do: thread `first_item()` of `item_stride()` takes every so manieth
- * item. A GPU runs them with thousands of threads, the stand-in with one: a launch is then one call of a function that has the
- * kernel's name, and a profile of the program on the CPU has the same names as one on the GPU.
+ * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
+ * them with thousands of threads, the stand-in with one. There a launch is one call of a function that has the kernel's name, so
+ * that a profile of the program on the CPU has the same names as one on the GPU.
  */
 #ifndef GPU_H
 #define GPU_H
@@ -13,26 +13,26 @@
 #include <string.h>
 #include <time.h>
 
-/* Helpers are no phases of the program: they should not be in a profile of its functions. */
-#define QUIET static inline __attribute__((no_instrument_function, unused))
+/* Helpers are no phases of the program and stay out of a profile of its functions. */
+#define HELPER static inline __attribute__((no_instrument_function, unused))
 
 #if defined(__HIPCC__) || defined(__HIP__)
 #include <hip/hip_runtime.h>
 #define WHERE "GPU"
-QUIET __device__ size_t first_item(void) { return blockIdx.x * (size_t)blockDim.x + threadIdx.x; }
-QUIET __device__ size_t item_stride(void) { return gridDim.x * (size_t)blockDim.x; }
+HELPER __device__ size_t first_item(void) { return blockIdx.x * (size_t)blockDim.x + threadIdx.x; }
+HELPER __device__ size_t item_stride(void) { return gridDim.x * (size_t)blockDim.x; }
 enum { THREADS = 256 };
 #define LAUNCH(kernel, items, stream, ...) \
     hipLaunchKernelGGL(kernel, dim3(blocks_for(items)), dim3(THREADS), 0, stream, __VA_ARGS__)
-QUIET unsigned blocks_for(size_t items) {
+HELPER unsigned blocks_for(size_t items) {
     size_t blocks = (items + THREADS - 1) / THREADS;
     return blocks < 65535 ? (unsigned)blocks : 65535;
 }
 #else
 #include "hip_cpu.h"
 #define WHERE "CPU, in place of a GPU"
-QUIET size_t first_item(void) { return 0; }
-QUIET size_t item_stride(void) { return 1; }
+HELPER size_t first_item(void) { return 0; }
+HELPER size_t item_stride(void) { return 1; }
 #define LAUNCH(kernel, items, stream, ...) kernel(__VA_ARGS__)
 #endif
 
@@ -53,7 +53,7 @@ QUIET size_t item_stride(void) { return 1; }
 static int rank, ranks = 1;
 
 /* Begins the job: each rank takes the GPU of its number. Returns how many GPUs there are. */
-QUIET int begin_job(int *argc, char ***argv) {
+HELPER int begin_job(int *argc, char ***argv) {
 #ifdef USE_MPI
     MPI_Init(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -72,8 +72,8 @@ QUIET int begin_job(int *argc, char ***argv) {
     return devices;
 }
 
-/* Ends it. Every rank says whether its result was right; the exit status is 0 if all were. */
-QUIET int end_job(const char *program, int right) {
+/* Ends the job. Every rank says whether its result was right; the exit status is 0 if all were. */
+HELPER int end_job(const char *program, int right) {
     int all = right;
 #ifdef USE_MPI
     MPI_Allreduce(&right, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
@@ -85,23 +85,23 @@ QUIET int end_job(const char *program, int right) {
 }
 
 /* A positive number from the command line, or `usual`. */
-QUIET double argument(int argc, char **argv, int at, const char *name, double usual) {
+HELPER double argument(int argc, char **argv, int at, const char *name, double usual) {
     if (argc <= at) return usual;
     char *end;
     double value = strtod(argv[at], &end);
     if (*end != '\0' || !(value > 0) || value > 1e9) {
-        fprintf(stderr, "%s: %s is to be a number above 0, not \"%s\"\n", argv[0], name, argv[at]);
+        fprintf(stderr, "%s: %s has to be a number above 0, not \"%s\"\n", argv[0], name, argv[at]);
         exit(2);
     }
     return value;
 }
 
-QUIET long long nanoseconds(clockid_t clock) {
+HELPER long long nanoseconds(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-QUIET double seconds_now(void) { return 1e-9 * (double)nanoseconds(CLOCK_MONOTONIC); }
+HELPER double seconds_now(void) { return 1e-9 * (double)nanoseconds(CLOCK_MONOTONIC); }
 
 #endif

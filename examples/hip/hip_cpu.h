@@ -1,5 +1,5 @@
-/* As much of HIP as the examples use, on the CPU: memory is memory, a stream does at once what it is asked, and there are as
- * many devices as HIP_CPU_DEVICES says (2). To try the examples, and ampere, where there is no AMD GPU. */
+/* As much of HIP as the examples use, on the CPU, to try the examples and ampere without an AMD GPU. Memory is the host's, a
+ * stream does at once what it is asked to do, and HIP_CPU_DEVICES says how many devices there are (2). */
 #ifndef HIP_CPU_H
 #define HIP_CPU_H
 
@@ -13,7 +13,7 @@ typedef enum { hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2
 typedef enum { hipMemcpyHostToDevice, hipMemcpyDeviceToHost } hipMemcpyKind;
 typedef struct { int device; } *hipStream_t;
 
-QUIET const char *hipGetErrorString(hipError_t error) {
+HELPER const char *hipGetErrorString(hipError_t error) {
     switch (error) {
     case hipSuccess: return "no error";
     case hipErrorOutOfMemory: return "out of memory";
@@ -24,52 +24,52 @@ QUIET const char *hipGetErrorString(hipError_t error) {
 
 static int hip_cpu_device;
 
-QUIET hipError_t hipGetDeviceCount(int *count) {
+HELPER hipError_t hipGetDeviceCount(int *count) {
     const char *text = getenv("HIP_CPU_DEVICES");
     *count = text ? atoi(text) : 2;
     return *count >= 0 ? hipSuccess : hipErrorInvalidValue;
 }
 
-QUIET hipError_t hipSetDevice(int device) {
+HELPER hipError_t hipSetDevice(int device) {
     int count;
     if (hipGetDeviceCount(&count) != hipSuccess || device < 0 || device >= count) return hipErrorInvalidDevice;
     hip_cpu_device = device;
     return hipSuccess;
 }
 
-template <typename T> QUIET hipError_t hipMalloc(T **memory, size_t bytes) {
+template <typename T> HELPER hipError_t hipMalloc(T **memory, size_t bytes) {
     *memory = (T *)malloc(bytes);
     return *memory ? hipSuccess : hipErrorOutOfMemory;
 }
 
-QUIET hipError_t hipFree(void *memory) {
+HELPER hipError_t hipFree(void *memory) {
     free(memory);
     return hipSuccess;
 }
 
-QUIET hipError_t hipMemcpy(void *to, const void *from, size_t bytes, hipMemcpyKind) {
+HELPER hipError_t hipMemcpy(void *to, const void *from, size_t bytes, hipMemcpyKind) {
     memcpy(to, from, bytes);
     return hipSuccess;
 }
 
-QUIET hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t) {
+HELPER hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t) {
     return hipMemcpy(to, from, bytes, kind);
 }
 
-QUIET hipError_t hipStreamCreate(hipStream_t *stream) {
+HELPER hipError_t hipStreamCreate(hipStream_t *stream) {
     *stream = (hipStream_t)malloc(sizeof(**stream));
     if (!*stream) return hipErrorOutOfMemory;
     (*stream)->device = hip_cpu_device;
     return hipSuccess;
 }
 
-QUIET hipError_t hipStreamDestroy(hipStream_t stream) {
+HELPER hipError_t hipStreamDestroy(hipStream_t stream) {
     free(stream);
     return hipSuccess;
 }
 
-QUIET hipError_t hipStreamSynchronize(hipStream_t) { return hipSuccess; }
-QUIET hipError_t hipDeviceSynchronize(void) { return hipSuccess; }
-QUIET hipError_t hipGetLastError(void) { return hipSuccess; }
+HELPER hipError_t hipStreamSynchronize(hipStream_t) { return hipSuccess; }
+HELPER hipError_t hipDeviceSynchronize(void) { return hipSuccess; }
+HELPER hipError_t hipGetLastError(void) { return hipSuccess; }
 
 #endif

@@ -9,13 +9,13 @@
  *     edge fall <CLOCK_MONOTONIC> <CLOCK_REALTIME>
  *
  * and nothing else begins with "edge". Compare with the counter's samples in ampere's trace. Look for:
- *   - delay: joules of idle_phase above the idle power are the counter's lag; [[device]] delay in ampere.toml makes it good;
+ *   - delay: joules of idle_phase above the idle power come from the counter's lag; [[device]] delay in ampere.toml corrects it;
  *   - aliasing: with a period near the counter's own (1 to 100 ms) or below, each sample has both phases in it: their watts
- *     come near to each other, resolved joules go to 0, and ampere says "below resolution".
+ *     approach each other, resolved joules go to 0, and ampere says "below resolution".
  */
 #include "gpu.h"
 
-/* x = x/2 + 1/2 goes to 1 and stays there: work without end, whose result is known. */
+/* x = x/2 + 1/2 goes to 1 and stays there: work of any length with a known result. */
 __global__ void burn(double *x, size_t n, long steps) {
     for (size_t i = first_item(); i < n; i += item_stride()) {
         double value = x[i];
@@ -44,7 +44,7 @@ static void one_burn(void) {
     CHECK(hipDeviceSynchronize());
 }
 
-/* A launch is to take a hundredth of a phase: so precise are the edges. */
+/* A launch takes a hundredth of a phase, which is the precision of the edges. */
 static void find_steps(void) {
     one_burn(); /* the first one loads the code */
     double begin = seconds_now();
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     find_steps();
     long periods = (long)(duration / (2 * half_s));
     if (periods < 1) periods = 1;
-    /* Phases end at times that were fixed at the beginning: an error of one is not one of all that follow. */
+    /* Phases end at times that were fixed at the beginning, so that errors do not add up. */
     double begin = seconds_now();
     for (long period = 0; period < periods; period++) {
         edge("rise");

@@ -4,10 +4,10 @@
  *
  * heavy_kernel computes without pause on the first device, light_kernel waits for memory in one thread on the second (on
  * the same one, if there is no other). Both run all the time. Look for:
- *   - the kernels view: GPU-0's joules are heavy_kernel's, GPU-1's light_kernel's: same seconds, unlike joules;
- *   - the ranks view: the host's functions run while both do, and have the joules of both devices: what a host function has
- *     spent and what a kernel has spent are two answers to two questions.
- * On the CPU they take turns, and the difference is one of time only.
+ *   - the kernels view: GPU-0's joules are heavy_kernel's, GPU-1's light_kernel's: same seconds, different joules;
+ *   - the ranks view: the host's functions run while both kernels do, and have the joules of both devices. What a host function
+ *     used and what a kernel used are answers to different questions.
+ * On the CPU the kernels take turns, and differ in time only.
  */
 #include "gpu.h"
 

@@ -5,7 +5,7 @@
  * Each round copies in, adds, copies out. Look for:
  *   - the ranks view: most of a rank's time, and so of the joules, is in copy_in and copy_out, not in add;
  *   - the kernels view: the kernel vector_add_kernel has few joules, because it runs a small part of the time, and its rate
- *     in watts is "below resolution" if it is shorter than the counter's period: that is honest, not a fault.
+ *     in watts is "below resolution" if it is shorter than the counter's period.
  */
 #include "gpu.h"
 

@@ -26,7 +26,7 @@ enum { WIDTH = 2048, BLOCK = 12, ROWS_MIN = 24, ITERATIONS_PER_CHECK = 10, CHECK
 static int rank, size, rows;
 static double *now, *then;
 
-/* A macro, and not a function: it would be instrumented too, and dominate everything. */
+/* A macro: a function would be instrumented, too, and dominate everything. */
 #define row(plate, i) ((plate) + (size_t)(i) * WIDTH)
 
 static void relax_block(int first) {

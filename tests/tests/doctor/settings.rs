@@ -60,9 +60,10 @@ fn every_variable_is_known() {
     for folder in ["cli/src", "collector/src", "plugin/src", "crates"] {
         collect(&ampere_tests::root().join(folder), &mut names);
     }
-    let reference = ampere_tests::root().join("docs/src/settings.md");
-    let reference = std::fs::read_to_string(reference).expect("the settings' reference");
-    names.extend(words(&reference, |c| !(c.is_ascii_uppercase() || c == '_')));
+    for page in ["docs/src/settings.md", "docs/src/settings-file.md"] {
+        let page = std::fs::read_to_string(ampere_tests::root().join(page)).expect("a page of the book");
+        names.extend(words(&page, |c| !(c.is_ascii_uppercase() || c == '_')));
+    }
     // Made up: in tests, and for them.
     names.retain(|name| !name.starts_with("AMPERE_TEST_"));
     let of_tests = ["AMPERE_PROBE", "AMPERE_MADE_UP_GPUS", "AMPERE_QUITE_ANOTHER"];
