@@ -2,8 +2,8 @@
 
 use crate::trace::{Event, Shape};
 use crate::{Figure, medians};
-use ampere_collector::config::Config;
-use ampere_collector::offline;
+use ampere_settings::Config;
+use ampere_trace::offline;
 use otf2::{EventHandler, LocationRef, MetricRef, MetricValue, RegionRef, Trace};
 use std::ops::ControlFlow;
 

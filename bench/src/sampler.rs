@@ -2,12 +2,12 @@
 //! stand-in for the vendor's library takes its script from the environment.
 
 use crate::{Figure, child};
-use ampere_collector::clock::Timer;
-use ampere_collector::config::Config;
-use ampere_collector::sampler::{RING_NAME, Sampler};
-use ampere_collector::summary::{Readings, SamplerOverhead};
+use ampere_collector::sampling::clock::Timer;
+use ampere_collector::sampling::sampler::{RING_NAME, Sampler};
 use ampere_counters::Settings;
+use ampere_report::summary::{Readings, SamplerOverhead};
 use ampere_ring::RingConsumer;
+use ampere_settings::Config;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -81,8 +81,8 @@ pub fn child(library: &str) {
         ring.release(count);
     }
     let _ = sampler.stop();
-    let figures = SamplerOverhead::of(&sampler.figures);
-    let devices = sampler.figures.devices().iter().map(Readings::of);
+    let figures = SamplerOverhead::from(&*sampler.figures);
+    let devices = sampler.figures.devices().iter().map(Readings::from);
     let readings: u64 = devices.map(|device| device.readings).sum();
     let missed = figures.missed_deadlines as f64 / figures.deadlines.max(1) as f64;
     println!("{} {missed}", figures.cpu_seconds / readings.max(1) as f64);

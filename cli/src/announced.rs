@@ -1,8 +1,8 @@
 //! Where the collector of a run is, as its output directory says while the run goes on.
 
-use ampere_collector::access::Token;
-use ampere_collector::client;
-use ampere_collector::text::printable;
+use ampere_collector::serving::access::Token;
+use ampere_collector::serving::client;
+use ampere_model::text::printable;
 use ampere_ring::process::node_name;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};

@@ -2,9 +2,12 @@
 
 use crate::progress::Progress;
 use crate::words::{given, path_parser};
-use ampere_collector::attributor::ViewKind;
-use ampere_collector::config::{Config, parse_policy};
-use ampere_collector::{live, offline, output, text};
+use ampere_collector::finish;
+use ampere_collector::run_directory::output;
+use ampere_report::text;
+use ampere_settings::{Config, parse_policy};
+use ampere_timeline::attributor::ViewKind;
+use ampere_trace::offline;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Write};
@@ -81,7 +84,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &arguments.output {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
-        live::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
+        finish::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
     }
     // Standard output by itself is written line by line, and a summary can have a million of them.
     let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());

@@ -2,7 +2,7 @@
 
 use crate::report::summary_of;
 use crate::words::path_parser;
-use ampere_collector::report::compare::{Named, render};
+use ampere_report::compare::{Named, render};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! The collector of `ampere run` and `ampere replay`, and another one in its place when it is killed.
 
-use ampere_collector::summary::SignalNumber;
 use ampere_collector::supervise::{Restarts, start_patiently};
+use ampere_report::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
 use std::ffi::OsString;

@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {
-        say!("ampere: {}", ampere_collector::text::one_line(&error));
+        say!("ampere: {}", ampere_model::text::one_line(&*error));
         ExitCode::FAILURE
     })
 }

@@ -2,10 +2,10 @@
 
 use crate::run;
 use crate::words::{given, path_parser};
-use ampere_collector::clock_text::rfc3339;
-use ampere_collector::leftover::{self, Leftover};
-use ampere_collector::recover::{self as finish, Finished, Recovered, Traced};
-use ampere_collector::text::printable;
+use ampere_collector::run_directory::leftover::{self, Leftover};
+use ampere_collector::run_directory::recover::{self as finish, Finished, Recovered, Traced};
+use ampere_model::text::printable;
+use ampere_report::clock_text::rfc3339;
 use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);
     if let Some(first) = doubtful().next() {
-        let node = first.facts.as_ref().map_or("another node", |facts| facts.node.as_str());
+        let node = first.manifest.as_ref().map_or("another node", |manifest| manifest.node.as_str());
         let others = match doubtful().count() {
             1 => String::new(),
             count => format!(" and {} others", count - 1),
@@ -150,15 +150,15 @@ fn list() -> anyhow::Result<ExitCode> {
 
 /// Session, when, command, ranks, events, where.
 fn line(left: &Leftover) -> String {
-    let facts = left.facts.as_ref();
-    let session = left.session.as_deref().or(facts.map(|facts| facts.session.as_path()));
+    let manifest = left.manifest.as_ref();
+    let session = left.session.as_deref().or(manifest.map(|manifest| manifest.session.as_path()));
     let session = session
         .and_then(Path::file_name)
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let begun = facts.map(|facts| facts.started().realtime_ns);
+    let begun = manifest.map(|manifest| manifest.started().realtime_ns);
     let changed =
         left.changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|time| time.as_nanos() as u64);
-    let command = facts.map_or_else(String::new, |facts| facts.command.join(" "));
+    let command = manifest.map_or_else(String::new, |manifest| manifest.command.join(" "));
     let directory = left.output.as_ref().map(|output| &output.directory).or(left.session.as_ref());
     [
         session,

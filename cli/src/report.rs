@@ -3,15 +3,15 @@
 use crate::announced::Announced;
 use crate::progress::Progress;
 use crate::words::{given, path_parser};
-use ampere_collector::access::Access;
-use ampere_collector::config::Config;
-use ampere_collector::leftover::spools_below;
-use ampere_collector::live::write_whole_with;
-use ampere_collector::nodes;
-use ampere_collector::report::chrome::{self, Part};
-use ampere_collector::report::{Choice, Format, render};
-use ampere_collector::summary::{SCHEMA, Summary};
-use ampere_collector::text::one_line;
+use ampere_collector::run_directory::files::write_whole_with;
+use ampere_collector::run_directory::leftover::spools_below;
+use ampere_collector::run_directory::nodes;
+use ampere_collector::serving::access::Access;
+use ampere_model::text::one_line;
+use ampere_report::summary::{SCHEMA, Summary};
+use ampere_report::{Choice, Format, render};
+use ampere_settings::Config;
+use ampere_trace::chrome::{self, Part};
 use anyhow::{Context, bail};
 use clap::Args;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -69,7 +69,7 @@ fn events_of(
     output: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let summary = summary_of_node(directory)?;
-    let (others, missing) = chrome::other_parts(directory, &summary.run.id, summary_of_node);
+    let (others, missing) = nodes::other_parts(directory, &summary.run.id, summary_of_node);
     let mut parts = vec![Part { trace: chrome::trace_beside(directory)?, summary }];
     parts.extend(others);
     missing.iter().for_each(|line| say!("ampere: {line}"));
@@ -173,10 +173,12 @@ pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
         });
         match answer {
             Ok(summary) => others.push(summary),
-            Err(why) => missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&why))),
+            Err(why) => {
+                missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&*why)))
+            }
         }
     }
-    let mut whole = nodes::joined(first, others);
+    let mut whole = ampere_report::nodes::joined(first, others);
     whole.run.complete &= missing.is_empty();
     whole.run.notes.extend(missing);
     Ok(whole)

@@ -6,17 +6,18 @@ use crate::launched;
 use crate::signals::{self, Witness};
 use crate::watch::Watch;
 use crate::words::{given, path_parser};
-use ampere_collector::access::Access;
-use ampere_collector::config::Config;
-use ampere_collector::listen::Listen;
-use ampere_collector::nodes;
-use ampere_collector::output::{PAGE, RESULTS, holds_foreign_page};
-use ampere_collector::stale;
-use ampere_collector::summary::{CommandEnd, Run, Summary};
-use ampere_collector::text::{joules as joules_text, one_line};
+use ampere_collector::run_directory::command_end::CommandEnd;
+use ampere_collector::run_directory::nodes;
+use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page};
+use ampere_collector::run_directory::stale;
+use ampere_collector::serving::access::Access;
+use ampere_collector::serving::listen::Listen;
+use ampere_model::text::{joules as joules_text, one_line};
+use ampere_report::summary::{Run, Summary};
 use ampere_ring::process::node_name;
 use ampere_ring::session::{ENV_SESSION_BOOT, is_switched_off};
 use ampere_ring::{Session, files};
+use ampere_settings::Config;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::io::Errno;
@@ -118,7 +119,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let (session, collector) = match collector {
         Ok(started) => started,
         Err(why) => {
-            say!("ampere: {}; the command runs without being measured", one_line(&why));
+            say!("ampere: {}; the command runs without being measured", one_line(&*why));
             return unmeasured(&arguments, witness);
         }
     };
@@ -369,7 +370,7 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
 /// A run's results.
 pub fn show(summary: &Summary, output: &Path) {
     use std::io::IsTerminal;
-    say!("\n{}", ampere_collector::text::render(summary, std::io::stderr().is_terminal()).trim_end());
+    say!("\n{}", ampere_report::text::render(summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");
     if trace.exists() {
         say!("\ntrace:   {}", trace.display());

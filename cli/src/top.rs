@@ -2,11 +2,12 @@
 
 use crate::announced::Announced;
 use crate::watch::{ANSWER_LIMIT, line, table};
-use ampere_collector::access::{Access, Token};
-use ampere_collector::config::Config;
-use ampere_collector::snapshot::Snapshot;
-use ampere_collector::text::printable;
-use ampere_collector::{client, leftover};
+use ampere_collector::run_directory::leftover;
+use ampere_collector::serving::access::{Access, Token};
+use ampere_collector::serving::client;
+use ampere_collector::serving::snapshot::Snapshot;
+use ampere_model::text::printable;
+use ampere_settings::Config;
 use anyhow::{Context, bail};
 use clap::Args;
 use rustix::termios::tcgetwinsize;

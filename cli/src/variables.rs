@@ -1,7 +1,7 @@
 //! The environment variables that there are, wherever they are read.
 
-use ampere_collector::config::edit_distance;
 use ampere_ring::session::{ENV_DISABLE, ENV_SESSION_BOOT};
+use ampere_settings::edit_distance;
 
 pub const PREFIX: &str = "AMPERE_";
 /// Read by the collector, with `Config::apply`.

@@ -2,10 +2,11 @@
 
 use crate::announced::Announced;
 use crate::screen::Screen;
-use ampere_collector::access::Token;
-use ampere_collector::client;
-use ampere_collector::snapshot::Snapshot;
-use ampere_collector::text::{bar, joules, printable, short};
+use ampere_collector::serving::access::Token;
+use ampere_collector::serving::client;
+use ampere_collector::serving::snapshot::Snapshot;
+use ampere_model::text::{joules, printable, short};
+use ampere_report::text::bar;
 use std::collections::{BTreeMap, HashSet};
 use std::io::IsTerminal;
 use std::path::Path;

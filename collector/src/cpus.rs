@@ -1,40 +1,16 @@
-//! Where the collector runs: `AMPERE_COLLECTOR_CPUS`, a list as Slurm, taskset and the kernel write them ("0-3,8").
-//!
-//! Without one it goes where the scheduler puts it, off the core that a launcher may have bound the starting rank to.
+//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, or else where the scheduler puts it, off the core that a
+//! launcher may have bound the starting rank to.
 
+use ampere_settings::Cpus;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(Vec<usize>);
-
-impl Cpus {
-    /// The error says what is wrong with the list.
-    pub fn parse(text: &str) -> Result<Cpus, String> {
-        let wrong = || format!("{text:?} is no list of CPUs: write it like 0-3,8");
-        let mut cpus = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |text: &str| text.trim().parse::<usize>().map_err(|_| wrong());
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last {
-                return Err(wrong());
-            }
-            if last >= CpuSet::MAX_CPU {
-                return Err(format!("{text:?}: CPUs are numbered up to {}", CpuSet::MAX_CPU - 1));
-            }
-            cpus.extend(first..=last);
-        }
-        Ok(Cpus(cpus))
-    }
-
-    /// This thread, and those that it will start, run there from now on. The error is one line; nothing has changed then.
-    pub fn go(&self) -> Result<(), String> {
-        let mut wanted = CpuSet::new();
-        self.0.iter().for_each(|cpu| wanted.set(*cpu));
-        sched_setaffinity(None, &wanted).map_err(|error| {
-            format!("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {error}; this job has {}", allowed())
-        })
-    }
+/// This thread, and those that it will start, run on these CPUs from now on. The error is one line; nothing has changed then.
+pub fn run_on(cpus: &Cpus) -> Result<(), String> {
+    let mut wanted = CpuSet::new();
+    cpus.numbers().iter().for_each(|cpu| wanted.set(*cpu));
+    sched_setaffinity(None, &wanted).map_err(|error| {
+        format!("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {error}; this job has {}", allowed())
+    })
 }
 
 /// To all that there are. The kernel takes what the job's cpuset allows; failing leaves us where we are, which works too.
@@ -70,21 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_as_others_write_them() {
-        assert_eq!(Cpus::parse("3"), Ok(Cpus(vec![3])));
-        assert_eq!(Cpus::parse("0-2, 8"), Ok(Cpus(vec![0, 1, 2, 8])));
-        for wrong in ["", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999"] {
-            assert!(Cpus::parse(wrong).unwrap_err().contains(&format!("{wrong:?}")), "{wrong}");
-        }
-    }
-
-    #[test]
     fn a_thread_goes_where_it_is_told() {
         let first = (0..CpuSet::MAX_CPU).find(|cpu| sched_getaffinity(None).unwrap().is_set(*cpu)).unwrap();
         std::thread::spawn(move || {
-            Cpus(vec![first]).go().unwrap();
+            run_on(&Cpus::parse(&first.to_string()).unwrap()).unwrap();
             assert_eq!(allowed(), first.to_string());
-            let there_is_none = Cpus(vec![CpuSet::MAX_CPU - 1]).go().unwrap_err();
+            let there_is_none =
+                run_on(&Cpus::parse(&(CpuSet::MAX_CPU - 1).to_string()).unwrap()).unwrap_err();
             assert!(there_is_none.ends_with(&format!("this job has {first}")), "{there_is_none}");
         })
         .join()

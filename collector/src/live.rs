@@ -1,58 +1,46 @@
 //! One node's run, live: the loop's body, and the end.
 
-mod draining;
-mod ending;
-mod finding;
-mod publishing;
-mod takeover;
-
-pub use takeover::devices_in;
-
-pub use ending::{knows_more, write_results};
-
-use crate::attributor::Attributor;
-use crate::clock::{CALIBRATION, SessionClock, Timer, best_reading};
-use crate::config::Config;
-use crate::facts::Facts;
-use crate::gaps::Gaps;
-use crate::growth::{self, CallPaths};
-use crate::metrics::Latest;
-use crate::neighbours::Neighbours;
-use crate::order::{Lane, QueueIndex};
-use crate::power::Power;
-use crate::process::{Process, State};
-use crate::replay::Replay;
-use crate::room::Room;
-use crate::sampler::{self, Sampler};
-use crate::snapshot::Limits;
-use crate::spool::{Place, Spool};
-use crate::summary::NodeCpu;
-use crate::trace::SampledMetric;
+use crate::ingest::growth::{self, CallPaths};
+use crate::ingest::process::{Process, State};
+use crate::run_directory::manifest::Manifest;
+use crate::run_directory::neighbours::Neighbours;
+use crate::run_directory::room::Room;
+use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
+use crate::sampling::gaps::Gaps;
+use crate::sampling::sampler::{self, Sampler};
+use crate::serving::metrics::Latest;
+use crate::serving::power::Power;
+use crate::serving::snapshot::Limits;
 use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_model::{Clocks, Device, Timestamp};
+use ampere_report::summary::NodeCpu;
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer, Session};
+use ampere_settings::Config;
+use ampere_timeline::attributor::Attributor;
+use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_trace::replay::Replay;
+use ampere_trace::spool::{Place, Spool};
+use ampere_trace::write::SampledMetric;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
-const BATCH: usize = 1 << 14;
+pub(crate) const BATCH: usize = 1 << 14;
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
 /// Who has not asked for metrics for so long is not looking.
 const UNASKED_AFTER: Duration = Duration::from_secs(3);
 /// How often it is checked who still lives.
-const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 
 /// The samples' file in the spool.
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
 /// The lane of the ranks views.
-const RANKS: usize = 0;
+pub(crate) const RANKS: usize = 0;
 
 pub struct Options {
     pub output: PathBuf,
@@ -64,7 +52,7 @@ pub struct Options {
     /// The run is a trace's that is played: it says what there is and what time it is.
     pub replay: Option<Replay>,
     /// What an earlier collector has found out, if there was one.
-    pub facts: Facts,
+    pub manifest: Manifest,
     pub mode: Mode,
 }
 
@@ -80,80 +68,80 @@ pub enum Mode {
 }
 
 /// The sampler's ring, as one more stream.
-struct Samples {
-    metrics: Vec<SampledMetric>,
-    ring: RingConsumer,
-    stream: Decoder,
-    spool: Option<Spool>,
+pub(crate) struct Samples {
+    pub(crate) metrics: Vec<SampledMetric>,
+    pub(crate) ring: RingConsumer,
+    pub(crate) stream: Decoder,
+    pub(crate) spool: Option<Spool>,
     /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
-    rank_queues: Vec<QueueIndex>,
+    pub(crate) rank_queues: Vec<QueueIndex>,
     /// Per device that may have GPU streams: its lane and place for the kernels view.
-    kernel_queues: Vec<Option<(usize, QueueIndex)>>,
+    pub(crate) kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// Device numbers of the sampler to those of the attributor.
-    devices: Vec<Option<usize>>,
+    pub(crate) devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
-    span: Option<(Timestamp, Timestamp)>,
+    pub(crate) span: Option<(Timestamp, Timestamp)>,
     /// As of a location: how far what an earlier collector has read is decoded again.
-    catching_up: Option<u64>,
-    gaps: Gaps,
+    pub(crate) catching_up: Option<u64>,
+    pub(crate) gaps: Gaps,
     /// The numbers of the devices that the sampler reads now.
-    numbers: Vec<usize>,
+    pub(crate) numbers: Vec<usize>,
 }
 
 pub struct LiveRun {
-    session: Session,
-    options: Options,
-    spool: Place,
-    room: Room,
-    started: Clocks,
-    begun: Instant,
-    clock: Option<SessionClock>,
+    pub(crate) session: Session,
+    pub(crate) options: Options,
+    pub(crate) spool: Place,
+    pub(crate) room: Room,
+    pub(crate) started: Clocks,
+    pub(crate) begun: Instant,
+    pub(crate) clock: Option<SessionClock>,
     /// Whether an event has shown that it is this clock.
-    clock_is_certain: bool,
-    sampler: Option<Sampler>,
-    attributor: Option<Attributor>,
-    lanes: Vec<Lane>,
-    processes: Vec<Process>,
-    known_logs: HashSet<PathBuf>,
-    samples: Option<Samples>,
-    generation: u64,
-    limits: Limits,
-    power: Power,
+    pub(crate) clock_is_certain: bool,
+    pub(crate) sampler: Option<Sampler>,
+    pub(crate) attributor: Option<Attributor>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) known_logs: HashSet<PathBuf>,
+    pub(crate) samples: Option<Samples>,
+    pub(crate) generation: u64,
+    pub(crate) limits: Limits,
+    pub(crate) power: Power,
     pub latest: Latest,
-    next_thorough: Instant,
-    next_snapshot: Instant,
+    pub(crate) next_thorough: Instant,
+    pub(crate) next_snapshot: Instant,
     /// When somebody last asked for metrics.
-    asked: Instant,
+    pub(crate) asked: Instant,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
-    next_liveness: Instant,
-    batch: Vec<Record>,
+    pub(crate) next_liveness: Instant,
+    pub(crate) batch: Vec<Record>,
     pub notes: Vec<String>,
     /// Everything before this is in the lanes, but for what GPU streams have not reported.
-    watermark: Timestamp,
+    pub(crate) watermark: Timestamp,
     /// The last watermark, and since when it has been that.
-    waits_at: Option<(Timestamp, Instant)>,
+    pub(crate) waits_at: Option<(Timestamp, Instant)>,
     /// How far a location has been read whose ring had more than could be taken at once.
-    behind: Option<Timestamp>,
-    done_until: Timestamp,
-    quiet_since: Option<Instant>,
+    pub(crate) behind: Option<Timestamp>,
+    pub(crate) done_until: Timestamp,
+    pub(crate) quiet_since: Option<Instant>,
     /// The devices that an earlier collector has sampled, in its ring.
-    sampled_before: Vec<Device>,
+    pub(crate) sampled_before: Vec<Device>,
     /// The last sample of the collector before.
-    predecessors_last: Timestamp,
+    pub(crate) predecessors_last: Timestamp,
     /// Processes that had ended before this collector came have been looked at.
-    has_taken_over: bool,
+    pub(crate) has_taken_over: bool,
     /// Something of the run is lost for good.
-    is_incomplete: bool,
-    callpaths: CallPaths,
+    pub(crate) is_incomplete: bool,
+    pub(crate) callpaths: CallPaths,
     /// The part of the usual time that a silent GPU stream is waited for.
-    patience: f64,
-    run_cpu: Option<SharedRunCpu>,
+    pub(crate) patience: f64,
+    pub(crate) run_cpu: Option<SharedRunCpu>,
     /// As last read.
-    node_cpu: Option<NodeCpu>,
-    neighbours: Option<Neighbours>,
-    next_neighbours: Instant,
-    watched_since: Instant,
+    pub(crate) node_cpu: Option<NodeCpu>,
+    pub(crate) neighbours: Option<Neighbours>,
+    pub(crate) next_neighbours: Instant,
+    pub(crate) watched_since: Instant,
 }
 
 /// What one round of the loop found.
@@ -171,8 +159,8 @@ impl LiveRun {
             wanted: options.config.trace,
             rings_are_lost: options.mode == Mode::RecoveryFromDisk,
         };
-        let started = options.facts.started();
-        let begins = options.mode == Mode::Collector && options.facts.clock().is_none();
+        let started = options.manifest.started();
+        let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
         let mut run = LiveRun {
             session,
             room: Room::keep(&options.spool),
@@ -222,7 +210,7 @@ impl LiveRun {
     }
 
     /// Of a replay, clock and devices are known before it begins.
-    fn begin_replay(&mut self) -> Result<(), String> {
+    pub(crate) fn begin_replay(&mut self) -> Result<(), String> {
         let Some(replay) = &self.options.replay else { return Ok(()) };
         let clock = SessionClock::told(replay.ticks_per_second, replay.first, replay.realtime_ns);
         self.clock = Some(clock);
@@ -259,7 +247,7 @@ impl LiveRun {
         self.neighbours = Some(Neighbours::of(self.session.directory()));
     }
 
-    fn with_run_cpu<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> Option<T> {
+    pub(crate) fn with_run_cpu<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> Option<T> {
         self.run_cpu.as_ref().map(|run| ask(&mut run.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -317,12 +305,12 @@ impl LiveRun {
     }
 
     /// Nothing happens, and nobody looks.
-    fn is_calm(&self) -> bool {
+    pub(crate) fn is_calm(&self) -> bool {
         self.is_idle && self.asked.elapsed() > UNASKED_AFTER
     }
 
     /// Reads logs if anybody says that there is something new.
-    fn read_definitions(&mut self) {
+    pub(crate) fn read_definitions(&mut self) {
         let generation = self.session.generation();
         if generation == self.generation {
             return;
@@ -339,7 +327,7 @@ impl LiveRun {
     /// What waits has become too much. Where it is for a GPU stream that is silent, it is waited for half as long from now on.
     /// Else nobody is waited for whose ring is not emptied. And who tells of times that are yet to come, which would wait until
     /// then, is not read any further.
-    fn stop_waiting(&mut self, future: Timestamp) {
+    pub(crate) fn stop_waiting(&mut self, future: Timestamp) {
         if self.lanes[RANKS].waiting() < growth::MOST_WAITING / 2 {
             self.patience /= 2.0;
             self.note(
@@ -361,7 +349,7 @@ impl LiveRun {
     }
 
     /// A location is not read any further. What it was in ends here, or it would have the energy of all that follows.
-    fn give_up(&mut self, process: usize, location: usize, why: &str) {
+    pub(crate) fn give_up(&mut self, process: usize, location: usize, why: &str) {
         let live = &mut self.processes[process].locations[location];
         live.give_up();
         let line = format!("{} {why}: it is not read further", live.ring.path().display());
@@ -373,7 +361,7 @@ impl LiveRun {
     }
 
     /// A location whose call tree, or stack, grows without end is not read any further.
-    fn look_at_callpaths(&mut self) {
+    pub(crate) fn look_at_callpaths(&mut self) {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let Some(attributor) = &self.attributor else { return };
@@ -390,7 +378,7 @@ impl LiveRun {
         }
     }
 
-    fn advance(&mut self, watermark: Timestamp) {
+    pub(crate) fn advance(&mut self, watermark: Timestamp) {
         let Some(attributor) = &self.attributor else { return };
         let watermark = watermark.saturating_sub(attributor.longest_delay_ticks());
         let watermark = self.decided_until(watermark);
@@ -424,7 +412,7 @@ impl LiveRun {
         self.processes.len()
     }
 
-    fn note(&mut self, line: String) {
+    pub(crate) fn note(&mut self, line: String) {
         if self.notes.len() < growth::MOST_NOTES && !self.notes.contains(&line) {
             self.notes.push(line);
         }
@@ -436,35 +424,4 @@ fn began(started: &Clocks) -> Instant {
     let now = best_reading();
     let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(started.monotonic_ns));
     Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
-}
-
-pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    write_whole_bytes(path, text.as_bytes())
-}
-
-pub fn write_whole_bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    write_whole_with(path, |file| file.write_all(bytes))
-}
-
-/// What a file is called until it is whole: nobody else's file is called so.
-fn unfinished(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".ampere-{name}.part"))
-}
-
-/// A file that is there whole or not at all.
-pub fn write_whole_with(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), String> {
-    let making = unfinished(path);
-    let written = ampere_ring::files::create_shared(&making).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.and_then(|()| std::fs::rename(&making, path)).map_err(|e| {
-        let _ = std::fs::remove_file(&making);
-        format!("cannot write {}: {e}", path.display())
-    })
 }

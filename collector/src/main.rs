@@ -1,27 +1,27 @@
 //! `ampere-collector`: one per node, started by `ampere run` or by the plugin. Not for use by hand.
 
-use ampere_collector::access::Access;
-use ampere_collector::clock::best_reading;
-use ampere_collector::clock_text::rfc3339;
-use ampere_collector::config::Config;
-use ampere_collector::counters_only;
 use ampere_collector::cpus;
-use ampere_collector::facts::{Facts, Heartbeat};
-use ampere_collector::http;
-use ampere_collector::leftover;
-use ampere_collector::linger;
-use ampere_collector::listen::Listen;
 use ampere_collector::live::{LiveRun, Mode, Options};
-use ampere_collector::metrics::Latest;
-use ampere_collector::output::{self, Output};
-use ampere_collector::replay::Replay;
-use ampere_collector::room;
+use ampere_collector::run_directory::leftover;
+use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
+use ampere_collector::run_directory::output::{self, Output};
+use ampere_collector::run_directory::room;
+use ampere_collector::run_directory::stale;
+use ampere_collector::sampling::clock::best_reading;
+use ampere_collector::sampling::counters_only;
+use ampere_collector::serving::access::Access;
+use ampere_collector::serving::http;
+use ampere_collector::serving::linger;
+use ampere_collector::serving::listen::Listen;
+use ampere_collector::serving::metrics::Latest;
 use ampere_collector::signals::asked_to_end;
-use ampere_collector::stale;
 use ampere_collector::supervise::{Restarts, start_patiently};
+use ampere_report::clock_text::rfc3339;
 use ampere_ring::process::node_name;
 use ampere_ring::session::OUT_OF_REACH;
 use ampere_ring::{CollectorState, HeldLock, Session};
+use ampere_settings::Config;
+use ampere_trace::replay::Replay;
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
@@ -270,8 +270,8 @@ fn collect(session: Session, arguments: Arguments) -> Result<Option<Served>, Str
         return sample_only(session, &config_of(&arguments)?.1).map(|()| None);
     }
     if let Some(output) = session.output() {
-        if let Some((output, facts)) = output::claimed_by(session.directory(), &output, &node_name()) {
-            return take_over(&output, facts, session, arguments);
+        if let Some((output, manifest)) = output::claimed_by(session.directory(), &output, &node_name()) {
+            return take_over(&output, manifest, session, arguments);
         }
         // The one before was killed when all was done but removing what is not needed any more; or before it had seen that
         // the results are another run's, which claiming the directory tells.
@@ -289,13 +289,13 @@ fn collect(session: Session, arguments: Arguments) -> Result<Option<Served>, Str
     session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
     let command: Vec<String> =
         arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut facts = Facts::new(session.directory(), &run_id, &command, path.as_deref());
-    facts.replay = arguments.replay.is_some();
-    if facts.replay {
-        facts.job = None; // it did not spend the energy
+    let mut manifest = Manifest::new(session.directory(), &run_id, &command, path.as_deref());
+    manifest.replay = arguments.replay.is_some();
+    if manifest.replay {
+        manifest.job = None; // it did not spend the energy
     }
     let out_of_reach = || {
-        let other = leftover::collected_elsewhere(&wanted, &facts)?;
+        let other = leftover::collected_elsewhere(&wanted, &manifest)?;
         Some(format!(
             "another collector of this run and node writes to {}, and this process does not find its session: {OUT_OF_REACH}",
             other.display()
@@ -305,9 +305,9 @@ fn collect(session: Session, arguments: Arguments) -> Result<Option<Served>, Str
         return Err(why);
     }
     // Or it was faster just now.
-    let claimed = output::claim(&wanted, &node_name(), &facts.text());
+    let claimed = output::claim(&wanted, &node_name(), &manifest.text());
     let output = claimed.map_err(|why| out_of_reach().unwrap_or(why))?;
-    let mut begin = Begin { config, serving: Ok(serving), facts, notes: Vec::new(), goes_on: false };
+    let mut begin = Begin { config, serving: Ok(serving), manifest, notes: Vec::new(), goes_on: false };
     if recoverable > 0 && !arguments.until_input_closes {
         begin.notes.push(stale::told(recoverable)); // ampere run tells it itself
     }
@@ -324,7 +324,7 @@ struct Begin {
     config: Config,
     /// Where metrics are served, and to whom. The error is one line.
     serving: Result<(Listen, Access), String>,
-    facts: Facts,
+    manifest: Manifest,
     notes: Vec<String>,
     /// In a dead one's place: then there is no reason to give up but that nothing can be measured.
     goes_on: bool,
@@ -340,20 +340,20 @@ fn config_of(arguments: &Arguments) -> Result<(Option<PathBuf>, Config), String>
 /// Goes on where a collector was killed: in its directory, with its settings, and on its port if that is free.
 fn take_over(
     output: &Output,
-    mut facts: Facts,
+    mut manifest: Manifest,
     session: Session,
     arguments: Arguments,
 ) -> Result<Option<Served>, String> {
-    output::remove_half_results(&output.directory, &mut facts);
+    output::remove_half_results(&output.directory, &mut manifest);
     room::give_back(&output.spool); // a disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments.listen.as_deref()), Ok);
     // The program goes on.
-    (facts.has_ended, facts.is_drained) = (false, false);
-    let facts = facts.by_this_process();
-    let notes = facts.save(&output.spool).err().into_iter().collect();
-    let config = facts.config()?;
+    (manifest.has_ended, manifest.is_drained) = (false, false);
+    let manifest = manifest.by_this_process();
+    let notes = manifest.save(&output.spool).err().into_iter().collect();
+    let config = manifest.config()?;
     let serving = address.and_then(|address| Ok((address, Access::load(&config)?)));
-    let begin = Begin { config, serving, facts, notes, goes_on: true };
+    let begin = Begin { config, serving, manifest, notes, goes_on: true };
     let result = collect_into(output, session, arguments, begin);
     output.end_announcement();
     result
@@ -386,10 +386,10 @@ fn collect_into(
     arguments: Arguments,
     begin: Begin,
 ) -> Result<Option<Served>, String> {
-    let Begin { config, serving, facts, mut notes, goes_on } = begin;
+    let Begin { config, serving, manifest, mut notes, goes_on } = begin;
     let cpus = cpus::count(); // before it goes where it is told
     let _heartbeat = Heartbeat::start(&output.spool);
-    let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus.go().err());
+    let elsewhere = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
     let latest = Latest::default();
     let (summaries, asked) = crossbeam_channel::bounded(16);
     let server =
@@ -407,7 +407,10 @@ fn collect_into(
         session.set_waited_for(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32));
         watch_input(ending.clone())?;
     }
-    match server.as_ref().map_or(Ok(()), |server| output.announce(&server.url, &node_name(), &facts.run_id)) {
+    match server
+        .as_ref()
+        .map_or(Ok(()), |server| output.announce(&server.url, &node_name(), &manifest.run_id))
+    {
         Err(why) if goes_on => notes.push(why),
         announced => announced?,
     }
@@ -417,10 +420,10 @@ fn collect_into(
         output: output.directory.clone(),
         spool: output.spool.clone(),
         config,
-        command: facts.command.clone(),
-        run_id: facts.run_id.clone(),
+        command: manifest.command.clone(),
+        run_id: manifest.run_id.clone(),
         replay,
-        facts,
+        manifest,
         mode: Mode::Collector,
     };
     let mut run = LiveRun::new(session, options, latest)?;

@@ -1,13 +1,13 @@
 //! Where events go: they have to nest, and time must not go back, whatever the records were. Then the engine gets them.
 
 use ampere_attribution::LocationIndex;
-use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
-use ampere_collector::config::Config;
-use ampere_collector::order::{Lane, QueueIndex};
+use ampere_model::MetricValue;
 use ampere_model::{LocationKind, Quality, RegionRef, Timestamp};
 use ampere_ring::Record;
 use ampere_ring::decoder::{Decoder, Event};
-use otf2::MetricValue;
+use ampere_settings::Config;
+use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use ampere_timeline::order::{Lane, QueueIndex};
 
 pub struct Nesting {
     attributor: Attributor,

@@ -6,14 +6,14 @@
 
 use crate::random::Random;
 use crate::{Row, Settings};
-use ampere_collector::config::Config;
-use ampere_collector::facts::Facts;
 use ampere_collector::live::{LiveRun, Mode, Options};
-use ampere_collector::metrics::Latest;
-use ampere_collector::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
-use ampere_collector::sampler;
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::sampling::sampler;
+use ampere_collector::serving::metrics::Latest;
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
+use ampere_settings::Config;
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
 use serde_json::json;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -67,7 +67,7 @@ pub fn row(settings: &Settings) -> Result<Row, String> {
         command: vec!["a day".to_owned()],
         run_id: "day".to_owned(),
         replay: Some(replay(seconds)),
-        facts: Facts::new(session.directory(), "day", &[], None),
+        manifest: Manifest::new(session.directory(), "day", &[], None),
         mode: Mode::Collector,
     };
     let teller = Session::open(session.directory()).map_err(|e| e.to_string())?;

@@ -16,10 +16,10 @@ mod write;
 
 use crate::words::{given, path_parser};
 use crate::{find, run};
-use ampere_collector::clock_text::rfc3339;
-use ampere_collector::config::{Config, parse_duration};
-use ampere_collector::sampler;
+use ampere_collector::sampling::sampler;
 use ampere_collector::signals::asked_to_end;
+use ampere_report::clock_text::rfc3339;
+use ampere_settings::{Config, parse_duration};
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::error::ErrorKind;

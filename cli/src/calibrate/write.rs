@@ -5,7 +5,7 @@
 //! there is none. What comes out is read again before it replaces the file: all settings must be what they were, but for these
 //! delays, and each line must still be there. Else the file stays as it is.
 
-use ampere_collector::config::Config;
+use ampere_settings::Config;
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use super::plural;
 use super::report::{Check, Group};
-use ampere_collector::clock::{CALIBRATION, SessionClock, Timer, best_reading};
+use ampere_collector::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use std::path::Path;
 
 /// Cores that this process may use, and that are there.

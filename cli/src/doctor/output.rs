@@ -2,10 +2,10 @@
 
 use super::report::{Check, Group};
 use super::{Wanted, bytes};
-use ampere_collector::access::Access;
-use ampere_collector::config::Config;
-use ampere_collector::listen::{self, Listen};
-use ampere_collector::output::{ADVICE, CLAIM, holds_results};
+use ampere_collector::run_directory::output::{ADVICE, CLAIM, holds_results};
+use ampere_collector::serving::access::Access;
+use ampere_collector::serving::listen::{self, Listen};
+use ampere_settings::Config;
 use std::path::{Path, PathBuf};
 
 /// Less is soon full: a trace has 10 bytes an event, and as long as it runs 16 more.

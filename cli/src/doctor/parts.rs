@@ -3,7 +3,7 @@
 use super::child::{self, VERSION_LIMIT};
 use super::report::{Check, Group};
 use crate::find::{self, Parts};
-use ampere_collector::text::one_line;
+use ampere_model::text::one_line;
 use std::process::Command;
 
 pub fn look() -> (Vec<Check>, Option<Parts>) {
@@ -12,7 +12,7 @@ pub fn look() -> (Vec<Check>, Option<Parts>) {
     let parts = match find::parts() {
         Ok(parts) => parts,
         Err(why) => {
-            group.problem("parts", one_line(&why), "install all of ampere: make install PREFIX=...");
+            group.problem("parts", one_line(&*why), "install all of ampere: make install PREFIX=...");
             return (group.checks, None);
         }
     };

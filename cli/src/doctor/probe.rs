@@ -1,8 +1,9 @@
 //! The child's side: opens counters, or loads a library, and tells step by step what came of it. A vendor's library may
 //! crash or hang at any of the steps; the doctor then knows at which.
 
-use ampere_collector::{config::Config, sampler};
+use ampere_collector::sampling::sampler;
 use ampere_counters::{Quality, Source, open_sources};
+use ampere_settings::Config;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::io::Write;

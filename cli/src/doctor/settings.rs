@@ -4,9 +4,9 @@
 use super::Wanted;
 use super::report::{Check, Group};
 use crate::variables::{OF_CONFIG, OF_COUNTERS, PREFIX, is_known, meant_by};
-use ampere_collector::config::Config;
 use ampere_counters::Settings;
 use ampere_ring::session::{ENV_DISABLE, switches_off};
+use ampere_settings::Config;
 use std::path::Path;
 
 /// What is wrong with a value, and whether a run refuses it.

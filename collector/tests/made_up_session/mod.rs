@@ -1,11 +1,11 @@
 //! A session, and a process in it, as a test makes them; and the collector's loop over it.
 
-use ampere_collector::config::Config;
-use ampere_collector::facts::Facts;
 use ampere_collector::live::{LiveRun, Mode, Options};
-use ampere_collector::metrics::Latest;
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::serving::metrics::Latest;
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{LogWriter, RingProducer, Session};
+use ampere_settings::Config;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
     let spool = output.join("spool");
     std::fs::create_dir_all(&spool).expect("a directory");
     let config = Config { trace, ..Config::default() };
-    let new = || Facts::new(session.directory(), "made-up", &[], None);
-    let facts = Facts::load(&spool).unwrap_or_else(|_| new());
+    let new = || Manifest::new(session.directory(), "made-up", &[], None);
+    let manifest = Manifest::load(&spool).unwrap_or_else(|_| new());
     let options = Options {
         output,
         spool,
@@ -38,7 +38,7 @@ pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
         command: Vec::new(),
         run_id: "made-up".to_owned(),
         replay: None,
-        facts,
+        manifest,
         mode: Mode::Collector,
     };
     LiveRun::new(session, options, Latest::default()).expect("a run")

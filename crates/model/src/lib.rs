@@ -6,9 +6,14 @@
 
 mod definition;
 mod metric;
+pub mod numbers;
+pub mod regions;
+pub mod text;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
-pub use metric::{Quantity, cray_device, device_name, matches, quantity_of_name, quantity_of_unit};
+pub use metric::{
+    MetricValue, Quantity, cray_device, device_name, matches, quantity_of_name, quantity_of_unit,
+};
 
 /// Variables that say which GPUs a process may use.
 pub const VISIBLE_DEVICES: [&str; 4] =

@@ -46,6 +46,14 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|c| *c == '*')
 }
 
+/// A sample's value, of one of OTF2's types.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricValue {
+    U64(u64),
+    I64(i64),
+    F64(f64),
+}
+
 /// What a metric measures, with joules or watts in one of its units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {

@@ -1,9 +1,9 @@
 //! Says how far everybody may play, and when; plays the samples itself.
 
 use crate::{END, NO_ROOM};
-use ampere_collector::replay::{Replay, numbered_members};
-use ampere_collector::sampler;
+use ampere_collector::sampling::sampler;
 use ampere_ring::{EventWriter, RingProducer, Session};
+use ampere_trace::replay::{Replay, numbered_members};
 use anyhow::Context;
 use otf2::{EventHandler, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::HashMap;

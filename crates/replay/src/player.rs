@@ -2,10 +2,10 @@
 
 use crate::host::{HostLocation, Plugin};
 use crate::{END, NO_ROOM};
-use ampere_collector::replay::{FILE_NAME, Replay};
-use ampere_collector::trace_index::as_model;
 use ampere_model::{Region, RegionHandle};
 use ampere_ring::{RingGauge, Session};
+use ampere_trace::index::as_model;
+use ampere_trace::replay::{FILE_NAME, Replay};
 use anyhow::{Context, bail};
 use otf2::{EventHandler, LocationRef, RegionRef, Trace};
 use std::collections::{HashMap, VecDeque};

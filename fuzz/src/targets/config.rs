@@ -1,6 +1,6 @@
 //! Settings: a file of any text, and variables.
 
-use ampere_collector::config::Config;
+use ampere_settings::Config;
 
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

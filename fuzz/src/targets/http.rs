@@ -1,10 +1,10 @@
 //! Requests of any bytes, in parts, over one connection.
 
 use crate::scratch::directory;
-use ampere_collector::access::Access;
-use ampere_collector::config::Config;
-use ampere_collector::http::{Service, serve_connection};
-use ampere_collector::metrics::Latest;
+use ampere_collector::serving::access::Access;
+use ampere_collector::serving::http::{Service, serve_connection};
+use ampere_collector::serving::metrics::Latest;
+use ampere_settings::Config;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

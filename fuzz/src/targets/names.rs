@@ -1,14 +1,14 @@
 //! Names of an application in every output: metrics, summary, table.
 
 use crate::bytes::Bytes;
-use ampere_collector::attributor::{Attributor, FoundDevice, LocationInfo};
-use ampere_collector::config::Config;
-use ampere_collector::metrics;
-use ampere_collector::report::{Format, render};
-use ampere_collector::snapshot::{self, Limits, RankFigures};
-use ampere_collector::summary::{QualityFigures, Run, Summary};
-use ampere_collector::text;
+use ampere_collector::serving::metrics;
+use ampere_collector::serving::snapshot::{self, Limits, RankFigures};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
+use ampere_report::summary::{QualityFigures, Run, Summary};
+use ampere_report::text;
+use ampere_report::{Format, render};
+use ampere_settings::Config;
+use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
 use std::sync::Arc;
 
 pub fn run(data: &[u8]) {

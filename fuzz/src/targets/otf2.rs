@@ -3,9 +3,10 @@
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
-use ampere_collector::config::Config;
-use ampere_collector::replay::Replay;
-use ampere_collector::{offline, text};
+use ampere_report::text;
+use ampere_settings::Config;
+use ampere_trace::offline;
+use ampere_trace::replay::Replay;
 use std::path::{Path, PathBuf};
 
 /// A small archive of a real run.

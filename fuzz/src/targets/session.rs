@@ -4,17 +4,18 @@
 use crate::bytes::Bytes;
 use crate::scratch::directory;
 use crate::targets::ring::header;
-use ampere_collector::attributor::Recorded;
-use ampere_collector::config::Config;
-use ampere_collector::facts::Facts;
 use ampere_collector::live::{LiveRun, Mode, Options};
-use ampere_collector::metrics::{self, Latest};
-use ampere_collector::nature::Nature;
-use ampere_collector::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
-use ampere_collector::summary::Summary;
-use ampere_collector::topology::{Accelerator, Place};
-use ampere_collector::{sampler, text};
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::sampling::sampler;
+use ampere_collector::serving::metrics::{self, Latest};
+use ampere_report::summary::Summary;
+use ampere_report::text;
 use ampere_ring::Session;
+use ampere_settings::Config;
+use ampere_timeline::attributor::Recorded;
+use ampere_timeline::nature::Nature;
+use ampere_timeline::topology::{Accelerator, Place};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ fn play(data: &[u8]) -> Option<Summary> {
             command: Vec::new(),
             run_id: "fuzz".to_owned(),
             replay: Some(replay()),
-            facts: Facts::load(&spool).unwrap_or_else(|_| Facts::new(&at, "fuzz", &[], None)),
+            manifest: Manifest::load(&spool).unwrap_or_else(|_| Manifest::new(&at, "fuzz", &[], None)),
             mode: Mode::Collector,
         };
         LiveRun::new(Session::open(&at).expect("a page"), options, Latest::default())

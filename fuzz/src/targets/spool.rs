@@ -5,12 +5,14 @@ use crate::bytes::Bytes;
 use crate::nesting::Nesting;
 use crate::scratch::{assert_is_line, directory};
 use crate::targets::ring::header;
-use ampere_collector::facts::{self, Facts};
-use ampere_collector::recover::{Recovered, Traced, find, recover};
-use ampere_collector::summary::Summary;
-use ampere_collector::{sampler, spool, text};
+use ampere_collector::run_directory::manifest::{self, Manifest};
+use ampere_collector::run_directory::recover::{Recovered, Traced, find, recover};
+use ampere_collector::sampling::sampler;
+use ampere_report::summary::Summary;
+use ampere_report::text;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
+use ampere_trace::spool;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -56,8 +58,8 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     if in_shared_memory {
         Session::open_or_create_in(&session).expect("a session").set_output(&output);
     }
-    let told = facts(from, &session);
-    append(&spool.join(facts::FILE_NAME), &told);
+    let told = manifest(from, &session);
+    append(&spool.join(manifest::FILE_NAME), &told);
     for _ in 0..PARTS {
         if from.is_empty() {
             break;
@@ -95,16 +97,16 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
 }
 
 /// What `run.json` says: any bytes, or a run's, with numbers of any kind.
-fn facts(from: &mut Bytes, session: &Path) -> Vec<u8> {
+fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     let how = from.u8();
     if how == 255 {
         let length = from.u16() % 1024;
         return from.take(length.into()).to_vec();
     }
-    let mut facts: Value =
-        serde_json::from_str(&Facts::new(session, "fuzz", &[], None).text()).expect("JSON");
-    facts["collector"] = json!([0, 0]);
-    facts["environment"] = json!({});
+    let mut manifest: Value =
+        serde_json::from_str(&Manifest::new(session, "fuzz", &[], None).text()).expect("JSON");
+    manifest["collector"] = json!([0, 0]);
+    manifest["environment"] = json!({});
     let mut clock = json!({
         "timer": "clock_gettime (monotonic)", "ticks_per_second": 1_000_000_000u64, "epoch": [0, 1000, 1000, 1_700_000_000_000_000_000u64],
         "dated": true, "certain": true,
@@ -124,20 +126,20 @@ fn facts(from: &mut Bytes, session: &Path) -> Vec<u8> {
         clock["epoch"] = json!([from.odd_u64(), from.odd_u64(), from.odd_u64(), from.odd_u64()]);
         clock["certain"] = json!(how & 2 == 0);
     }
-    facts["clock"] = clock;
+    manifest["clock"] = clock;
     if how & 4 == 4 {
-        facts["breaks"] = json!([from.odd_u64(), from.odd_u64()]);
-        facts["losses"] = json!({
+        manifest["breaks"] = json!([from.odd_u64(), from.odd_u64()]);
+        manifest["losses"] = json!({
             "suppressed_calls": from.odd_u64(), "dropped_records": from.odd_u64(), "is_incomplete": true,
             "notes": [from.text()],
         });
     }
     if how & 8 == 8 {
-        facts["command"] = json!([from.text()]);
-        facts["settings"] = json!([from.text(), "ampere.toml"]);
-        facts["node"] = json!(from.text());
+        manifest["command"] = json!([from.text()]);
+        manifest["settings"] = json!([from.text(), "ampere.toml"]);
+        manifest["node"] = json!(from.text());
     }
-    serde_json::to_vec(&facts).expect("JSON")
+    serde_json::to_vec(&manifest).expect("JSON")
 }
 
 /// Some bytes of a file.

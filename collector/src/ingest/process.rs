@@ -1,0 +1,603 @@
+//! One process of the run: what its log says, and the rings of its locations.
+
+use ampere_attribution::LocationIndex;
+use ampere_counters::Stat;
+use ampere_model::numbers::Handles;
+use ampere_model::regions::Regions;
+use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_ring::decoder::Decoder;
+use ampere_ring::process::ProcessHandle;
+use ampere_ring::{LogReader, Record, RingConsumer};
+use ampere_timeline::linking::ThreadSeconds;
+use ampere_timeline::order::QueueIndex;
+use ampere_timeline::topology::{Accelerator, Evidence};
+use ampere_trace::replay::{Replay, ReplayedProcess};
+use ampere_trace::spool::{Place, Retired, Spool};
+use ampere_trace::write::{TracedLocation, TracedProcess};
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    /// It said goodbye.
+    Finished,
+    /// It is gone and said nothing.
+    Died,
+    /// Its program is over, because the process became another one (`exec`).
+    Replaced,
+}
+
+pub struct Process {
+    log: LogReader,
+    /// Where the kernel gives one.
+    pub handle: Option<ProcessHandle>,
+    /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
+    /// when a program becomes another (`exec`).
+    pub name: String,
+    pub info: ampere_model::Process,
+    /// Rank and size, once known.
+    pub rank: Option<(u32, u32)>,
+    pub state: State,
+    /// Regions that the attributor has not been told of.
+    pub new_regions: Vec<Region>,
+    /// For the figures: see `Regions::of_name`.
+    pub regions: Handles,
+    /// For the trace.
+    pub definitions: Handles,
+    pub locations: Vec<LiveLocation>,
+    /// When its measurement ended, by its own word.
+    pub program_end: Option<Timestamp>,
+    pub left_out_definitions: u64,
+    /// Locations that got no ring, and calls that were in none, as far as it has said.
+    pub unrecorded: (u64, u64),
+    /// Of a replay: what it is in the trace.
+    pub replayed: Option<ReplayedProcess>,
+    /// What it has recorded is not all read: a ring could not be opened.
+    pub is_read_in_part: bool,
+    /// Rings that could not be read, one line each.
+    pub complaints: Vec<String>,
+    /// It became another program, and that one, which is not measured, still runs.
+    pub lives_on: bool,
+    /// Its log was locked when it was found.
+    holds_log: bool,
+    /// When it was last seen alive.
+    pub seen_alive: Option<Timestamp>,
+    /// When it ended, where it did not say so itself.
+    pub died_at: Option<Timestamp>,
+    complaints_left_out: bool,
+    undefined: usize,
+    /// How long its threads ran, if there are several, and how often that was looked at.
+    pub thread_seconds: Option<ThreadSeconds>,
+    looks: u64,
+}
+
+/// Handles that were used and never defined: more are damage, and their events are left out.
+const MOST_UNDEFINED: usize = 4096;
+/// More locations than a process can have, and what is said of it at most.
+const MOST_LOCATIONS: usize = 1 << 14;
+const MOST_COMPLAINTS: usize = 100;
+/// From here on a trace has numbers of its own.
+const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
+
+pub struct LiveLocation {
+    pub definition: Location,
+    pub ring: RingConsumer,
+    pub stream: Decoder,
+    pub spool: Option<Spool>,
+    /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
+    pub index: Option<LocationIndex>,
+    pub queue: Option<(usize, QueueIndex)>,
+    pub events: u64,
+    /// The ring's positions make no sense any more: it is not read further.
+    pub damaged: bool,
+    /// Its process is over and so is it.
+    pub closed: bool,
+    /// An earlier collector has read from the ring: how far its records have been decoded again. Until they all have been,
+    /// what comes out of the ring only goes to the spool.
+    pub catching_up: Option<u64>,
+    /// Of what an earlier collector has read, only so many records are on disk.
+    pub known_until: Option<u64>,
+    /// An earlier collector has seen it end, then.
+    pub ended_at: Option<Timestamp>,
+    /// An earlier collector's records are not kept anywhere.
+    pub beginning_is_lost: bool,
+    /// Its process was over, and an earlier collector has read its ring to the end and removed it.
+    was_retired: bool,
+    /// As last looked at.
+    pub callpaths: usize,
+    /// How full the ring has been since the last snapshot, between 0 and 1.
+    pub fullest: f64,
+    /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
+    is_named: bool,
+}
+
+impl LiveLocation {
+    /// The end that an earlier collector has written is none.
+    pub fn goes_on(&mut self) {
+        self.ended_at = None;
+        let position = self.ring.position();
+        if let Some(spool) = &mut self.spool {
+            spool.forget_from(position);
+        }
+    }
+
+    /// By the ring's count; of a ring that is gone, its records tell of most.
+    pub fn suppressed_calls(&self) -> u64 {
+        self.ring.suppressed_calls().max(self.stream.suppressed_calls)
+    }
+
+    /// What is left in the ring may be of a process that lives, whatever an earlier collector has taken it for.
+    pub fn may_go_on(&self) -> bool {
+        !self.was_retired
+    }
+
+    /// It is not read any further.
+    pub fn give_up(&mut self) {
+        self.damaged = true;
+        self.ring.give_up();
+    }
+
+    /// Records that wait in the ring.
+    pub fn waiting(&mut self) -> usize {
+        if self.damaged { 0 } else { self.ring.available().unwrap_or(0) as usize }
+    }
+
+    /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
+    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, String> {
+        batch.clear();
+        // What cannot be spooled stays in the ring until its turn has come.
+        let must_wait = self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut);
+        if self.damaged || must_wait {
+            return Ok(0);
+        }
+        let position = self.ring.position();
+        let copied = self.ring.copy_out(batch, most);
+        let count = copied.map_err(|impossible| {
+            self.give_up();
+            format!(
+                "{} says it has written {} records when {} were read: it is damaged and not read further",
+                self.ring.path().display(),
+                impossible.write,
+                impossible.read
+            )
+        })?;
+        let spooled = match &mut self.spool {
+            Some(spool) if count > 0 => spool.write(position, batch),
+            _ => Ok(()),
+        };
+        if self.catching_up.is_some() {
+            batch.clear();
+            if spooled.is_err() {
+                return Ok(0); // it stays in the ring until its turn has come
+            }
+        }
+        self.ring.release(count);
+        if let Err(error) = spooled {
+            let path = self.spool.as_ref().map_or_else(Default::default, |spool| spool.path().to_owned());
+            return Err(format!("cannot write {}: {error}; the trace ends early", path.display()));
+        }
+        Ok(count)
+    }
+}
+
+impl Process {
+    /// `None` while the log has no first entry yet.
+    pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, String> {
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let Some(mut log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
+        if let Some(copy) = spool.copy_of(path) {
+            log.copy_to(copy);
+        }
+        let mut process = Process {
+            log,
+            handle: None,
+            name: name.unwrap_or_default(),
+            info: ampere_model::Process::default(),
+            rank: None,
+            state: State::Running,
+            new_regions: Vec::new(),
+            regions: Handles::default(),
+            definitions: Handles::default(),
+            locations: Vec::new(),
+            program_end: None,
+            left_out_definitions: 0,
+            unrecorded: (0, 0),
+            replayed: None,
+            is_read_in_part: false,
+            complaints: Vec::new(),
+            lives_on: false,
+            holds_log: false,
+            seen_alive: None,
+            died_at: None,
+            complaints_left_out: false,
+            undefined: 0,
+            thread_seconds: None,
+            looks: 0,
+        };
+        process.read_log(spool);
+        let is_visible = process.has_pid_here();
+        process.handle =
+            ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
+        process.holds_log = process.log.is_held();
+        // Files are named after it.
+        let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
+        match process.info.pid {
+            0 => Ok(None),
+            pid if named == Some(pid) => Ok(Some(process)),
+            pid => {
+                Err(format!("{} is not the log of process {pid}, as it says: it is not read", path.display()))
+            }
+        }
+    }
+
+    fn complain(&mut self, line: String) {
+        if self.complaints.len() < MOST_COMPLAINTS {
+            self.complaints.push(line);
+        } else if !std::mem::replace(&mut self.complaints_left_out, true) {
+            self.complaints.push(format!("process {}: more of the like", self.info.pid));
+        }
+    }
+
+    /// Regions that have been defined meanwhile become the run's.
+    pub fn tell_new_regions(&mut self, all: &mut Regions) {
+        for region in std::mem::take(&mut self.new_regions) {
+            let reference = all.add(&region);
+            self.add_region(region.handle.0, reference, all);
+        }
+    }
+
+    /// A region of the run is known by this handle in the process.
+    pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
+        self.definitions.insert(handle, region);
+        self.regions.insert(handle, all.of_name(region));
+    }
+
+    /// A handle was used that no definition is known of: whether it may be taken for a region.
+    pub fn may_be_undefined(&mut self) -> bool {
+        self.undefined += 1;
+        self.undefined <= MOST_UNDEFINED
+    }
+
+    /// Whether another handle without a definition is worth a look into the log.
+    pub fn looks_for_definitions(&self) -> bool {
+        self.undefined < MOST_UNDEFINED
+    }
+
+    /// Reads what is new in the log.
+    pub fn read_log(&mut self, spool: &Place) {
+        let mut new = Vec::new();
+        if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
+            self.complain(error.to_string());
+        }
+        for definition in new {
+            match definition {
+                // Who it is does not change.
+                Definition::Process(info) if self.info.pid == 0 => self.info = info,
+                Definition::Process(_) => {}
+                Definition::Rank { rank, size } => self.rank = Some((rank, size)),
+                Definition::Region(region) => self.new_regions.push(region),
+                Definition::Location(location) => self.open_location(location, spool),
+                Definition::Finished { left_out } => {
+                    self.state = State::Finished;
+                    self.left_out_definitions = left_out;
+                }
+                Definition::Unrecorded { locations, calls } => self.unrecorded = (locations, calls),
+                Definition::Device(_) => {}
+            }
+        }
+    }
+
+    fn open_location(&mut self, definition: Location, spool: &Place) {
+        let id = definition.id.0;
+        // The name comes from another process: nothing but its own file beside the log.
+        let expected = format!("{}.{id}.ring", self.name);
+        let wrong = if definition.ring != expected {
+            Some(format!("{:?} is no name for ring {expected}", definition.ring))
+        } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= MOST_LOCATIONS {
+            Some(format!("{expected} is one location more than a process can have"))
+        } else if self.locations.iter().any(|known| known.definition.id.0 == id) {
+            Some(format!("{expected} is defined twice"))
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.is_read_in_part = true;
+            return self.complain(wrong);
+        }
+        let directory = self.log.path().parent().unwrap_or(Path::new("."));
+        let stream = self.stream_of(&definition);
+        let name = format!("{stream}.records");
+        let path = directory.join(&definition.ring);
+        let retired = (!path.exists()).then(|| Retired::load(spool.of_retired(directory), &stream)).flatten();
+        let on_disk = spool.records(&name);
+        let opened = match retired {
+            Some(retired) => RingConsumer::of_missing_ring(&path, retired.records),
+            None if spool.rings_are_lost => RingConsumer::of_missing_ring(&path, on_disk),
+            None => RingConsumer::open(&path),
+        };
+        let opened = opened.or_else(|error| {
+            self.is_read_in_part = true;
+            if on_disk == 0 {
+                self.complain(format!("{error}; its calls are not among those below"));
+                return Err(error);
+            }
+            let line = format!(
+                "{error}; of its calls only those in {on_disk} records on disk are among those below"
+            );
+            self.complain(line);
+            RingConsumer::of_missing_ring(&path, on_disk)
+        });
+        let Ok(mut ring) = opened else { return };
+        if let Some(retired) = retired {
+            ring.set_counts(retired.suppressed_calls, retired.dropped_records);
+        }
+        let position = ring.position();
+        let is_read = ring.available() == Ok(0);
+        let spool = match spool.open(&name, position) {
+            Ok(spool) => spool,
+            Err(error) => {
+                self.complain(format!("cannot write {name}: {error}; no trace is written"));
+                None
+            }
+        };
+        let catching_up = spool.as_ref().filter(|_| position > 0).map(|_| 0);
+        let known_until = spool.as_ref().map(|spool| spool.records_of(position));
+        let known_until = known_until.filter(|records| *records < position);
+        let end =
+            spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
+        self.locations.push(LiveLocation {
+            definition,
+            ring,
+            stream: Decoder::default(),
+            spool,
+            index: None,
+            queue: None,
+            events: 0,
+            damaged: false,
+            closed: false,
+            catching_up,
+            known_until,
+            ended_at: end.map(|record| record.word0),
+            beginning_is_lost: position > 0 && catching_up.is_none(),
+            was_retired: retired.is_some(),
+            callpaths: 0,
+            fullest: 0.0,
+            is_named: false,
+        });
+    }
+
+    /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
+    /// Of a process that has just begun always, then every tenth time.
+    pub fn look_at_threads(&mut self) {
+        const FIRST_LOOKS: u64 = 10;
+        let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
+        if self.replayed.is_some() || self.locations.iter().filter(|location| is_thread(location)).count() < 2
+        {
+            return;
+        }
+        self.looks += 1;
+        let pid = self.info.pid;
+        if self.looks > FIRST_LOOKS && !self.looks.is_multiple_of(FIRST_LOOKS) {
+            return;
+        }
+        let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
+        let Some(main) = Stat::of_thread(pid, pid) else { return };
+        let seconds = |ns: u64| ns as f64 * 1e-9;
+        self.thread_seconds = Some(ThreadSeconds {
+            main: seconds(main.cpu_ns),
+            others: seconds(whole.cpu_ns.saturating_sub(main.cpu_ns)),
+        });
+        for location in self.locations.iter_mut().filter(|location| is_thread(location)) {
+            let LiveLocation { definition, is_named, .. } = location;
+            if definition.id.0 == 0 || definition.thread == 0 || definition.thread == pid {
+                continue;
+            }
+            // It has its maker's name until it is given one of its own.
+            let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
+            if thread.name != main.name && !*is_named {
+                definition.name = format!("{} ({})", thread.name, definition.name);
+                *is_named = true;
+            }
+        }
+    }
+
+    /// What the names of a location's files begin with.
+    pub fn stream_of(&self, location: &Location) -> String {
+        format!("{}.{}", self.name, location.id.0)
+    }
+
+    /// Over all its locations. Some of it comes from another process' memory: anything may be there.
+    pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
+        self.locations.iter().map(value).fold(0, u64::saturating_add)
+    }
+
+    /// It is over and nothing will be read of it any more: of thousands, none keeps a descriptor for that.
+    pub fn rest(&mut self) {
+        self.handle = None;
+        self.log.close();
+    }
+
+    /// OTF2's location group of a location: the process, or the context of an accelerator.
+    pub fn group_of(&self, location: &Location) -> String {
+        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
+        if let Some(replayed) = replayed {
+            return replayed.group.clone();
+        }
+        match location.kind {
+            LocationKind::Gpu => accelerator_context(&location.name),
+            _ => self.group(),
+        }
+    }
+
+    /// Score-P's names: "MPI Rank 3" in an MPI job, "Process" elsewhere.
+    pub fn group(&self) -> String {
+        if let Some(replayed) = &self.replayed {
+            return replayed.group.clone();
+        }
+        match self.rank {
+            Some((rank, size)) if size > 1 => format!("MPI Rank {rank}"),
+            Some(_) => "Process".to_owned(),
+            None => format!("Process {}", self.info.pid),
+        }
+    }
+
+    /// What is known of who uses which device. `number`: of this process among those of the run.
+    pub fn evidence(&self, location: usize, number: u64) -> Evidence {
+        let location = &self.locations[location].definition;
+        match &self.replayed {
+            Some(replayed) => {
+                let of = replayed.location(location.id);
+                Evidence {
+                    process: of.is_none_or(|of| of.is_of_process).then_some(number),
+                    environment: self.environment().into(),
+                    accelerator: of.map_or_else(Default::default, |of| of.accelerator.clone()),
+                }
+            }
+            None => Evidence {
+                process: Some(number),
+                environment: self.environment().into(),
+                accelerator: Accelerator::default(),
+            },
+        }
+    }
+
+    /// What its trace has of it.
+    pub fn as_traced(&self) -> TracedProcess<'_> {
+        let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
+            definition: &location.definition,
+            group: self.group_of(&location.definition),
+            evidence: self.evidence(at, 0),
+            spool: location.spool.as_ref(),
+        });
+        TracedProcess {
+            node: self.info.hostname.clone(),
+            group: self.group(),
+            rank: self.rank,
+            is_mpi_rank: self.rank_number().is_some(),
+            environment: self.environment(),
+            thread_seconds: self.thread_seconds,
+            regions: &self.definitions,
+            locations: locations.collect(),
+        }
+    }
+
+    /// Its variables. Those of a replay's host are nothing of the trace's.
+    pub fn environment(&self) -> &[String] {
+        self.replayed.as_ref().map_or(&self.info.environment, |replayed| &replayed.environment)
+    }
+
+    /// The node that a location is on.
+    pub fn node_of(&self, location: &Location) -> String {
+        let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
+        replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
+    }
+
+    /// Its rank, where it has one: what hosts of a replay call so is only a number.
+    pub fn rank_number(&self) -> Option<u32> {
+        match &self.replayed {
+            Some(replayed) => replayed.rank,
+            None => self.rank.map(|(rank, _)| rank),
+        }
+    }
+
+    /// It is a host of a replay: its rank says what it is in the trace.
+    pub fn recognise(&mut self, replay: &Replay) {
+        if self.replayed.is_none() {
+            let replayed = self.rank.and_then(|(number, _)| replay.process(number));
+            if let Some(replayed) = replayed {
+                self.info.hostname = replayed.node.clone();
+                self.info.host = "trace".to_owned();
+                self.replayed = Some(replayed.clone());
+            }
+        }
+    }
+
+    /// It has ended in order, and all that happened in it is known.
+    pub fn is_whole(&self) -> bool {
+        let is_over =
+            self.state == State::Finished || self.state == State::Replaced && !self.may_have_lost_calls();
+        is_over && !self.is_read_in_part && !self.is_damaged() && self.unrecorded == (0, 0)
+    }
+
+    /// Calls that are told in groups were in its own memory when it became another program.
+    fn may_have_lost_calls(&self) -> bool {
+        self.locations.iter().any(|location| location.stream.coalesced_calls > 0)
+    }
+
+    /// What of it is not known, in one line.
+    pub fn note_of_replaced(&self) -> Option<String> {
+        (self.state == State::Replaced && self.may_have_lost_calls()).then(|| {
+            format!(
+                "{}, process {}, became another program (exec): calls of its last milliseconds that were not yet told, as short                  ones are, are not among those below",
+                self.group(),
+                self.info.pid
+            )
+        })
+    }
+
+    /// Some of what it has recorded could not be read.
+    pub fn is_damaged(&self) -> bool {
+        self.locations.iter().any(|location| location.damaged)
+    }
+
+    /// What it has not recorded, in one line.
+    pub fn note_of_unrecorded(&self) -> Option<String> {
+        let (locations, calls) = self.unrecorded;
+        let calls = match calls {
+            0 if self.state == State::Finished => "no calls".to_owned(),
+            0 => "how many calls is not known".to_owned(),
+            calls => format!("{calls} calls"),
+        };
+        let group = self.group();
+        match locations {
+            0 if self.unrecorded.1 == 0 => None,
+            0 => Some(format!("{group}: {calls} could not be recorded")),
+            1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
+            many => {
+                Some(format!("{group}: {many} locations could not be recorded, for want of memory: {calls}"))
+            }
+        }
+    }
+
+    /// Which of the programs it is that one process was, one after the other.
+    pub fn program_number(&self) -> u32 {
+        self.name.split_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
+    }
+
+    /// Its program is over: another one of the same process has begun.
+    pub fn is_before(&self, other: &Process) -> bool {
+        let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
+        identity(self) == identity(other) && self.program_number() < other.program_number()
+    }
+
+    /// Whether its pid means something here.
+    fn has_pid_here(&self) -> bool {
+        let (its, ours) = (self.info.pid_namespace, ampere_ring::process::pid_namespace());
+        its == 0 || ours == 0 || its == ours
+    }
+
+    /// The process lives, and its program is over, which holds its log as long as it runs. The kernel takes that from a process
+    /// that dies, too; but then it has no program any more.
+    pub fn is_another_program(&self) -> bool {
+        let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
+        self.holds_log && self.handle.is_some() && !self.log.is_held() && has_program() && self.is_alive()
+    }
+
+    /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.
+    pub fn is_alive(&self) -> bool {
+        match &self.handle {
+            Some(handle) => handle.is_alive(),
+            None if self.has_pid_here() => {
+                ampere_ring::process::is_alive(self.info.pid, self.info.start_time)
+            }
+            None => self.log.is_held(),
+        }
+    }
+}
+
+/// `HIP[1:0]` belongs to "HIP Context 1".
+fn accelerator_context(stream: &str) -> String {
+    let split = stream.split_once('[').and_then(|(kind, rest)| Some((kind, rest.split([':', ']']).next()?)));
+    split
+        .map_or_else(|| "Accelerator Context".to_owned(), |(kind, device)| format!("{kind} Context {device}"))
+}

@@ -1,0 +1,354 @@
+//! Sessions and spools that nobody collects any more: whether they are in use after all, and what is left in them.
+//!
+//! Who lives is known by pid, start time and boot; who collects, by the lock that the kernel takes away from the dead.
+
+use crate::run_directory::manifest::{self, Manifest};
+use crate::run_directory::output::{self, CLAIM, Output};
+use ampere_model::Definition;
+use ampere_ring::process::{is_alive, node_name};
+use ampere_ring::{LogReader, Session, session};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+/// What another node has written so long ago is not being written, however far apart the clocks are.
+const LONG_AGO: Duration = Duration::from_secs(600);
+/// A collector that lives writes more often than that.
+pub const LONGEST_SILENCE: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
+/// How often it is looked for that.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+
+/// A session, or what is on disk of one.
+#[derive(Debug)]
+pub struct Leftover {
+    /// In shared memory; `None` where only the spool is left.
+    pub session: Option<PathBuf>,
+    pub output: Option<Output>,
+    pub manifest: Option<Manifest>,
+    pub changed: Option<SystemTime>,
+    pub processes: usize,
+    /// The largest size that one of them gave for the job, or how many have said that they are a rank.
+    pub ranks: u32,
+    /// Enters, leaves and what else has a record.
+    pub events: u64,
+    /// Its results are there: it was killed in removing what is not needed any more.
+    pub is_done: bool,
+    /// Why it is not to be touched, in a few words.
+    pub in_use: Option<String>,
+    /// It is another node's, or from before a reboot, and nobody can be asked: only [`watch`] tells whether it is in use.
+    pub may_be_written: bool,
+}
+
+impl Leftover {
+    /// `None` for what is no session of this user's ampere.
+    pub fn of_session(directory: &Path) -> Option<Leftover> {
+        let session = Session::open(directory).ok()?;
+        let claimed =
+            session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
+        let (output, manifest) = claimed.unzip();
+        let is_done = output.is_none()
+            && session.output().is_some_and(|output| output::holds_results_of(&output, &run_id(directory)));
+        let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
+        let locks = session.locks();
+        let in_use = if locks.collector {
+            Some(format!("its collector, process {}, runs", session.collector_pid()))
+        } else if session.is_of_this_boot() && session.has_waiter() {
+            Some("the ampere run that it belongs to runs".to_owned())
+        } else if locks.start {
+            Some("its collector is being started".to_owned())
+        } else {
+            alive.map(|pid| format!("process {pid} of it runs"))
+        };
+        // Rings of processes that have ended are gone, and one that cannot be read may be on disk all the same.
+        let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
+        Some(Leftover {
+            events: records_in_rings(directory).max(on_disk),
+            changed: changed(&directory.join("session")),
+            session: Some(directory.to_owned()),
+            is_done,
+            output,
+            manifest,
+            processes,
+            ranks,
+            in_use,
+            may_be_written: false,
+        })
+    }
+
+    /// A session's whose output directory is where nobody has told it.
+    pub fn with_output(self, output: Output, manifest: Manifest) -> Leftover {
+        let events = self.events.max(records_in_spool(&output.spool));
+        Leftover { events, output: Some(output), manifest: Some(manifest), is_done: false, ..self }
+    }
+
+    /// Of a spool whose session is gone from shared memory. The error is one line.
+    pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
+        let manifest = Manifest::load(spool)?;
+        let (processes, ranks, alive) = look_at_logs(spool, manifest.is_of_this_boot());
+        let newest = written_files(spool).filter_map(|path| changed(&path)).max();
+        // Clocks differ: what is of a time that is yet to come here was not written long ago.
+        let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
+        let may_be_written = young && !manifest.is_of_this_boot();
+        let in_use = if manifest.collector_is_alive() {
+            Some("its collector runs".to_owned())
+        } else {
+            alive.map(|pid| format!("process {pid} of it runs"))
+        };
+        Ok(Leftover {
+            session: None,
+            output: Some(Output::of_spool(spool)),
+            manifest: Some(manifest),
+            changed: newest,
+            processes,
+            ranks,
+            events: records_in_spool(spool),
+            is_done: false,
+            in_use,
+            may_be_written,
+        })
+    }
+
+    /// What a collector changes while it lives: the time of its `run.json`. Opened, which asks the file system anew where it
+    /// is another node's.
+    fn stamp(&self) -> Option<SystemTime> {
+        let path = self.output.as_ref()?.spool.join(manifest::FILE_NAME);
+        std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
+    }
+
+    /// Whether there is anything that a summary could be made of.
+    pub fn is_of_use(&self) -> bool {
+        self.events > 0 && !self.is_done
+    }
+}
+
+/// Waits, but not longer than `limit`, until it is known of all whether somebody writes there: no clock is needed for that, and
+/// no two agree.
+pub fn watch(all: &mut [Leftover], limit: Duration) {
+    let begun = Instant::now();
+    let doubtful = all.iter_mut().filter(|left| left.may_be_written);
+    let mut watched: Vec<_> = doubtful.map(|left| (left.stamp(), left)).collect();
+    watched.iter_mut().for_each(|(_, left)| left.may_be_written = false);
+    while !watched.is_empty() && begun.elapsed() < limit {
+        std::thread::sleep(LOOK_PERIOD);
+        watched.retain_mut(|(before, left)| {
+            let changes = left.stamp() != *before;
+            if changes {
+                let node = left.manifest.as_ref().map_or("another node", |manifest| manifest.node.as_str());
+                left.in_use = Some(format!("it is being written, on {node}"));
+            }
+            !changes
+        });
+    }
+}
+
+/// Spools in a directory and one level below it: where collectors of several nodes were sent to one place, that is where
+/// the others' are.
+pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
+    spools_below(directory, 1, usize::MAX).0
+}
+
+/// Spools in a directory and so many levels below it, and whether all of that was looked at: no more than so many directories
+/// are. Links and hidden directories are left out.
+pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
+    let is_spool = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(manifest::FILE_NAME).exists()
+    };
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let mut level = vec![directory.to_owned()];
+    for depth in 0..=levels {
+        let mut next = Vec::new();
+        for directory in &level {
+            looked_at += 1;
+            if looked_at > most {
+                found.sort();
+                return (found, false);
+            }
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+                if is_hidden || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                let path = entry.path();
+                if is_spool(&path) {
+                    found.push(path);
+                } else if depth < levels {
+                    next.push(path);
+                }
+            }
+        }
+        level = next;
+    }
+    found.sort();
+    (found, true)
+}
+
+/// Where a collector writes that lives, of the same run on the same machine, and of another session.
+pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
+    let lives = |spool: &PathBuf| {
+        let age = changed(&spool.join(manifest::FILE_NAME)).and_then(|time| time.elapsed().ok());
+        age.is_none_or(|age| age < LONGEST_SILENCE)
+    };
+    let is_same = |spool: &PathBuf| Manifest::load(spool).is_ok_and(|other| other.is_of_same_run(manifest));
+    let found = spools_in(wanted).into_iter().find(|spool| is_same(spool) && lives(spool));
+    found.and_then(|spool| spool.parent().map(Path::to_owned))
+}
+
+/// Sessions below the user's directory in shared memory, with those that are in use.
+pub fn sessions() -> Vec<Leftover> {
+    let Ok(base) = Session::base_directory() else { return Vec::new() };
+    let mut names: Vec<PathBuf> = files(&base).filter(|path| is_session_name(path)).collect();
+    names.sort();
+    names.iter().filter_map(|path| Leftover::of_session(path)).collect()
+}
+
+/// Takes away what is left of a run whose results are there.
+pub fn remove_done(session: &Session) {
+    session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
+    session.remove();
+}
+
+/// The run of a session.
+pub fn run_id(session: &Path) -> String {
+    let name = session.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_default().trim_start_matches("s-").to_owned()
+}
+
+/// Only what is named as we name ours: AMPERE_SHM may point to a directory with other things in it. A metric plugin's own
+/// session has no records.
+pub fn is_session_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with("s-") && !name.ends_with(session::METRICS_ONLY)
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Those that a collector writes to: `run.json`, as long as it lives, and records.
+fn written_files(spool: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
+    records.chain([spool.join(manifest::FILE_NAME)])
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|data| data.modified()).ok()
+}
+
+/// The logs of a session's processes.
+pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
+    let is_log = |path: &PathBuf| {
+        path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampling::sampler::LOG_NAME)
+    };
+    files(directory).filter(is_log).collect()
+}
+
+/// Processes, ranks, and one that lives.
+fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
+    let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
+    for path in logs_in(directory) {
+        let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
+        processes += 1;
+        let is_held = log.is_held(); // it may have no pid here
+        // What can be read of it tells.
+        let _ = log.read_new(|definition| match definition {
+            Definition::Process(process)
+                if is_this_boot && (is_held || is_alive(process.pid, process.start_time)) =>
+            {
+                alive = Some(process.pid);
+            }
+            Definition::Rank { size: of, .. } => {
+                with_rank += 1;
+                size = of.max(size);
+            }
+            _ => {}
+        });
+    }
+    (processes, if size > 1 { size } else { with_rank }, alive)
+}
+
+fn is_of_sampler(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sampler."))
+}
+
+fn records_in_rings(directory: &Path) -> u64 {
+    let rings =
+        files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
+    let gauges = rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok());
+    gauges.map(|ring| ring.positions().0).fold(0, u64::saturating_add) // whatever they claim
+}
+
+fn records_in_spool(spool: &Path) -> u64 {
+    let records =
+        files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
+    records.filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len() / 16).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_node_has_written_lately_is_in_use() {
+        let spool = tempfile::tempdir().unwrap();
+        let here = Manifest::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &[], None).text();
+        let me = std::process::id();
+        let dead = here.replace(&format!(" {me},\n"), " 4294967,\n"); // its collector's pid
+        let elsewhere = dead.replace(&format!("\"{}\"", node_name()), "\"another-node\"");
+        let records = spool.path().join("1.0.records");
+        std::fs::write(&records, [0; 32]).unwrap();
+        let look = |manifest: &str, at: SystemTime| {
+            std::fs::write(spool.path().join(manifest::FILE_NAME), manifest).unwrap();
+            for name in [manifest::FILE_NAME, "1.0.records"] {
+                std::fs::File::open(spool.path().join(name)).unwrap().set_modified(at).unwrap();
+            }
+            Leftover::of_spool(spool.path()).unwrap()
+        };
+        let (now, minute) = (SystemTime::now(), Duration::from_secs(60));
+        let left = look(&here, now - 20 * minute);
+        assert!(left.in_use.is_some_and(|why| why.contains("its collector runs")));
+        let left = look(&dead, now);
+        assert!(left.in_use.is_none() && !left.may_be_written, "of this node it is known who lives");
+        assert!(!look(&elsewhere, now - 20 * minute).may_be_written);
+        // Whatever the clocks say.
+        for time in [now - 5 * minute, now, now + minute, now + 20 * minute] {
+            let mut all = [look(&elsewhere, time)];
+            assert!(all[0].may_be_written && all[0].in_use.is_none());
+            watch(&mut all, Duration::from_millis(300));
+            assert!(!all[0].may_be_written && all[0].in_use.is_none());
+        }
+        // The records do not change where nothing happens; run.json does.
+        let mut all = [look(&elsewhere, now)];
+        let watched = std::thread::spawn(move || {
+            watch(&mut all, Duration::from_secs(10));
+            all
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let heart = manifest::Heartbeat::start(spool.path());
+        let [left] = watched.join().unwrap();
+        assert!(left.in_use.is_some_and(|why| why.contains("on another-node")));
+        drop(heart);
+    }
+
+    #[test]
+    fn spools_are_found_so_far_below_and_not_behind_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["spool-a", "x/spool-a", "x/y/spool-a", ".hidden/spool-a", "x/spool-without"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+            if !name.ends_with("without") {
+                std::fs::write(path(name).join(manifest::FILE_NAME), "").unwrap();
+            }
+        }
+        std::os::unix::fs::symlink(path("x"), path("link")).unwrap();
+        let below = |levels| spools_below(directory.path(), levels, 100);
+        assert_eq!(spools_in(directory.path()), [path("spool-a"), path("x/spool-a")]);
+        assert_eq!(below(0), (vec![path("spool-a")], true));
+        assert_eq!(below(2), (vec![path("spool-a"), path("x/spool-a"), path("x/y/spool-a")], true));
+        assert_eq!(below(9), below(2));
+        for number in 0..100 {
+            std::fs::create_dir(path(&format!("d{number}"))).unwrap();
+        }
+        let (found, is_all) = below(1);
+        assert!(!is_all && found.contains(&path("spool-a")));
+    }
+}

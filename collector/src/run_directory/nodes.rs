@@ -1,0 +1,147 @@
+//! A run's nodes as one: each has a collector and a summary of its own, in a directory of its name below the first one's.
+
+use crate::run_directory::leftover::spools_below;
+use crate::run_directory::manifest::Manifest;
+use crate::run_directory::output::{CLAIM, file_name};
+use ampere_model::text::one_line;
+use ampere_report::summary::{Run, SCHEMA, Summary};
+use ampere_trace::chrome::{Part, trace_beside};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use std::fs::{DirEntry, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// Another node's part of a run.
+pub struct Node {
+    pub directory: PathBuf,
+    /// What its summary begins with; `None` before there is one.
+    pub run: Option<Run>,
+}
+
+/// The other nodes' directories of this run: those that have the name of the node whose results are in them, or are to be.
+/// What else lies there is somebody's: other runs, copies, links.
+pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let node_of = |entry: DirEntry| {
+        let (directory, name) = (entry.path(), entry.file_name().into_string().ok()?);
+        let is_this_node = |run: &Run| run.nodes.iter().any(|node| file_name(node) == name);
+        let run = head(&directory.join("summary.json")).filter(|run| run.id == run_id && is_this_node(run));
+        let is_to_be = || {
+            let manifest = Manifest::load(&directory.join(format!("{CLAIM}{name}")));
+            manifest.is_ok_and(|manifest| manifest.run_id == run_id)
+        };
+        (run.is_some() || is_to_be()).then_some(Node { directory, run })
+    };
+    let mut found: Vec<Node> = directories.filter_map(node_of).collect();
+    found.sort_unstable_by(|a, b| a.directory.cmp(&b.directory));
+    found
+}
+
+/// The directory whose report shows all nodes, if this one is not the only one.
+pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
+    if !below(directory, &manifest.run_id).is_empty() {
+        return Some(directory.to_owned());
+    }
+    let above = directory
+        .parent()
+        .filter(|_| directory.file_name().is_some_and(|n| n == &*file_name(&manifest.node)))?;
+    let summary = head(&above.join("summary.json")).is_some_and(|run| run.id == manifest.run_id);
+    let to_be = || {
+        let spools = spools_below(above, 0, 1).0;
+        spools.iter().any(|spool| Manifest::load(spool).is_ok_and(|first| first.run_id == manifest.run_id))
+    };
+    (summary || to_be()).then(|| above.to_owned())
+}
+
+/// What a summary says of its run, without the tables: they may be hundreds of megabytes.
+fn head(path: &Path) -> Option<Run> {
+    struct Head<'a>(&'a mut Option<Run>);
+    impl<'de> Visitor<'de> for Head<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+            f.write_str("a summary")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+            let mut is_known = false;
+            while let Some(key) = map.next_key::<String>()? {
+                match key.as_str() {
+                    "schema" if map.next_value::<String>()? == SCHEMA => is_known = true,
+                    "run" if is_known => {
+                        *self.0 = Some(map.next_value()?);
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+            Err(M::Error::custom("no more is read"))
+        }
+    }
+    if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+        return None; // a pipe would be waited for
+    }
+    let mut run = None;
+    let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
+    let _ = reader.deserialize_map(Head(&mut run));
+    run
+}
+
+/// The parts of the other nodes of the run that a directory is the first node's of, and a line for each that is missing.
+pub fn other_parts(
+    directory: &Path,
+    run_id: &str,
+    summary_of: impl Fn(&Path) -> anyhow::Result<Summary>,
+) -> (Vec<Part>, Vec<String>) {
+    let (mut parts, mut missing) = (Vec::new(), Vec::new());
+    for node in below(directory, run_id) {
+        let part = trace_beside(&node.directory).and_then(|trace| {
+            let summary = summary_of(&node.directory)?;
+            Ok(Part { trace, summary })
+        });
+        match part {
+            Ok(part) => parts.push(part),
+            Err(why) => {
+                missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&*why)))
+            }
+        }
+    }
+    (parts, missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(node: &str, id: &str) -> String {
+        let run =
+            Run { id: id.to_owned(), nodes: vec![node.to_owned()], total_joules: 2.0, ..Run::default() };
+        serde_json::json!({ "schema": SCHEMA, "run": run }).to_string()
+    }
+
+    #[test]
+    fn nodes_of_this_run_are_found_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let claim = |name: &str, node: &str, id: &str| {
+            let manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-job"), id, &[], None);
+            crate::run_directory::output::claim(&place.path().join(name), node, &manifest.text()).unwrap();
+        };
+        let results = |name: &str, summary: &str| {
+            std::fs::create_dir(place.path().join(name)).unwrap();
+            std::fs::write(place.path().join(name).join("summary.json"), summary).unwrap();
+        };
+        claim("killed", "killed", "job");
+        claim("other", "other", "another");
+        results("n2", &of("n2", "job"));
+        results("n3", &of("n3", "another"));
+        results("n2.copy", &of("n2", "job"));
+        results("coverage", r#"{"total": {"lines": 5}}"#);
+        results("cut", r#"{"schema": "ampere-summary/1", "run": {"id": "job", "#);
+        std::os::unix::fs::symlink(place.path().join("n2"), place.path().join("n4")).unwrap();
+        let found = below(place.path(), "job");
+        let names: Vec<_> = found.iter().filter_map(|node| node.directory.file_name()).collect();
+        assert_eq!(names, ["killed", "n2"]);
+        assert_eq!(found[1].run.as_ref().map(|run| run.total_joules), Some(2.0));
+    }
+}

@@ -1,0 +1,163 @@
+//! Sessions that nobody will come back to.
+//!
+//! A collector removes its own session when it ends. What stays is what others may want: a failure that the job's later
+//! processes are to be told of, or the records of a run whose collector was killed. The first kind goes here, after a while,
+//! and so does what was killed before there was an event; the rest is kept and told of, because it can be recovered.
+
+use crate::run_directory::leftover::{Leftover, is_session_name, remove_done};
+use crate::run_directory::manifest;
+use ampere_ring::{CollectorState, Session, session};
+use std::path::Path;
+use std::time::Duration;
+
+/// A job's processes have all started by then.
+const STALE_AFTER: Duration = Duration::from_secs(600);
+
+/// Removes what is of no use below `base`. Returns how many sessions can be recovered.
+pub fn remove_stale_sessions(base: &Path) -> usize {
+    let mut recoverable = 0;
+    for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().ends_with(session::METRICS_ONLY) {
+            remove_if_old(&path);
+        } else if is_session_name(&path) {
+            recoverable += usize::from(look_at(&path));
+        }
+    }
+    recoverable
+}
+
+/// One line for who began another run.
+pub fn told(recoverable: usize) -> String {
+    match recoverable {
+        1 => "a run whose collector was killed can be finished: ampere recover".to_owned(),
+        _ => format!("{recoverable} runs whose collectors were killed can be finished: ampere recover"),
+    }
+}
+
+/// Whether a session can be recovered. If nobody will come back to it and there is nothing in it, it goes.
+fn look_at(directory: &Path) -> bool {
+    let Some(left) = Leftover::of_session(directory) else {
+        // What was left when another one was being removed.
+        remove_if_old(directory);
+        return false;
+    };
+    if left.in_use.is_some() {
+        return false;
+    }
+    if left.is_of_use() {
+        return true;
+    }
+    let Ok(session) = Session::open(directory) else { return false };
+    // Who joined is dead, and so is who collected: with a process that is known there was a beginning.
+    let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
+    if left.is_done {
+        remove_done(&session);
+    } else if is_dead || !session.is_of_this_boot() {
+        if let Some(output) = &left.output {
+            manifest::remove_spool(&output.spool);
+            output.give_up();
+        }
+        session.remove();
+    } else {
+        remove_if_old(directory);
+    }
+    false
+}
+
+fn remove_if_old(directory: &Path) {
+    let age =
+        std::fs::symlink_metadata(directory).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+    let alive = Session::open(directory).is_ok_and(|session| session.collector_is_alive());
+    if !alive && age.is_some_and(|age| age >= STALE_AFTER) && directory.is_dir() {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_directory::manifest::Manifest;
+    use crate::run_directory::output;
+    use ampere_model::{Definition, Process};
+    use ampere_ring::{Kind, LogWriter, Record, RingProducer};
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+    use std::time::SystemTime;
+
+    const OLD: Duration = Duration::from_secs(1200);
+
+    fn session_of(base: &Path, name: &str) -> PathBuf {
+        let directory = base.join(name);
+        fs::create_dir(&directory).unwrap();
+        // A session's page: see ampere_ring::Session.
+        let mut page = vec![0u8; 8192];
+        page[..8].copy_from_slice(b"AMPSESS1");
+        page[8] = 1;
+        page[12] = 1;
+        fs::write(directory.join("session"), page).unwrap();
+        directory
+    }
+
+    fn age(directory: &Path) {
+        fs::File::open(directory).unwrap().set_modified(SystemTime::now() - OLD).unwrap();
+    }
+
+    /// A process joined, and has written so many events.
+    fn joined(directory: &Path, pid: u32, start_time: u64, events: u64) {
+        let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).unwrap();
+        log.append(&Definition::Process(Process { pid, start_time, ..Process::default() }));
+        let mut ring = RingProducer::create(&directory.join(format!("{pid}.0.ring")), 4096, 0).unwrap();
+        (0..events).for_each(|time| ring.push_with_room(Record::new(Kind::Enter, time, 1)));
+    }
+
+    #[test]
+    fn what_nobody_comes_back_to_goes_and_what_has_records_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let me = std::process::id();
+        let started = ampere_ring::process::start_time(me).unwrap();
+        let make = |name| session_of(base.path(), name);
+        let failed = make("s-failed");
+        age(&failed);
+        let young = make("s-young");
+        let foreign = make("thesis");
+        age(&foreign);
+        let killed = make("s-killed");
+        joined(&killed, me, started + 1, 10); // our pid, of another process
+        let nothing = make("s-nothing");
+        joined(&nothing, me, started + 1, 0);
+        let runs = make("s-runs");
+        joined(&runs, me, started, 0);
+        let before = make("s-another-boot");
+        joined(&before, me, started, 0);
+        let page = fs::OpenOptions::new().write(true).open(before.join("session")).unwrap();
+        page.write_all_at(&[7; 16], 4080).unwrap();
+        let metrics = make("s-job-metrics");
+        fs::write(metrics.join("17.defs"), b"AMPDEFS1").unwrap();
+        age(&metrics);
+        let rest = base.path().join("s-half-removed");
+        fs::create_dir(&rest).unwrap();
+        age(&rest);
+        assert_eq!(remove_stale_sessions(base.path()), 1);
+        for gone in [&metrics, &failed, &nothing, &before, &rest] {
+            assert!(!gone.exists(), "{}", gone.display());
+        }
+        for there in [&young, &foreign, &killed, &runs] {
+            assert!(there.exists(), "{}", there.display());
+        }
+    }
+
+    #[test]
+    fn what_is_on_disk_of_a_session_without_events_goes_with_it() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = session_of(base.path(), "s-nothing");
+        joined(&directory, std::process::id(), 1, 0);
+        let manifest = Manifest::new(&directory, "nothing", &[], None);
+        let wanted = base.path().join("out");
+        let output = output::claim(&wanted, &manifest.node, &manifest.text()).unwrap();
+        Session::open(&directory).unwrap().set_output(&output.directory);
+        assert_eq!(remove_stale_sessions(base.path()), 0);
+        assert!(!directory.exists() && !wanted.exists());
+    }
+}

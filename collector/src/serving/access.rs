@@ -1,0 +1,254 @@
+//! Who may read what is served over HTTP: whoever reaches the address and names it by a name that it has; with a token,
+//! only who knows that.
+//!
+//! The name is checked because of browsers. A page of somebody's may have its own name resolved to 127.0.0.1 (DNS
+//! rebinding) and then read what is served there; but its requests carry that name as `Host`. An address is no name, and
+//! cannot be bent.
+
+use ampere_ring::process::node_name;
+use ampere_settings::Config;
+use rustix::fs::{Mode, OFlags};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Shorter ones can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+const LONGEST_TOKEN: usize = 4096;
+
+/// What requests have to say. Never printed.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// Of a file that nobody else can read.
+    pub fn load(path: &Path) -> Result<Token, String> {
+        let wrong = |why: &str| format!("the token file {} {why}", path.display());
+        // Not waited for: a pipe is no token file.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|e| wrong(&format!("cannot be read: {}", std::io::Error::from(e))))?;
+        let found = rustix::fs::fstat(&file).map_err(|e| wrong(&format!("cannot be looked at: {e}")))?;
+        if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
+            return Err(wrong("is no file"));
+        }
+        if found.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(wrong("belongs to somebody else: make one of your own"));
+        }
+        if found.st_mode & 0o077 != 0 {
+            return Err(wrong("is open to others: chmod 600 makes it yours alone"));
+        }
+        let mut bytes = vec![0; LONGEST_TOKEN + 2];
+        let length =
+            rustix::io::read(&file, &mut bytes).map_err(|e| wrong(&format!("cannot be read: {e}")))?;
+        let token = bytes[..length].trim_ascii();
+        if token.len() < SHORTEST_TOKEN || token.len() > LONGEST_TOKEN {
+            return Err(wrong(&format!(
+                "has {} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}",
+                token.len()
+            )));
+        }
+        if !token.iter().all(u8::is_ascii_graphic) {
+            return Err(wrong("has more than one word in it, or what is no ASCII"));
+        }
+        Ok(Token(token.to_owned()))
+    }
+
+    /// The value of a request's `Authorization`.
+    pub fn authorization(&self) -> String {
+        format!("Bearer {}", String::from_utf8_lossy(&self.0))
+    }
+
+    /// The time that it takes tells nothing but how long what was given is.
+    fn is(&self, given: &[u8]) -> bool {
+        let mut different = self.0.len() ^ given.len();
+        for (at, byte) in given.iter().enumerate() {
+            different |= usize::from(byte ^ self.0[at % self.0.len()]);
+        }
+        std::hint::black_box(different) == 0
+    }
+}
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401
+    Token,
+    /// 403
+    Host,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    token: Option<Token>,
+    /// In lower case.
+    names: Vec<String>,
+    any_name: bool,
+}
+
+impl Access {
+    /// By the settings. The error is one line.
+    pub fn load(config: &Config) -> Result<Access, String> {
+        let token = config.token_file.as_deref().map(Token::load).transpose()?;
+        let mut names = own_names(&node_name(), &search_domains());
+        names.extend(config.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
+        Ok(Access { token, any_name: names.iter().any(|name| name == "*"), names })
+    }
+
+    pub fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// `host`: as the request names whom it asks; `None` where it does not, as old clients. Browsers do.
+    pub fn check(&self, host: Option<&str>, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+        if !host.is_none_or(|host| self.has_name(host)) {
+            return Err(Refusal::Host);
+        }
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = authorization.and_then(|value| {
+            let (scheme, given) = value.split_at_checked(b"Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
+        });
+        if given.is_some_and(|given| token.is(given)) { Ok(()) } else { Err(Refusal::Token) }
+    }
+
+    fn has_name(&self, host: &str) -> bool {
+        let Some(name) = without_port(host) else { return false };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        self.any_name
+            || name.parse::<IpAddr>().is_ok()
+            || self.names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+}
+
+/// `name`, `name:80`, `1.2.3.4:80`, `[::1]:80`.
+fn without_port(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let port = port.strip_prefix(':').unwrap_or(port);
+    port.bytes().all(|byte| byte.is_ascii_digit()).then_some(name)
+}
+
+/// A node's name, short and with the domains that names are looked up in.
+fn own_names(node: &str, domains: &[String]) -> Vec<String> {
+    let node = node.to_ascii_lowercase();
+    let short = node.split('.').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = domains.iter().map(|domain| format!("{short}.{domain}")).collect();
+    names.extend([short, node, "localhost".to_owned()]);
+    names.retain(|name| !name.is_empty() && !name.starts_with('.'));
+    names
+}
+
+fn search_domains() -> Vec<String> {
+    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let lines = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        matches!(words.next(), Some("search" | "domain")).then_some(words)
+    });
+    lines.flatten().map(|domain| domain.trim_matches('.').to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn access() -> Access {
+        let names = own_names("Node7", &["cluster.example".to_owned()]);
+        Access { names, ..Access::default() }
+    }
+
+    #[test]
+    fn a_name_that_is_not_ours_is_refused() {
+        let access = access();
+        for host in [
+            "localhost",
+            "LOCALHOST:9977",
+            "localhost.",
+            "127.0.0.1:9977",
+            "10.1.2.3",
+            "[::1]:9977",
+            "[fe80::1]",
+            "node7:1",
+            "node7.cluster.example",
+        ] {
+            assert_eq!(access.check(Some(host), None), Ok(()), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9977",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "node7.evil.example",
+            "node8",
+            "[::1",
+            "localhost:x",
+            "user@localhost",
+            "*",
+        ] {
+            assert_eq!(access.check(Some(host), None), Err(Refusal::Host), "{host}");
+        }
+        assert_eq!(access.check(None, None), Ok(()));
+        let any = Access { any_name: true, ..access };
+        assert_eq!(any.check(Some("evil.example"), None), Ok(()));
+    }
+
+    #[test]
+    fn only_the_token_is_the_token() {
+        let access = Access { token: Some(Token(b"0123456789abcdef".to_vec())), ..access() };
+        for given in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
+            assert_eq!(access.check(None, Some(given.as_bytes())), Ok(()), "{given}");
+        }
+        for given in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "0123456789abcdef",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdeg",
+            "Bearer 0123456789abcdef0123456789abcdef",
+            "Basic 0123456789abcdef",
+        ] {
+            assert_eq!(access.check(None, Some(given.as_bytes())), Err(Refusal::Token), "{given}");
+        }
+        assert_eq!(access.check(None, None), Err(Refusal::Token));
+        assert_eq!(format!("{access:?}").find("0123"), None, "a token is not printed");
+    }
+
+    #[test]
+    fn a_token_file_is_its_users_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("token");
+        let refused = |words: &str| {
+            let why = Token::load(&path).unwrap_err();
+            assert!(why.contains(words) && !why.contains('\n'), "{why}");
+        };
+        refused("cannot be read");
+        std::fs::write(&path, "0123456789abcdef\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o644);
+        refused("is open to others");
+        mode(0o600);
+        assert_eq!(Token::load(&path).unwrap().authorization(), "Bearer 0123456789abcdef");
+        for (content, words) in
+            [("short", "has 5 bytes"), ("two words of a token", "more than one word"), ("", "has 0 bytes")]
+        {
+            std::fs::write(&path, content).unwrap();
+            refused(words);
+        }
+        std::fs::write(&path, "x".repeat(LONGEST_TOKEN + 1)).unwrap();
+        refused("bytes: use");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        refused("is no file");
+    }
+}

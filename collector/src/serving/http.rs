@@ -1,0 +1,322 @@
+//! /metrics and its companions, by default on loopback. A thread of its own: a scrape never makes the collector's loop wait.
+//!
+//! Nothing here opens a file: the paths are these, whatever a request names. A connection is for one request, so that there
+//! is nothing to pipeline, and has limits: of the head's size and time, of the whole's time, and of how many there are.
+
+use crate::serving::access::{Access, Refusal};
+use crate::serving::linger::{Scraper, Scrapers};
+use crate::serving::listen::{self, Bound, Listen, SocketFile};
+use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
+use crate::serving::snapshot::Snapshot;
+use ampere_report::summary::Summary;
+use crossbeam_channel::Sender;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Mutex, Semaphore, oneshot};
+
+/// A request's head arrives within this time and is no longer than so many bytes.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+const HEAD_BYTES: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+/// The whole of a connection: who reads its answer so slowly gets the rest of it no more.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
+/// More wait in the kernel until one is over.
+const MOST_CONNECTIONS: usize = 128;
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
+/// A summary is work for the collector's loop: asked for more often, it is the one before.
+const SUMMARY_AGE: Duration = Duration::from_secs(1);
+
+/// Asks the collector's loop for a summary as of now.
+pub type SummaryRequest = oneshot::Sender<Box<Summary>>;
+
+pub struct Server {
+    /// `http://127.0.0.1:9977`, `unix:/path`
+    pub url: String,
+    /// What users should know of where it listens.
+    pub notes: Vec<String>,
+    /// Who has asked for metrics.
+    pub scrapers: Scrapers,
+    /// By what it is found by a collector that wants the address when this run is over.
+    pub lingers_as: String,
+    /// Goes with it.
+    _socket: Option<SocketFile>,
+}
+
+/// What is served, and to whom.
+pub struct Service {
+    latest: Latest,
+    summaries: Sender<SummaryRequest>,
+    access: Access,
+    scrapers: Scrapers,
+    /// What was last encoded: many who ask get the same bytes.
+    metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
+    summary: Mutex<Summaries>,
+}
+
+#[derive(Default)]
+struct Summaries {
+    last: Option<(Instant, Bytes)>,
+    /// The loop has been asked for one, then.
+    asked: Option<(Instant, oneshot::Receiver<Box<Summary>>)>,
+}
+
+/// Binds what is wanted, or the next free port, and serves until the process ends.
+pub fn serve(
+    wanted: &Listen,
+    access: Access,
+    latest: Latest,
+    summaries: Sender<SummaryRequest>,
+) -> Result<Server, String> {
+    let (bound, note) = listen::bind(wanted)?;
+    let (url, lingers_as) = (bound.url(), bound.lingers_as());
+    let mut notes: Vec<String> = note.into_iter().collect();
+    if bound.is_open_to_others() {
+        let who = match access.token() {
+            Some(_) => "who knows the token can read them",
+            None => "whoever reaches it can read them: set AMPERE_TOKEN_FILE, or listen on 127.0.0.1",
+        };
+        notes.push(format!("metrics are on {url}, which is not this node's alone: {who}"));
+    }
+    let (listener, socket) = match bound {
+        Bound::Tcp(listener, _) => (listener.set_nonblocking(true).map(|()| Listener::Tcp(listener)), None),
+        Bound::Unix(listener, file) => {
+            (listener.set_nonblocking(true).map(|()| Listener::Unix(listener)), Some(file))
+        }
+    };
+    let listener = listener.map_err(|e| format!("cannot listen on {url}: {e}"))?;
+    let scrapers = Scrapers::default();
+    let known = scrapers.clone();
+    std::thread::Builder::new()
+        .name("ampere-http".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            if let Ok(runtime) = runtime {
+                let service = Rc::new(Service { scrapers: known, ..Service::new(latest, summaries, access) });
+                runtime.block_on(tokio::task::LocalSet::new().run_until(accept(listener, service)));
+            }
+        })
+        .map_err(|e| format!("cannot start the metrics server: {e}"))?;
+    Ok(Server { url, notes, scrapers, lingers_as, _socket: socket })
+}
+
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+async fn accept(listener: Listener, service: Rc<Service>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    match listener {
+        Listener::Tcp(listener) => {
+            let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, from)) => converse(stream, Some(from.ip()), service.clone(), place),
+                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+                }
+            }
+        }
+        Listener::Unix(listener) => {
+            let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+            loop {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, _)) => converse(stream, None, service.clone(), place),
+                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+                }
+            }
+        }
+    }
+}
+
+fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    from: Option<IpAddr>,
+    service: Rc<Service>,
+    place: tokio::sync::OwnedSemaphorePermit,
+) {
+    tokio::task::spawn_local(async move {
+        // A client that goes away or sends nonsense is its own problem.
+        let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service)).await;
+        drop(place);
+    });
+}
+
+/// One connection, whatever comes over it.
+pub async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    from: Option<IpAddr>,
+    service: Rc<Service>,
+) {
+    // Of a scrape: by whom, and whether it gets the final figures.
+    let scrape: Cell<Option<(Scraper, bool)>> = Cell::default();
+    let answer = service_fn(|request| {
+        let (service, scrape) = (&service, &scrape);
+        async move { Ok::<_, Infallible>(service.answer(&request, from, scrape).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(MOST_HEADERS)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+    if let (Ok(()), Some((by, is_last))) = (served, scrape.take()) {
+        service.scrapers.answered(&by, Instant::now(), is_last);
+    }
+}
+
+impl Service {
+    pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
+        let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
+        Service { latest, summaries, access, scrapers, metrics, summary }
+    }
+
+    async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<IpAddr>,
+        scrape: &Cell<Option<(Scraper, bool)>>,
+    ) -> Response<Full<Bytes>> {
+        let Ok(host) = host_of(request) else {
+            return text(StatusCode::BAD_REQUEST, "a request names one host\n");
+        };
+        let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        match self.access.check(host, authorization) {
+            Err(Refusal::Host) => {
+                return text(
+                    StatusCode::FORBIDDEN,
+                    "this is no name of this node: ask it by its address, or set AMPERE_ALLOWED_HOSTS\n",
+                );
+            }
+            Err(Refusal::Token) => {
+                let mut refusal = text(
+                    StatusCode::UNAUTHORIZED,
+                    "a token is needed: Authorization: Bearer, and what is in the collector's AMPERE_TOKEN_FILE\n",
+                );
+                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                return refusal;
+            }
+            Ok(()) => {}
+        }
+        if request.method() != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        }
+        match request.uri().path() {
+            "/metrics" => {
+                let (answer, is_last) = self.metrics().await;
+                let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes);
+                let agent = String::from_utf8_lossy(agent.unwrap_or_default()).into_owned();
+                scrape.set(Some(((from, agent), is_last)));
+                answer
+            }
+            "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
+            "/summary.json" => self.summary().await,
+            "/" => text(
+                StatusCode::OK,
+                "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n",
+            ),
+            _ => text(StatusCode::NOT_FOUND, "there is /metrics and /summary.json\n"),
+        }
+    }
+
+    /// And whether the final figures are in it.
+    async fn metrics(&self) -> (Response<Full<Bytes>>, bool) {
+        let snapshot = self.latest.get();
+        let is_last = snapshot.is_last;
+        let mut last = self.metrics.lock().await;
+        let body = match &*last {
+            Some((of, body)) if Arc::ptr_eq(of, &snapshot) => body.clone(),
+            _ => match encode(snapshot.clone()) {
+                Ok(body) => last.insert((snapshot, Bytes::from(body))).1.clone(),
+                Err(_) => return (text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"), false),
+            },
+        };
+        (reply(StatusCode::OK, CONTENT_TYPE, body), is_last)
+    }
+
+    async fn summary(&self) -> Response<Full<Bytes>> {
+        let mut kept = self.summary.lock().await; // one asks, the others get the same
+        if let Some((_, body)) = kept.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
+            return reply(StatusCode::OK, "application/json", body.clone());
+        }
+        // What somebody has asked for who is gone is made all the same: it is for the next one, who does not ask again.
+        kept.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
+        if kept.asked.is_none() {
+            let (ask, told) = oneshot::channel();
+            // Never waits: where the loop is busy with many of these, one more is refused.
+            if self.summaries.try_send(ask).is_err() {
+                return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+            }
+            kept.asked = Some((Instant::now(), told));
+        }
+        let Some((_, told)) = kept.asked.as_mut() else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+        };
+        let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
+        kept.asked = None;
+        let Ok(Ok(summary)) = told else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+        };
+        match serde_json::to_string_pretty(&summary) {
+            Ok(body) => {
+                let body = kept.last.insert((Instant::now(), Bytes::from(body))).1.clone();
+                reply(StatusCode::OK, "application/json", body)
+            }
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
+        }
+    }
+}
+
+/// Whom a request asks. `Err`: several, or nothing that can be a name.
+fn host_of(request: &Request<Incoming>) -> Result<Option<&str>, ()> {
+    if let Some(authority) = request.uri().authority() {
+        return Ok(Some(authority.as_str()));
+    }
+    let mut all = request.headers().get_all(header::HOST).iter();
+    match (all.next(), all.next()) {
+        (None, _) => Ok(None),
+        (Some(host), None) => host.to_str().map(Some).map_err(drop),
+        _ => Err(()),
+    }
+}
+
+fn json(body: serde_json::Result<String>) -> Response<Full<Bytes>> {
+    match body {
+        Ok(body) => reply(StatusCode::OK, "application/json", body),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
+    }
+}
+
+fn text(status: StatusCode, line: &'static str) -> Response<Full<Bytes>> {
+    reply(status, "text/plain; charset=utf-8", line)
+}
+
+fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Names in it come from an application: a browser is not to guess that they are a page.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

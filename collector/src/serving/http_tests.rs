@@ -1,0 +1,169 @@
+//! Over real connections: what is answered, to whom, and how long somebody can keep others waiting.
+
+use super::*;
+use crate::serving::access::Access;
+use crate::serving::client;
+use crate::serving::metrics::Latest;
+use ampere_settings::Config;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const TOKEN: &str = "0123456789abcdef-token";
+
+fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
+    let config = Config { token_file: token.map(Path::to_owned), ..Config::default() };
+    let access = Access::load(&config).unwrap();
+    let (summaries, asked) = crossbeam_channel::bounded::<SummaryRequest>(16);
+    // A loop that has better things to do, and then answers one at a time.
+    std::thread::spawn(move || {
+        let attributor = ampere_timeline::attributor::Attributor::new(Config::default(), 1);
+        while let Ok(request) = asked.recv() {
+            let run = ampere_report::summary::Run { id: "one".to_owned(), ..Default::default() };
+            let summary = Summary::new(&attributor, None, run, Default::default());
+            let _ = request.send(Box::new(summary));
+        }
+    });
+    let server = serve(&wanted.parse().unwrap(), access.clone(), Latest::default(), summaries).unwrap();
+    (server, access)
+}
+
+fn address(server: &Server) -> SocketAddr {
+    server.url.strip_prefix("http://").unwrap().parse().unwrap()
+}
+
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    // The server may have had enough before all is sent.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or(answer)
+}
+
+#[test]
+fn only_what_there_is_and_only_to_who_names_it_rightly() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let at = address(&server);
+    assert_eq!(server.notes, Vec::<String>::new(), "loopback is nothing to speak of");
+    let long = "x".repeat(40_000);
+    let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
+    for (request, expected) in [
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "200"),
+        (format!("GET /snapshot.json HTTP/1.1\r\nHost: {at}\r\n\r\n"), "200"),
+        ("GET /summary.json HTTP/1.0\r\n\r\n".to_owned(), "200"),
+        ("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n".to_owned(), "200"),
+        ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "403"),
+        ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "403"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n".to_owned(), "400"),
+        ("GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "404"),
+        ("GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "404"),
+        ("GET /traces.otf2 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "404"),
+        ("POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".to_owned(), "405"),
+        ("TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "405"),
+        (format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "431"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"), "431"),
+    ] {
+        let answer = ask(at, &request);
+        let shown: String = request.chars().take(60).collect();
+        assert!(
+            status(&answer) == expected || (expected == "431" && answer.is_empty()),
+            "{shown:?}: {answer}"
+        );
+        assert!(!answer.contains("root:"), "{answer}");
+    }
+}
+
+#[test]
+fn one_request_a_connection() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
+    let answer = ask(address(&server), &request);
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[test]
+fn without_the_token_nothing_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("token");
+    std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (server, access) = start("127.0.0.1:0", Some(&file));
+    for path in ["/", "/metrics", "/snapshot.json", "/summary.json", "/nothing"] {
+        let answer = ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(status(&answer), "401", "{answer}");
+        assert!(answer.to_ascii_lowercase().contains("www-authenticate: bearer"), "{answer}");
+        let why = client::get(&server.url, path, None, LIMIT).unwrap_err();
+        assert!(matches!(why, client::Error::WantsToken { .. }) && !why.to_string().contains('\n'), "{why}");
+    }
+    assert!(client::get(&server.url, "/metrics", access.token(), LIMIT).is_ok());
+    let evil = format!("GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+    assert_eq!(status(&ask(address(&server), &evil)), "403", "a token does not make a name ours");
+}
+
+#[test]
+fn a_socket_serves_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.sock");
+    let (server, _) = start(&format!("unix:{}", path.display()), None);
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let metrics = client::get(&server.url, "/metrics", None, LIMIT).unwrap();
+    assert!(String::from_utf8(metrics).unwrap().ends_with("# EOF\n"));
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn other_machines_are_spoken_of() {
+    let (server, _) = start("0.0.0.0:0", None);
+    assert!(server.notes[0].contains("not this node's alone"), "{:?}", server.notes);
+}
+
+/// Who connects and says nothing, or half a request, or reads nothing, keeps others waiting for a few seconds at most.
+#[test]
+fn who_is_slow_does_not_keep_others_for_long() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let at = address(&server);
+    let mut slow = Vec::new();
+    for number in 0..3 * MOST_CONNECTIONS {
+        let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_millis(200)) else { break };
+        let part: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"GET /metrics HTTP/1.1\r\nHost: loc",
+            _ => b"GET /metrics HTTP/1.1\r\nX-",
+        };
+        let _ = stream.write_all(part);
+        slow.push(stream);
+    }
+    assert!(slow.len() > MOST_CONNECTIONS, "{}", slow.len());
+    let begun = Instant::now();
+    // One byte now and then does not buy more time.
+    let drip = std::thread::spawn(move || {
+        while begun.elapsed() < 3 * HEAD_LIMIT + Duration::from_secs(2) {
+            slow.iter_mut().for_each(|stream| drop(stream.write_all(b"a")));
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    });
+    let answer = ask(at, "GET /metrics HTTP/1.0\r\n\r\n");
+    assert_eq!(status(&answer), "200", "after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < 4 * HEAD_LIMIT, "{:?}", begun.elapsed());
+    drop(drip);
+}
+
+/// Summaries are work for the collector's loop.
+#[test]
+fn who_asks_for_many_summaries_gets_the_one_before() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let bodies: Vec<Vec<u8>> =
+        (0..50).map(|_| client::get(&server.url, "/summary.json", None, LIMIT).unwrap()).collect();
+    let parsed: Summary = serde_json::from_slice(&bodies[0]).unwrap();
+    assert_eq!(parsed.run.id, "one");
+    assert!(bodies.iter().all(|body| *body == bodies[0]));
+}

@@ -1,0 +1,122 @@
+//! Sums, limits and the time that a snapshot takes.
+
+use super::*;
+use ampere_model::Quality;
+
+#[test]
+fn a_series_keeps_its_name_and_so_does_other() {
+    let mut limit = SeriesLimit::new(2);
+    assert!(limit.admits("0", "d", "a"));
+    assert!(limit.admits("0", "d", "b"));
+    assert!(!limit.admits("0", "d", "c"));
+    assert!(limit.admits("0", "d", "a"));
+    assert!(!limit.admits("0", "d", "c"));
+}
+
+#[test]
+fn devices_of_the_same_name_are_one() {
+    let config = ampere_settings::Config::parse("[[device]]\nname = \"GPU\"\nmetric = 'gpu.*'", "").unwrap();
+    let mut attributor = Attributor::new(config, 1_000_000_000);
+    for (metric, quality) in [("gpu0", Quality::Measured), ("gpu1", Quality::Estimated)] {
+        attributor.add_device(ampere_timeline::attributor::FoundDevice {
+            node: "n".to_owned(),
+            metric: metric.to_owned(),
+            source: "test".to_owned(),
+            quality,
+            joules_per_unit: Some(1.0),
+        });
+    }
+    let location = attributor.add_location(ampere_timeline::attributor::LocationInfo {
+        node: "n".to_owned(),
+        group: "MPI Rank 0".to_owned(),
+        name: "Master thread".to_owned(),
+        kind: ampere_model::LocationKind::CpuThread,
+        rank: Some(0),
+        main: true,
+    });
+    let region = attributor.regions.add_unknown(1);
+    attributor.engine.enter(location, 0, region);
+    for device in 0..2 {
+        for (time, value) in [(0, 0), (10, 7)] {
+            attributor.read_now(device, time, value);
+        }
+    }
+    let snapshot = of_attributor(&attributor, &mut Limits::new(10));
+    assert_eq!(snapshot.devices.len(), 1);
+    assert_eq!((snapshot.devices[0].joules, snapshot.devices[0].energy.as_str()), (14.0, "estimated"));
+    let rows: Vec<f64> = snapshot.region_energy.iter().map(|row| row.joules).collect();
+    assert_eq!(rows, [14.0]);
+}
+
+#[test]
+fn ranks_of_the_same_label_are_one() {
+    let rank = |events, ring_fill_ratio| RankFigures {
+        rank: "0".to_owned(),
+        events,
+        ring_fill_ratio,
+        ..RankFigures::default()
+    };
+    let snapshot = Snapshot { ranks: vec![rank(3, 0.5), rank(4, 0.25)], ..Snapshot::default() };
+    let ranks = snapshot.distinct_ranks();
+    assert_eq!(ranks.len(), 1);
+    assert_eq!((ranks[0].events, ranks[0].ring_fill_ratio), (7, 0.5));
+}
+
+/// The collector makes a snapshot ten times a second, between reading the rings.
+#[test]
+fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
+    const RANKS: u32 = 64;
+    const REGIONS: u32 = 1000;
+    let mut attributor = Attributor::new(ampere_settings::Config::default(), 1_000_000_000);
+    attributor.add_device(ampere_timeline::attributor::FoundDevice {
+        node: "n".to_owned(),
+        metric: "gpu".to_owned(),
+        source: "test".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    });
+    let regions: Vec<_> = (0..REGIONS).map(|region| attributor.regions.add_unknown(region)).collect();
+    for rank in 0..RANKS {
+        let location = attributor.add_location(ampere_timeline::attributor::LocationInfo {
+            node: "n".to_owned(),
+            group: format!("MPI Rank {rank}"),
+            name: "Master thread".to_owned(),
+            kind: ampere_model::LocationKind::CpuThread,
+            rank: Some(rank),
+            main: true,
+        });
+        let mut time = u64::from(rank) * 10 * u64::from(REGIONS);
+        for region in &regions {
+            attributor.engine.enter(location, time, *region);
+            time += 10;
+            attributor.read_now(0, time, time);
+            attributor.engine.leave(location, time);
+        }
+    }
+    let mut limits = Limits::new(2000);
+    let mut times: Vec<_> = (0..21)
+        .map(|_| {
+            let begun = std::time::Instant::now();
+            let snapshot = of_attributor(&attributor, &mut limits);
+            let sum: f64 = snapshot.region_energy.iter().map(|row| row.joules).sum();
+            let device = &snapshot.devices[0];
+            assert!((sum + device.idle_joules_ranks - device.joules).abs() <= 1e-9 * device.joules);
+            assert!(device.joules > 1.0 && snapshot.region_energy.len() <= 2000 + RANKS as usize);
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("{} functions on {RANKS} ranks: median {:?} of {}", REGIONS, times[10], times.len());
+    assert!(cfg!(debug_assertions) || times[10].as_millis() < 20, "{:?}", times[10]);
+}
+
+#[test]
+fn a_decision_is_kept_until_the_label_changes() {
+    let mut limit = SeriesLimit::new(1);
+    assert!(limit.admits_region((0, "d"), (0, "Process 7"), (0, "f")));
+    assert!(!limit.admits_region((0, "d"), (0, "Process 7"), (1, "g")));
+    assert!(!limit.admits_region((0, "d"), (0, "0"), (0, "f")), "another series, and no room for it");
+    // Another region of the same name belongs to the same series.
+    assert!(limit.admits_region((0, "d"), (1, "Process 7"), (2, "f")));
+    assert!(!limit.admits_region((0, "d"), (0, "0"), (0, "f")));
+}

@@ -1,0 +1,70 @@
+//! One number per region in a whole run: two ranks' handles for the same region are one region.
+
+use crate::{Region, RegionHandle, RegionRef};
+use std::collections::HashMap;
+
+#[derive(Debug, Default)]
+pub struct Regions {
+    all: Vec<Region>,
+    by_content: HashMap<Key, RegionRef>,
+    /// Of each, the first of its name.
+    of_name: Vec<RegionRef>,
+    by_name: HashMap<String, RegionRef>,
+}
+
+/// What makes two regions the same.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    name: String,
+    canonical_name: String,
+    source_file: String,
+    begin_line: u32,
+    paradigm: u8,
+}
+
+impl Regions {
+    pub fn add(&mut self, region: &Region) -> RegionRef {
+        let key = Key {
+            name: region.name.clone(),
+            canonical_name: region.canonical_name.clone(),
+            source_file: region.source_file.clone(),
+            begin_line: region.begin_line,
+            paradigm: region.paradigm,
+        };
+        let next = RegionRef(self.all.len() as u32);
+        let found = *self.by_content.entry(key).or_insert(next);
+        if found == next {
+            self.all.push(region.clone());
+            self.of_name.push(*self.by_name.entry(region.name.clone()).or_insert(next));
+        }
+        found
+    }
+
+    /// What joules go to: functions of one name, as static ones of several files, are one in figures that have no more than
+    /// their names. In the trace they are what they are.
+    pub fn of_name(&self, region: RegionRef) -> RegionRef {
+        self.of_name.get(region.0 as usize).copied().unwrap_or(region)
+    }
+
+    /// For a handle that a process used and never defined.
+    pub fn add_unknown(&mut self, handle: u32) -> RegionRef {
+        self.add(&Region {
+            handle: RegionHandle(handle),
+            name: format!("undefined region {handle}"),
+            canonical_name: String::new(),
+            source_file: String::new(),
+            begin_line: 0,
+            end_line: 0,
+            region_type: 0,
+            paradigm: 0,
+        })
+    }
+
+    pub fn name(&self, region: RegionRef) -> &str {
+        self.all.get(region.0 as usize).map_or("undefined region", |region| &region.name)
+    }
+
+    pub fn all(&self) -> &[Region] {
+        &self.all
+    }
+}

@@ -1,0 +1,129 @@
+//! Text for people: names that are safe for a terminal, figures, errors on one line.
+
+/// Names come from the application: no control character reaches a terminal, and none that turns the direction of writing,
+/// by which a line can be made to say something else than it does.
+pub fn printable(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// At most `longest` characters of a name that is fit to print.
+pub fn short(text: &str, longest: usize) -> String {
+    let text = printable(text);
+    let count = text.chars().count();
+    if count <= longest {
+        return text;
+    }
+    let head: String = text.chars().take(longest * 2 / 3).collect();
+    let tail: String = text.chars().skip(count - (longest - longest * 2 / 3 - 1)).collect();
+    format!("{head}…{tail}")
+}
+
+/// Six significant digits or so, without an exponent.
+pub fn joules(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        x if x < 0.001 => "<0.001".to_owned(),
+        x if x < 1000.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    }
+}
+
+/// An error with its causes, on one line. A cause that its error has named already is left out.
+pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = String::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let words = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        if !line.contains(&words) {
+            let separator = if line.is_empty() { "" } else { ": " };
+            line = format!("{line}{separator}{words}");
+        }
+        cause = error.source();
+    }
+    line
+}
+
+/// Names that differ in their last number become one: `MPI Rank 0-3, 7`.
+pub fn compact(names: &[&str]) -> String {
+    const MOST: usize = 6;
+    let mut parts: Vec<(String, Option<u64>, Option<u64>)> = Vec::new();
+    for name in names {
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (stem, number) = name.split_at(name.len() - digits);
+        let number = number.parse::<u64>().ok();
+        match (parts.last_mut(), number) {
+            (Some((known, Some(_), Some(last))), Some(number)) if known == stem && *last + 1 == number => {
+                *last = number;
+            }
+            _ => parts.push((stem.to_owned(), number, number)),
+        }
+    }
+    let mut before = None;
+    let mut texts = Vec::new();
+    for (stem, first, last) in &parts {
+        let numbers = match (first, last) {
+            // "GPU-0..3": a second dash would be read as one more part of the name.
+            (Some(first), Some(last)) if first < last && stem.ends_with('-') => format!("{first}..{last}"),
+            (Some(first), Some(last)) if first < last => format!("{first}-{last}"),
+            (Some(first), _) => first.to_string(),
+            _ => String::new(),
+        };
+        // The name is not said again.
+        let again = before == Some(stem) && !numbers.is_empty();
+        texts.push(if again { numbers } else { format!("{stem}{numbers}") });
+        before = Some(stem);
+    }
+    let more = texts.len().saturating_sub(MOST);
+    texts.truncate(MOST);
+    let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{and_more}", texts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_is_only_a_name() {
+        assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(
+            printable("\u{9b}2J \u{202e}evil\u{2066} é 日本"),
+            "\u{fffd}2J \u{fffd}evil\u{fffd} é 日本"
+        );
+    }
+
+    #[test]
+    fn causes_are_named_once() {
+        #[derive(Debug)]
+        struct Caused(&'static str, Option<Box<Caused>>);
+        impl std::fmt::Display for Caused {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl std::error::Error for Caused {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                self.1.as_deref().map(|cause| cause as _)
+            }
+        }
+        let because = |text, cause| Caused(text, Some(Box::new(cause)));
+        let error = because("cannot go on", because("cannot write /x: no room", Caused("no room", None)));
+        assert_eq!(one_line(&error), "cannot go on: cannot write /x: no room");
+        assert_eq!(one_line(&Caused("two\n  lines", None)), "two lines");
+    }
+
+    #[test]
+    fn names_with_numbers_are_ranges() {
+        for (names, expected) in [
+            (&["MPI Rank 0"][..], "MPI Rank 0"),
+            (&["MPI Rank 0", "MPI Rank 1", "MPI Rank 2"], "MPI Rank 0-2"),
+            (&["MPI Rank 0", "MPI Rank 1", "MPI Rank 7"], "MPI Rank 0-1, 7"),
+            (&["Process"], "Process"),
+            (&["Process/HIP[0:0]", "Process/HIP[0:1]"], "Process/HIP[0:0], Process/HIP[0:1]"),
+            (&["a", "b", "c", "d", "e", "f", "g", "h"], "a, b, c, d, e, f and 2 more"),
+        ] {
+            assert_eq!(compact(names), expected);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What a summary says first: a few sentences.
+
+use crate::summary::{Device, Region, Summary, View};
+use ampere_model::text::{joules, printable, short};
+use std::collections::BTreeMap;
+
+const LONGEST_NAME: usize = 56;
+/// Functions that are named.
+const MOST_NAMES: usize = 3;
+/// What is less of the whole than this is not worth a word.
+const LEAST_SHARE: f64 = 0.005;
+
+/// Sums over the devices that are in no other, so that no joule is counted twice.
+pub struct Sums<'a> {
+    pub joules: f64,
+    pub idle: f64,
+    pub lost: f64,
+    /// Exclusive joules of the ranks view by region, most first.
+    pub regions: Vec<(&'a str, f64)>,
+    /// Of devices with GPU streams: their joules, and those of the kernels view by kernel.
+    pub gpu_joules: f64,
+    pub kernels: Vec<(&'a str, f64)>,
+}
+
+impl<'a> Sums<'a> {
+    /// Of the views that tables show.
+    pub fn of(summary: &'a Summary) -> Sums<'a> {
+        Sums::of_views(summary, |device| device.shown().collect())
+    }
+
+    /// Of the views that the settings chose: those of several runs are alike.
+    pub fn by_settings(summary: &'a Summary) -> Sums<'a> {
+        Sums::of_views(summary, |device| device.views.iter().collect())
+    }
+
+    fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
+        let devices: Vec<(&Device, Vec<&View>)> =
+            topmost(summary).map(|device| (device, views(device))).collect();
+        // Both views share the same joules: the ranks' tells of the whole, if it has not been left out.
+        let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
+        let shown = if has_ranks { "ranks" } else { "kernels" };
+        // Also of devices from which nobody spends.
+        let ranks =
+            || devices.iter().flat_map(|(_, views)| views.iter().copied().filter(|view| view.view == shown));
+        let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|(device, _)| view(device, "kernels"));
+        Sums {
+            joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
+            idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
+            lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
+            regions: by_name(ranks()),
+            gpu_joules: kernels()
+                .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
+                .sum(),
+            kernels: by_name(kernels()),
+        }
+    }
+
+    pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
+        self.regions.iter().filter(|(name, _)| is_mpi(name))
+    }
+}
+
+pub fn is_mpi(name: &str) -> bool {
+    ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Devices that count joules and are in no other of their node.
+pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
+    let is_within = |part: &Device| {
+        summary.devices.iter().any(|whole| part.node == whole.node && whole.contains.contains(&part.name))
+    };
+    summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
+}
+
+/// The shown one of this name, if anything ran in it.
+pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
+    device.shown().find(|view| view.view == name && !view.callpaths.is_empty())
+}
+
+fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    let regions: Vec<&Region> = views.flat_map(|view| &view.regions).collect();
+    regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.exclusive_joules);
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sums
+}
+
+/// At most four: how much, where, in which kernels, and how much in MPI. None where nothing was spent.
+pub fn sentences(summary: &Summary) -> Vec<String> {
+    let sums = Sums::of(summary);
+    if sums.joules <= 0.0 {
+        return Vec::new();
+    }
+    let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
+    let named = |rows: &[(&str, f64)], whole: f64| {
+        let rows = rows.iter().filter(|row| row.1 >= LEAST_SHARE * whole).take(MOST_NAMES);
+        let names =
+            rows.map(|(name, part)| format!("{} ({})", short(name, LONGEST_NAME), share(*part, whole)));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let run = &summary.run;
+    let quality =
+        if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
+    let watts = if run.seconds > 0.0 {
+        format!(", {:.1} W on average", sums.joules / run.seconds)
+    } else {
+        String::new()
+    };
+    let mut said = vec![format!(
+        "{} J in {:.1} s{watts}{quality}; {} of it idle",
+        joules(sums.joules),
+        run.seconds,
+        share(sums.idle, sums.joules)
+    )];
+    if sums.lost > 0.0 {
+        said[0] += &format!(", {} lost", share(sums.lost, sums.joules));
+    }
+    let most = named(&sums.regions, sums.joules);
+    if !most.is_empty() {
+        said.push(format!("most of it in {most}"));
+    }
+    let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
+    if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
+        said.push(format!(
+            "of the {} J of GPUs with kernels {} while one ran, most of it in {}",
+            joules(sums.gpu_joules),
+            share(of_kernels, sums.gpu_joules),
+            named(&sums.kernels, sums.gpu_joules)
+        ));
+    }
+    let of_mpi: f64 = sums.mpi().map(|row| row.1).sum();
+    if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= LEAST_SHARE * sums.joules) {
+        said.push(format!(
+            "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
+            joules(of_mpi),
+            share(of_mpi, sums.joules),
+            short(name, LONGEST_NAME),
+            joules(*part)
+        ));
+    }
+    said
+}
+
+#[cfg(test)]
+#[path = "highlights_tests.rs"]
+mod tests;

@@ -1,0 +1,303 @@
+//! One page with all of it, which needs nothing beside itself: no server, no network. Names are an application's: all of
+//! them go through the template, which escapes them.
+
+use super::curve;
+use super::flame;
+use super::tree;
+use crate::assignment;
+use crate::gauges::OverTheRun;
+use crate::highlights::{Sums, is_mpi, sentences, topmost, view};
+use crate::summary::{Device, Summary, View};
+use crate::text::{by_location, most_of};
+use ampere_model::text::{joules, printable};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+const STYLE: &str = include_str!("page.css");
+/// Rows of each table: the rest is in `summary.json`, and in what `ampere report` makes of it.
+const MOST_ROWS: usize = 50;
+/// Devices whose power is shown above all else.
+const MOST_CURVES: usize = 8;
+/// What the columns of the least and the most joules are.
+const LEAST: &str = "the joules of samples in which nothing else ran";
+const MOST: &str = "the joules of all samples in which it ran at all";
+
+/// By this a page is known as that run's.
+pub fn page_mark(run_id: &str) -> Markup {
+    html! { meta name="ampere-run" content=(printable(run_id)); }
+}
+
+pub fn render(summary: &Summary) -> String {
+    let run = &summary.run;
+    let title =
+        format!("ampere: {}", if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") });
+    let several = topmost(summary).count() > 1;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                (page_mark(&run.id))
+                title { (printable(&title)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(flame::STYLE)) }
+            }
+            body {
+                (head(summary))
+                @if several { (everything(summary)) (powers(summary)) }
+                @for (at, device) in summary.devices.iter().enumerate() { (one_device(device, !several && at == 0)) }
+                (spenders(summary))
+                (quality(summary))
+                script { (PreEscaped(flame::SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn head(summary: &Summary) -> Markup {
+    let run = &summary.run;
+    html! {
+        header {
+            h1 { "ampere" @if !run.complete { " " span.badge.running[run.running] { (run.state()) } } @if run.energy != "measured" { " " span.badge { (printable(&run.energy)) } } }
+            @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
+            p.small {
+                (run.ranks) @if run.ranks == 1 { " rank on " } @else { " ranks on " }
+                (printable(&run.nodes.join(", "))) ", "
+                @if !run.start.is_empty() { (printable(&run.start)) " to " (printable(&run.end)) ", " }
+                "run " (printable(&run.id))
+                @if let Some(job) = &run.job { ", job " (printable(&job.to_string())) }
+            }
+            @if let Some(cpu) = &run.node_cpu { p.small { (cpu.words()) } }
+            ul.short { @for sentence in sentences(summary) { li { (sentence) } } }
+            @if !run.notes.is_empty() {
+                div.notes { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
+            }
+        }
+    }
+}
+
+/// Of several devices, what they have in common.
+fn everything(summary: &Summary) -> Markup {
+    let sums = Sums::of(summary);
+    html! {
+        section {
+            h2 { "All devices: " (joules(sums.joules)) " J" }
+            (flame::picture(&tree::whole(summary)))
+            (legend())
+            h3 { "Functions" }
+            table {
+                thead { tr { th.number { "J" } th.number { "share" } th {} th { "function" } } }
+                tbody {
+                    @for (name, part) in sums.regions.iter().take(MOST_ROWS) {
+                        tr { (share_cells(*part, sums.joules)) td { (name_of(name)) } }
+                    }
+                    @if sums.idle > 0.0 { tr.rest { (share_cells(sums.idle, sums.joules)) td { "idle: nobody ran" } } }
+                    @if sums.lost > 0.0 { tr.rest { (share_cells(sums.lost, sums.joules)) td { "lost: not known whose" } } }
+                }
+            }
+            (left_out(sums.regions.len()))
+            @if !sums.kernels.is_empty() {
+                h3 { "GPU kernels" }
+                (flame::picture(&tree::of_kernels(summary)))
+                table {
+                    thead { tr { th.number { "J" } th.number { "share" } th {} th { "kernel" } } }
+                    tbody {
+                        @for (name, part) in sums.kernels.iter().take(MOST_ROWS) {
+                            tr { (share_cells(*part, sums.gpu_joules)) td { (name_of(name)) } }
+                        }
+                    }
+                }
+                p.small { "Shares are of the " (joules(sums.gpu_joules)) " J of GPUs with kernels, while one ran; the functions above are what ranks were in meanwhile." }
+                (left_out(sums.kernels.len()))
+            }
+        }
+    }
+}
+
+/// Those that are in no other, below each other, by one scale: they are about the same time.
+fn powers(summary: &Summary) -> Markup {
+    let mut curves: Vec<_> =
+        topmost(summary).filter_map(|device| Some((device, device.power.as_ref()?))).collect();
+    curves.sort_by_key(|(device, _)| (&device.node, device.name.len(), &device.name)); // "GPU-10" after "GPU-9"
+    let scale = curves.iter().take(MOST_CURVES).map(|(_, power)| curve::most(power)).fold(0.0, f64::max);
+    html! {
+        @if curves.len() > 1 {
+            section {
+                h3 { "Power" }
+                @for (device, power) in curves.iter().take(MOST_CURVES) {
+                    p.small { (printable(&device.name)) " on " (printable(&device.node)) }
+                    (curve::picture(power, scale, &device.energy))
+                }
+                @if curves.len() > MOST_CURVES { p.small { "and " (curves.len() - MOST_CURVES) " more below" } }
+            }
+        }
+    }
+}
+
+fn one_device(device: &Device, open: bool) -> Markup {
+    let unit = &device.unit;
+    let watts = if device.sampled_seconds > 0.0 && unit == "J" {
+        format!(", {:.1} W on average", device.total_joules / device.sampled_seconds)
+    } else {
+        String::new()
+    };
+    html! {
+        details open[open] {
+            summary {
+                strong { (printable(&device.name)) } " on " (printable(&device.node)) ": " (joules(device.total_joules)) " " (printable(unit)) (watts)
+                ", " (printable(&device.energy))
+            }
+            p.small {
+                (printable(&device.metric)) ", " (device.samples) " samples"
+                @if device.stale { ", " strong { "STALE: the counter stood still when last seen" } }
+            }
+            @if !device.gauges.is_empty() {
+                p.small { "as it reports: " (printable(&device.gauges.iter().map(OverTheRun::text).collect::<Vec<_>>().join(", "))) }
+            }
+            @for check in &device.checks { p.small { (printable(&check.text())) } }
+            @if let Some(curve) = &device.power { (curve::picture(curve, curve::most(curve), &device.energy)) }
+            @for name in ["ranks", "kernels"] {
+                @if let Some(view) = view(device, name) { (one_view(device, view)) }
+                @if let Some(other) = device.not_shown().filter(|_| name == "ranks") {
+                    p.small { (printable(&other.title())) ": " (most_of(device, other)) }
+                }
+            }
+        }
+    }
+}
+
+fn one_view(device: &Device, view: &View) -> Markup {
+    let (total, unit) = (view.whole(), printable(&device.unit));
+    let what = if view.view == "kernels" { "kernel" } else { "function" };
+    let is_time = unit == "s";
+    let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());
+    let groups = by_location(view);
+    html! {
+        section {
+            h3 { (printable(&view.title())) }
+            p.small {
+                (printable(&view.policy)) ", " (printable(&view.sharing)) ": " (joules(view.attributed_joules)) " " (unit) " attributed, "
+                (joules(view.idle_joules)) " " (unit) " idle, " (joules(view.lost_joules)) " " (unit) " lost; conservation error "
+                (format!("{:.1e}", view.conservation_error_joules)) " " (unit)
+            }
+            (flame::picture(&tree::of_views(&device.name, std::iter::once(view))))
+            (legend())
+            table {
+                thead {
+                    tr {
+                        th.number { (unit) } th.number { "share" } th {}
+                        @if !is_time { th.number title=(LEAST) { "least" } th.number title=(MOST) { "most" } }
+                        th.number { "inclusive " (unit) } th.number { "s" }
+                        th.number { "calls" } @if has_watts { th.number { "W" } } th { (what) }
+                    }
+                }
+                tbody {
+                    @for row in view.regions.iter().take(MOST_ROWS) {
+                        tr {
+                            (share_cells(row.exclusive_joules, total))
+                            @if !is_time {
+                                td.number { (joules(row.resolved_joules)) }
+                                td.number { (row.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
+                            }
+                            td.number { (joules(row.inclusive_joules)) }
+                            td.number { (format!("{:.3}", row.exclusive_seconds)) }
+                            td.number { (row.calls) }
+                            @if has_watts {
+                                td.number {
+                                    @match row.watts.resolved_watts {
+                                        Some(watts) => (format!("{watts:.1}")),
+                                        None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
+                                    }
+                                }
+                            }
+                            td { (name_of(&row.region)) }
+                        }
+                    }
+                }
+            }
+            @if !is_time && !view.regions.is_empty() {
+                p.small { "least: " (LEAST) "; most: " (MOST) "; the attributed joules lie between" }
+            }
+            @if !has_watts && !view.regions.is_empty() {
+                p.small { "no watts: no function had 10 samples to itself" }
+            }
+            (left_out(view.regions.len()))
+            @if groups.len() > 1 {
+                table {
+                    thead { tr { th.number { (unit) } th.number { "share" } th {} th { "location group" } } }
+                    tbody {
+                        @for (group, part) in groups.iter().take(MOST_ROWS) {
+                            tr { (share_cells(*part, total)) td { (printable(group)) } }
+                        }
+                    }
+                }
+                (left_out(groups.len()))
+            }
+        }
+    }
+}
+
+fn spenders(summary: &Summary) -> Markup {
+    let lines = assignment::lines(&summary.topology);
+    html! {
+        @if !lines.is_empty() {
+            details { summary { "Who spends from what" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } (left_out(lines.len())) }
+        }
+    }
+}
+
+fn quality(summary: &Summary) -> Markup {
+    let (q, overhead) = (&summary.quality, &summary.overhead);
+    let rows: [(&str, u64); 12] = [
+        ("events", q.events),
+        ("calls coalesced: folded before they were recorded", q.coalesced_calls),
+        ("calls suppressed: they found no room", q.suppressed_calls),
+        ("calls unrecorded: their threads had no ring", q.unrecorded_calls),
+        ("records dropped", q.dropped_records),
+        ("events late", q.late_events),
+        ("events mended", q.repaired_events),
+        ("records damaged", q.damaged_records),
+        ("samples unusable", q.unusable_samples),
+        ("definitions left out", q.left_out_definitions),
+        ("counter resets", q.counter_resets),
+        ("gaps in sampling", q.sampling_gaps),
+    ];
+    html! {
+        details {
+            summary { "Quality: conservation error " (format!("{:.1e}", q.conservation_error_joules)) " J" }
+            table { tbody { @for (name, count) in rows { tr { td.number { (count) } td { (name) } } } } }
+            @if overhead.collector_peak_rss_bytes > 0 {
+                p.small {
+                    "collector: " (format!("{:.2}", overhead.collector_cpu_seconds)) " s of CPU time, "
+                    (format!("{:.1}", overhead.collector_peak_rss_bytes as f64 / 1e6)) " MB at most"
+                }
+            }
+        }
+    }
+}
+
+fn legend() -> Markup {
+    html! {
+        p.small {
+            "Each box is as wide as its joules, below the one that called it. " span.function { "functions" } " " span.mpi { "MPI" } " "
+            span.kernel { "GPU kernels" } " " span.nobody { "idle or lost" } ". Click to enlarge one."
+        }
+    }
+}
+
+fn share_cells(part: f64, whole: f64) -> Markup {
+    let share = if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+    html! {
+        td.number { (joules(part)) }
+        td.number { (format!("{share:.1} %")) }
+        td.bar { div style=(format!("width:{:.1}%", share.clamp(0.0, 100.0))) {} }
+    }
+}
+
+fn name_of(name: &str) -> Markup {
+    html! { code.mpi[is_mpi(name)] { (printable(name)) } }
+}
+
+fn left_out(rows: usize) -> Markup {
+    html! { @if rows > MOST_ROWS { p.small { "and " (rows - MOST_ROWS) " more in summary.json" } } }
+}

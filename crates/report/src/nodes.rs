@@ -1,0 +1,180 @@
+//! The summaries of a run's nodes as one.
+
+use crate::missing;
+use crate::summary::{MpiRanks, NodeCpu, QualityFigures, Run, Summary, least_trusted};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const ALONE: &str = "this is of node ";
+
+/// Of a summary that is one of several.
+pub fn note(node: &str, first: &Path) -> String {
+    format!("{ALONE}{node} alone: ampere report {} shows all nodes of the run as one", first.display())
+}
+
+/// Sums of all, beside each node's own devices.
+pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
+    if others.is_empty() {
+        return first;
+    }
+    let mut all = vec![first];
+    all.extend(others);
+    let mut whole = Summary {
+        run: run_of(&all),
+        quality: quality_of(&all),
+        schema: all[0].schema.clone(),
+        overhead: all[0].overhead.clone(),
+        devices: Vec::new(),
+        topology: Vec::new(),
+    };
+    // Of each collector's own thread: there is no sum of it.
+    whole.overhead.sampler = None;
+    whole.overhead.collector_cpu_seconds = all.iter().map(|node| node.overhead.collector_cpu_seconds).sum();
+    whole.overhead.collector_peak_rss_bytes =
+        all.iter().map(|node| node.overhead.collector_peak_rss_bytes).max().unwrap_or(0);
+    for node in all {
+        whole.devices.extend(node.devices);
+        whole.topology.extend(node.topology);
+    }
+    whole
+}
+
+fn run_of(all: &[Summary]) -> Run {
+    let runs = || all.iter().map(|node| &node.run);
+    let dates = |of: fn(&Run) -> &String| runs().map(of).filter(|date| !date.is_empty());
+    let mut nodes: Vec<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let mut endings: Vec<_> = runs().flat_map(|run| run.endings.iter().cloned()).collect();
+    endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
+    let mpi: Vec<&MpiRanks> = runs().filter_map(|run| run.mpi.as_ref()).collect();
+    let mpi = MpiRanks::of(mpi.iter().flat_map(|of| of.ranks.iter().map(|rank| (*rank, of.size))));
+    let missing = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+    let mut notes = notes_of(all);
+    if let Some(mpi) = mpi.as_ref().filter(|_| !missing.is_empty()) {
+        notes.push(missing::note_of_all_nodes(&missing, mpi.size));
+    }
+    Run {
+        start: dates(|run| &run.start).min().cloned().unwrap_or_default(),
+        end: dates(|run| &run.end).max().cloned().unwrap_or_default(),
+        complete: runs().all(|run| run.complete) && missing.is_empty(),
+        running: runs().any(|run| run.running),
+        nodes,
+        ranks: runs().map(|run| run.ranks).sum(),
+        energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
+        total_joules: runs().map(|run| run.total_joules).sum(),
+        seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
+        notes,
+        node_cpu: runs().filter_map(|run| run.node_cpu).reduce(NodeCpu::with),
+        command_status: runs().find_map(|run| run.command_status),
+        endings,
+        gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),
+        mpi,
+        ..all[0].run.clone()
+    }
+}
+
+/// What several nodes say is said once, with how many they are.
+fn notes_of(all: &[Summary]) -> Vec<String> {
+    let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut in_order: Vec<&str> = Vec::new();
+    for node in all {
+        for note in node.run.notes.iter().filter(|note| !note.starts_with(ALONE)) {
+            let nodes = by_note.entry(note).or_default();
+            if nodes.is_empty() {
+                in_order.push(note);
+            }
+            nodes.push(node.run.nodes.join(","));
+        }
+    }
+    let line = |note: &str| match by_note[note].as_slice() {
+        [only] => format!("{only}: {note}"),
+        many if many.len() == all.len() => note.to_owned(),
+        many => format!("{} and {} more nodes: {note}", many[0], many.len() - 1),
+    };
+    in_order.into_iter().map(line).collect()
+}
+
+fn quality_of(all: &[Summary]) -> QualityFigures {
+    let sum = |of: fn(&QualityFigures) -> u64| {
+        all.iter().map(|node| of(&node.quality)).fold(0, u64::saturating_add)
+    };
+    QualityFigures {
+        events: sum(|q| q.events),
+        coalesced_calls: sum(|q| q.coalesced_calls),
+        suppressed_calls: sum(|q| q.suppressed_calls),
+        unrecorded_calls: sum(|q| q.unrecorded_calls),
+        dropped_records: sum(|q| q.dropped_records),
+        late_events: sum(|q| q.late_events),
+        counter_resets: sum(|q| q.counter_resets),
+        // Of a device in a view the largest, as of a node's.
+        conservation_error_joules: all
+            .iter()
+            .map(|node| node.quality.conservation_error_joules)
+            .fold(0.0, f64::max),
+        unusable_samples: sum(|q| q.unusable_samples),
+        counter_wraps: sum(|q| q.counter_wraps),
+        sampling_gaps: sum(|q| q.sampling_gaps),
+        stale_counters: sum(|q| q.stale_counters),
+        repaired_events: sum(|q| q.repaired_events),
+        damaged_records: sum(|q| q.damaged_records),
+        left_out_definitions: sum(|q| q.left_out_definitions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_settings::Config;
+    use ampere_timeline::attributor::Attributor;
+
+    fn of(node: &str, joules: f64, energy: &str, id: &str) -> Summary {
+        let run = Run {
+            id: id.to_owned(),
+            nodes: vec![node.to_owned()],
+            ranks: 4,
+            complete: node != "n2",
+            start: format!("2026-01-01T00:00:0{}Z", joules as u32 % 10),
+            notes: vec!["the same".to_owned(), format!("of {node}")],
+            ..Run::default()
+        };
+        let attributor = Attributor::new(Config::default(), 1);
+        let mut one =
+            Summary::new(&attributor, None, run, QualityFigures { events: 7, ..Default::default() });
+        (one.run.energy, one.run.total_joules) = (energy.to_owned(), joules);
+        one
+    }
+
+    #[test]
+    fn what_is_of_one_run_is_summed() {
+        let whole = joined(of("n1", 3.0, "measured", "job"), vec![of("n2", 2.0, "estimated", "job")]);
+        let run = &whole.run;
+        assert_eq!((run.nodes.join(","), run.ranks, run.total_joules), ("n1,n2".to_owned(), 8, 5.0));
+        assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
+        assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
+        assert_eq!(run.start, "2026-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn ranks_that_are_on_no_node_are_missing() {
+        let with = |node: &str, ranks: &[u32]| {
+            let mut one = of(node, 1.0, "measured", "job");
+            one.run.mpi = MpiRanks::of(ranks.iter().map(|rank| (*rank, 4)));
+            one
+        };
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[1, 3])]);
+        assert!(whole.run.complete && whole.run.mpi.is_some(), "{:?}", whole.run);
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[3])]);
+        assert!(!whole.run.complete);
+        assert!(whole.run.notes.iter().any(|note| note.contains("MPI Rank 1 of 4")), "{:?}", whole.run.notes);
+        // Two jobs, one after the other, have ranks of the same number.
+        let whole = joined(with("n1", &[0, 2]), vec![with("n3", &[0, 1])]);
+        assert!(whole.run.complete && whole.run.mpi.is_none());
+    }
+
+    #[test]
+    fn one_node_stays_as_it_is() {
+        let one = joined(of("n1", 3.0, "measured", "job"), Vec::new());
+        assert_eq!(one.run.notes, ["the same", "of n1"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! What a summary says about watts, and about counters that were not as they should be.
+
+use super::*;
+use ampere_model::{LocationKind, RegionHandle};
+use ampere_settings::Config;
+use ampere_timeline::attributor::{FoundDevice, LocationInfo};
+
+const TICKS_PER_SECOND: u64 = 1000;
+
+/// One rank in `main` from 0 on; readings of an energy counter in joules: (milliseconds, value).
+fn summary(config: &str, readings: &[(u64, u64)]) -> Summary {
+    summary_of(config, Some(1.0), readings)
+}
+
+fn summary_of(config: &str, joules_per_unit: Option<f64>, readings: &[(u64, u64)]) -> Summary {
+    let config = Config::parse(config, "test").expect("a configuration");
+    let mut attributor = Attributor::new(config, TICKS_PER_SECOND);
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: if joules_per_unit.is_some() { "energy" } else { "count:device=0" }.to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit,
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = attributor.add_location(LocationInfo {
+        node: "n".to_owned(),
+        group: "MPI Rank 0".to_owned(),
+        name: "Master thread".to_owned(),
+        kind: LocationKind::CpuThread,
+        rank: Some(0),
+        main: true,
+    });
+    let main = attributor.regions.add(&ampere_model::Region {
+        handle: RegionHandle(0),
+        name: "main".to_owned(),
+        canonical_name: "main".to_owned(),
+        source_file: String::new(),
+        begin_line: 0,
+        end_line: 0,
+        region_type: 0,
+        paradigm: 0,
+    });
+    attributor.engine.enter(rank, 0, main);
+    for (time, value) in readings {
+        attributor.devices[device].read(*time, ampere_model::MetricValue::U64(*value), 0);
+    }
+    attributor.end_readings(device);
+    attributor.engine.leave(rank, readings.last().map_or(0, |(time, _)| *time));
+    Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), QualityFigures::default())
+}
+
+/// A rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`; 1 J in each 10 ms.
+fn threads(config: &str, with_threads: bool) -> Summary {
+    let mut attributor =
+        Attributor::new(Config::parse(config, "test").expect("a configuration"), TICKS_PER_SECOND);
+    let add_location = |attributor: &mut Attributor, number: u32| {
+        let info = LocationInfo {
+            node: "n".to_owned(),
+            group: "MPI Rank 0".to_owned(),
+            name: format!("thread {number}"),
+            kind: LocationKind::CpuThread,
+            rank: Some(0),
+            main: number == 0,
+        };
+        let evidence = ampere_timeline::topology::Evidence { process: Some(7), ..Default::default() };
+        attributor.add_location_with(info, evidence)
+    };
+    let found = FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "trace".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    };
+    let device = attributor.add_device(found).expect("an energy");
+    let rank = add_location(&mut attributor, 0);
+    let [main, work] = [0, 1].map(|region| attributor.regions.add_unknown(region));
+    attributor.enter(rank, 0, main);
+    let mut running = vec![rank];
+    for time in (0..=100).step_by(10) {
+        if time == 50 && with_threads {
+            // As in a live run, they become known when samples have been paid already.
+            for number in 1..5 {
+                let thread = add_location(&mut attributor, number);
+                attributor.enter(thread, 43, work);
+                running.push(thread);
+            }
+        }
+        attributor.read_now(device, time, 50 + time / 10);
+    }
+    running.into_iter().for_each(|location| attributor.leave(location, 100));
+    Summary::new(&attributor, None, Run::default(), QualityFigures::default())
+}
+
+#[test]
+fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
+    let (main, all) = (threads("", true), threads("[attribution]\nlocations = \"all\"", true));
+    let (by_main, by_all) = (&main.devices[0], &all.devices[0]);
+    let text = |view: &View| serde_json::to_string(view).expect("JSON");
+    let other = |device: &Device| text(device.other_ranks.as_ref().expect("the other division"));
+    // To the last bit, whichever the settings choose.
+    assert_eq!(text(&by_main.views[0]), other(by_all));
+    assert_eq!(text(&by_all.views[0]), other(by_main));
+    assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
+    let alone = threads("", false);
+    assert!(alone.devices[0].other_ranks.is_none() && alone.run.notes.is_empty());
+    assert_eq!(by_main.views[0].regions[0].exclusive_joules, 10.0);
+    let joules = |view: &View| view.regions.iter().map(|row| row.exclusive_joules).collect::<Vec<_>>();
+    // main alone for 43 ms, then one of five.
+    let [main_alone, shared] = [4.3, 5.7];
+    let expected = [main_alone + shared / 5.0, 4.0 * shared / 5.0];
+    for (found, expected) in joules(&by_all.views[0]).iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    }
+    // 4 x 57 ms in frames, and 100 ms.
+    assert!(by_main.other_ranks_lead && !by_all.other_ranks_lead);
+    assert!(main.run.notes[0].starts_with("other threads of MPI Rank 0 ran more"), "{:?}", main.run.notes);
+    let shown: Vec<&str> = by_main.shown().map(|view| view.locations.as_str()).collect();
+    assert_eq!(shown, ["all", ""]);
+    let page = crate::text::render(&main, false);
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
+    assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
+    assert!(page.contains("by main threads alone: undefined region 0 (100.0%)"), "{page}");
+}
+
+/// A reading every 100 ms, 1 J more each.
+fn steady(count: u64) -> Vec<(u64, u64)> {
+    (0..count).map(|i| (i * 100, 50 + i)).collect()
+}
+
+#[test]
+fn watts_need_ten_resolved_samples() {
+    let row = &summary("", &steady(11)).devices[0].views[0].regions[0];
+    let ten = Some(10.0);
+    assert_eq!(row.watts, Watts { mean_watts: ten, resolved_watts: ten, min_watts: ten, max_watts: ten });
+    let row = &summary("", &steady(10)).devices[0].views[0].callpaths[0];
+    assert_eq!(row.watts, Watts { mean_watts: None, resolved_watts: None, min_watts: ten, max_watts: ten });
+    let json = serde_json::to_value(row).expect("JSON");
+    assert!(json["mean_watts"].is_null() && json["max_watts"] == 10.0, "{json}");
+}
+
+#[test]
+fn a_gap_is_lost_where_it_is_configured() {
+    let mut readings = steady(11);
+    readings.extend([(4000, 100), (4100, 101)]);
+    let seen = summary("[counters]\ngap = 10", &readings);
+    let device = &seen.devices[0];
+    assert_eq!((device.total_joules, device.views[0].lost_joules), (51.0, 40.0));
+    assert_eq!((device.views[0].attributed_joules, device.views[0].conservation_error_joules), (11.0, 0.0));
+    assert_eq!((seen.quality.sampling_gaps, device.longest_sample_seconds), (1, 3.0));
+    assert_eq!(device.sampled_seconds, 4.1);
+    let without = summary("", &readings);
+    assert_eq!((without.quality.sampling_gaps, without.devices[0].views[0].lost_joules), (0, 0.0));
+}
+
+#[test]
+fn what_was_odd_about_a_counter_is_counted() {
+    // Still for 11 seconds.
+    let mut readings = steady(3);
+    readings.extend([(5000, 52), (11_200, 52)]);
+    let still = summary("", &readings);
+    assert_eq!((still.quality.stale_counters, still.devices[0].stale), (1, true));
+    assert_eq!(still.devices[0].longest_still_seconds, 11.0);
+    assert!(!summary("[counters]\nstale = \"12s\"", &readings).devices[0].stale);
+
+    let rapl = "[[device]]\nname = \"socket\"\nmetric = \"energy\"\nwraps_at = 100000";
+    let wrapped = summary(rapl, &[(0, 99_990), (100, 5)]);
+    assert_eq!((wrapped.quality.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
+    assert_eq!(wrapped.quality.counter_resets, 0);
+
+    // A misreading, and a reset.
+    let absurd = [(0, 110), (100, 1_000_000), (200, 112), (250, 113), (300, 3), (400, 4)];
+    let seen = summary("", &absurd);
+    assert_eq!((seen.quality.unusable_samples, seen.quality.counter_resets), (1, 1));
+    assert_eq!((seen.devices[0].total_joules, seen.devices[0].uncovered_seconds), (4.0, 0.05));
+    assert!(
+        seen.run.notes.iter().any(|note| note.contains("the energy of 0.050 s is not known")),
+        "{:?}",
+        seen.run.notes
+    );
+    // A first 0 that was none.
+    assert_eq!(summary("", &[(0, 0), (100, 1_000_000), (200, 1_000_001)]).devices[0].total_joules, 1.0);
+}
+
+#[test]
+fn figures_that_a_device_cannot_have_are_not_shown() {
+    let config = "[[device]]\nname = \"GPU-0\"\nmetric = \".*\"\nscale = 1000";
+    let seen = summary_of(config, None, &steady(11));
+    assert_eq!((seen.devices[0].total_joules, seen.run.total_joules, seen.run.complete), (0.0, 0.0, false));
+    assert!(seen.devices[0].views[0].callpaths.is_empty());
+    let note = seen.run.notes.iter().find(|note| note.contains("GPU-0: 10000 J in 1.000 s"));
+    assert!(note.is_some(), "{:?}", seen.run.notes);
+    let allowed = summary_of(&format!("{config}\n[counters]\nwatts_max = 20000"), None, &steady(11));
+    assert_eq!(allowed.devices[0].total_joules, 10_000.0);
+}
+
+#[test]
+fn a_total_has_no_joule_twice() {
+    use ampere_timeline::nature::Nature;
+    let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
+    // Two nodes with the same counters: what contains what is a matter of each.
+    for (node, joules) in [("a", 1000), ("b", 10)] {
+        for (metric, parts, part) in [
+            ("x:::energy:node", vec!["x:::energy:cpu"], 1),
+            ("x:::energy:cpu", vec![], 2),
+            ("x:::energy:gpu", vec![], 5),
+        ] {
+            let device = attributor.add_device(FoundDevice {
+                node: node.to_owned(),
+                metric: metric.to_owned(),
+                source: "x".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1.0),
+            });
+            let device = device.expect("an energy");
+            let contains = parts.into_iter().map(str::to_owned).collect();
+            attributor.set_nature(device, Nature { contains, ..Nature::default() });
+            for (time, value) in [(0, 1), (1000, 1 + joules / part)] {
+                attributor.read_now(device, time, value);
+            }
+        }
+    }
+    let summary = Summary::new(&attributor, None, Run::default(), QualityFigures::default());
+    assert_eq!(summary.run.total_joules, 1000.0 + 200.0 + 10.0 + 2.0);
+    let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
+    assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
+    let text = crate::text::render(&summary, false);
+    assert!(
+        text.contains("1212.0 J in 4 devices on 2 nodes; these have in them 2 devices on 2 nodes"),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_a_deep_path_the_middle_is_left_out() {
+    let name = |region: RegionRef| -> Name { format!("f{}", region.0).into() };
+    let path = |depth: u32| -> Vec<RegionRef> { (0..depth).map(RegionRef).collect() };
+    assert_eq!(shortened(&path(256), name).len(), 256);
+    let short = shortened(&path(10_000), name);
+    assert_eq!((short.len(), &*short[0], &*short[127]), (256, "f0", "f127"));
+    assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
+}

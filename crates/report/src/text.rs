@@ -1,0 +1,502 @@
+//! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
+
+use crate::assignment;
+use crate::gauges::OverTheRun;
+use crate::highlights::sentences;
+use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
+use ampere_model::text::{compact, joules, printable, short};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// Where more of the run than this was not sampled, it is said.
+const UNSAMPLED_PART: f64 = 0.03;
+/// Rows of each table.
+const MOST_ROWS: usize = 15;
+/// Functions that a line names.
+const MOST_NAMED: usize = 3;
+const BAR_CELLS: usize = 24;
+/// Lines of who spends from what.
+const MOST_LINKS: usize = 40;
+const LONGEST_LINK: usize = 200;
+
+/// `colour`: for a terminal.
+pub fn render(summary: &Summary, colour: bool) -> String {
+    let mut out = String::new();
+    let page = Page { colour };
+    // Writing to a String cannot fail.
+    let _ = page.head(summary, &mut out);
+    let _ = page.topology(summary, &mut out);
+    for device in &summary.devices {
+        let _ = page.device(summary, device, &mut out);
+    }
+    let _ = page.foot(summary, &mut out);
+    out
+}
+
+struct Page {
+    colour: bool,
+}
+
+impl Page {
+    fn bold(&self, text: &str) -> String {
+        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn head(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let run = &summary.run;
+        let ranks = match run.ranks {
+            1 => "1 rank".to_owned(),
+            many => format!("{many} ranks"),
+        };
+        writeln!(
+            out,
+            "{}",
+            self.bold(&format!(
+                "ampere: {ranks} on {}, {:.1} s{}",
+                if run.nodes.is_empty() { "no node".to_owned() } else { printable(&run.nodes.join(", ")) },
+                run.seconds,
+                run.state_words()
+            ))
+        )?;
+        if !run.command.is_empty() {
+            writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
+        }
+        if let Some(job) = &run.job {
+            writeln!(out, "job:     {}", printable(&job.to_string()))?;
+        }
+        if let Some(status) = run.command_status.filter(|status| *status != 0) {
+            // What shells make of a signal; a status may be any other number.
+            let signal =
+                (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
+            writeln!(out, "status:  {status}{}", signal.unwrap_or_default())?;
+        }
+        let energies = || summary.devices.iter().filter(|device| device.unit != "s");
+        let all_estimated = energies().all(|device| device.energy == "estimated");
+        match run.energy.as_str() {
+            "estimated" if !all_estimated => {
+                writeln!(out, "energy:  partly ESTIMATED from CPU time, not measured: see the devices below")?
+            }
+            "integrated" => writeln!(
+                out,
+                "energy:  measured, partly as power that was integrated: see the devices below"
+            )?,
+            "estimated" => writeln!(
+                out,
+                "energy:  ESTIMATED, not measured: from CPU time, by the watts of [estimate] in the settings"
+            )?,
+            "none" if summary.devices.is_empty() => writeln!(out, "energy:  none: no counter was read")?,
+            "none" => writeln!(out, "energy:  none: time only")?,
+            "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
+            other => writeln!(out, "energy:  {}", printable(other))?,
+        }
+        if let Some(cpu) = &run.node_cpu {
+            writeln!(out, "cpu:     {}", cpu.words())?;
+        }
+        if summary.devices.len() > 1 {
+            writeln!(out, "total:   {}", printable(&total(summary)))?;
+        }
+        for (at, sentence) in sentences(summary).iter().enumerate() {
+            writeln!(out, "{} {sentence}", if at == 0 { "in short:" } else { "         " })?;
+        }
+        for note in &run.notes {
+            writeln!(out, "note:    {}", printable(note))?;
+        }
+        Ok(())
+    }
+
+    fn topology(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let mut lines = assignment::lines(&summary.topology);
+        lines.extend(self.spent_by_nobody(summary));
+        if !lines.is_empty() {
+            writeln!(out, "\n{}", self.bold("who spends from what"))?;
+        }
+        for line in lines.iter().take(MOST_LINKS) {
+            writeln!(out, "  {}", short(line, LONGEST_LINK))?;
+        }
+        if lines.len() > MOST_LINKS {
+            writeln!(out, "  ... and {} more in summary.json", lines.len() - MOST_LINKS)?;
+        }
+        Ok(())
+    }
+
+    /// Devices without a consumer, where there are links at all.
+    fn spent_by_nobody(&self, summary: &Summary) -> Option<String> {
+        let linked = |device: &Device| {
+            let of = |link: &&assignment::Link| {
+                link.node == device.node && link.device.as_ref() == Some(&device.name)
+            };
+            summary.topology.iter().any(|link| of(&link))
+        };
+        let alone = summary.devices.iter().filter(|device| !linked(device));
+        let mut names: Vec<&str> = alone.map(|device| device.name.as_str()).collect();
+        names.sort_by_key(|name| (name.len(), *name));
+        (!names.is_empty()).then(|| format!("{} <- nobody: all idle", compact(&names)))
+    }
+
+    fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {
+        let total = joules(device.total_joules);
+        let title = if device.unit == "s" {
+            format!("{} on {}: {total} s", device.name, device.node)
+        } else {
+            let seconds = device.sampled_seconds;
+            let watts = if seconds > 0.0 { device.total_joules / seconds } else { 0.0 };
+            format!(
+                "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
+                device.name, device.node, device.energy, device.metric, device.samples
+            )
+        };
+        writeln!(out, "\n{}", self.bold(&printable(&title)))?;
+        let unsampled = summary.run.seconds - device.sampled_seconds;
+        if device.samples > 0 && unsampled > UNSAMPLED_PART * summary.run.seconds {
+            writeln!(
+                out,
+                "  its samples are of {:.2} s, not of {:.2} s: what was spent in the other {unsampled:.2} s is not known",
+                device.sampled_seconds, summary.run.seconds
+            )?;
+        }
+        if device.stale {
+            let still = device.longest_still_seconds;
+            writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
+        }
+        if !device.gauges.is_empty() {
+            let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
+            writeln!(out, "  as it reports: {}", printable(&says.join(", ")))?;
+        }
+        for check in &device.checks {
+            writeln!(out, "  {}", printable(&check.text()))?;
+        }
+        for view in device.shown() {
+            self.view(device, view, out)?;
+            if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
+                writeln!(out, "\n  {}: {}", printable(&other.title()), most_of(device, other))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        if view.callpaths.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\n  {} ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
+            printable(&view.title()),
+            printable(&view.policy),
+            printable(&view.sharing),
+            joules(view.attributed_joules),
+            joules(view.idle_joules),
+            joules(view.lost_joules),
+            view.conservation_error_joules,
+            unit = printable(&device.unit),
+        )?;
+        self.regions(device, view, out)?;
+        self.groups(device, view, out)?;
+        self.callpaths(device, view, out)
+    }
+
+    fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let what = if view.view == "kernels" { "kernel" } else { "function" };
+        let (total, unit, regions) = (view.whole(), printable(&device.unit), &view.regions);
+        let is_time = unit == "s";
+        let has_watts = regions.iter().take(MOST_ROWS).any(|row| row.watts.resolved_watts.is_some());
+        // Of time, the seconds are what is shown already.
+        let seconds = |text: String| if is_time { String::new() } else { format!(" {text:>10}") };
+        let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
+        writeln!(
+            out,
+            "\n  {unit:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
+            bounds_columns(is_time, "least", "most"),
+            "share",
+            "",
+            format!("inclusive {unit}"),
+            seconds("s".to_owned()),
+            "calls",
+            watts("W".to_owned())
+        )?;
+        for row in regions.iter().take(MOST_ROWS) {
+            let resolved = row.watts.resolved_watts;
+            writeln!(
+                out,
+                "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
+                joules(row.exclusive_joules),
+                bounds(is_time, row.resolved_joules, row.possible_joules),
+                percent(row.exclusive_joules, total),
+                bar(row.exclusive_joules, total),
+                joules(row.inclusive_joules),
+                seconds(format!("{:.3}", row.exclusive_seconds)),
+                row.calls,
+                watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
+                short(&row.region, LONGEST_NAME),
+            )?;
+        }
+        more(regions.len(), out)?;
+        if !is_time && !regions.is_empty() {
+            writeln!(
+                out,
+                "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
+            )?;
+        }
+        if has_watts {
+            writeln!(
+                out,
+                "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
+            )?;
+            writeln!(out, "  of those, its joules are modelled by time")?;
+        } else if !is_time {
+            writeln!(
+                out,
+                "  no watts: no {what} had {LEAST_RESOLVED_SAMPLES} samples to itself, below that joules are modelled by time"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let total = view.whole();
+        let sums = by_location(view);
+        writeln!(
+            out,
+            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
+            printable(&device.unit),
+            "share",
+            ""
+        )?;
+        let count = sums.len();
+        for (group, sum) in sums.iter().take(MOST_ROWS).map(|(group, sum)| (group, *sum)) {
+            writeln!(
+                out,
+                "  {:>12} {:>6}  {:<BAR_CELLS$}  {}",
+                joules(sum),
+                percent(sum, total),
+                bar(sum, total),
+                short(group, LONGEST_NAME)
+            )?;
+        }
+        more(count, out)
+    }
+
+    fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+        let (total, rows) = (view.whole(), &view.callpaths);
+        let several = groups_of_several(view);
+        let unit = printable(&device.unit);
+        let is_time = unit == "s";
+        writeln!(
+            out,
+            "\n  {unit:>12}{} {:>6} {:>10} {:>10}  top call paths",
+            bounds_columns(is_time, "least", "most"),
+            "share",
+            "s",
+            "calls"
+        )?;
+        for row in rows.iter().take(MOST_ROWS) {
+            writeln!(
+                out,
+                "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
+                joules(row.exclusive_joules),
+                bounds(is_time, row.resolved_joules, row.possible_joules),
+                percent(row.exclusive_joules, total),
+                row.exclusive_seconds,
+                row.calls,
+                short(&name_of(row, &several), LONGEST_NAME),
+                short_path(&row.path),
+            )?;
+        }
+        more(rows.len(), out)
+    }
+
+    fn foot(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+        let q = &summary.quality;
+        writeln!(
+            out,
+            "\nquality: {} events; {} coalesced, {} suppressed, {}{} dropped, {} late; {} counter resets; \
+             conservation error {:.1e} J",
+            q.events,
+            q.coalesced_calls,
+            q.suppressed_calls,
+            if q.unrecorded_calls > 0 {
+                format!("{} unrecorded, ", q.unrecorded_calls)
+            } else {
+                String::new()
+            },
+            q.dropped_records,
+            q.late_events,
+            q.counter_resets,
+            q.conservation_error_joules
+        )?;
+        if q.repaired_events + q.damaged_records + q.unusable_samples + q.left_out_definitions > 0 {
+            writeln!(
+                out,
+                "         {} events mended, {} damaged records, {} unusable samples, {} definitions left out",
+                q.repaired_events, q.damaged_records, q.unusable_samples, q.left_out_definitions
+            )?;
+        }
+        if q.counter_wraps + q.sampling_gaps + q.stale_counters > 0 {
+            writeln!(
+                out,
+                "         {} counter wraps made good, {} gaps in sampling, {} stale counters",
+                q.counter_wraps, q.sampling_gaps, q.stale_counters
+            )?;
+        }
+        let o = &summary.overhead;
+        if o.collector_peak_rss_bytes > 0 {
+            writeln!(
+                out,
+                "cost:    collector {:.2} s of CPU time, {:.1} MB at most",
+                o.collector_cpu_seconds,
+                o.collector_peak_rss_bytes as f64 / 1e6
+            )?;
+        }
+        if let Some(s) = &o.sampler {
+            writeln!(
+                out,
+                "         sampler {:.1} % of a core; {} of {} deadlines missed by more than 1 ms, {:.3} ms late on average",
+                100.0 * s.cpu_share,
+                s.missed_deadlines,
+                s.deadlines,
+                1e3 * s.mean_late_seconds
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// All joules, and whose they are: those of devices that are in no other.
+fn total(summary: &Summary) -> String {
+    let within =
+        |part: &Device, whole: &Device| part.node == whole.node && whole.contains.contains(&part.name);
+    let energies = summary.devices.iter().filter(|device| device.unit == "J");
+    let (parts, whole): (Vec<&Device>, Vec<&Device>) =
+        energies.partition(|part| summary.devices.iter().any(|whole| within(part, whole)));
+    let nodes = |devices: &[&Device]| {
+        devices.iter().map(|d| &d.node).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let has_several = nodes(&summary.devices.iter().collect::<Vec<_>>()) > 1;
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let names = |devices: &[&Device]| match has_several {
+        false => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
+        true => format!("{} on {}", counted(devices.len(), "device"), counted(nodes(devices), "node")),
+    };
+    let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
+    if !parts.is_empty() {
+        line.push_str(&format!("; these have in them {}", names(&parts)));
+    }
+    line
+}
+
+/// Two columns: the least and the most that a row's joules can be. Time has no such error.
+fn bounds(is_time: bool, least: f64, most: Option<f64>) -> String {
+    bounds_columns(is_time, &joules(least), &most.map_or_else(|| "?".to_owned(), joules))
+}
+
+fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
+    if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
+}
+
+/// Location groups with joules in several locations: the threads of a rank.
+fn groups_of_several(view: &View) -> BTreeSet<&str> {
+    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
+    let rows = view.callpaths.iter().filter(|row| row.exclusive_joules > 0.0);
+    let others =
+        rows.filter(|row| *first.entry(&row.location_group).or_insert(&row.location) != &*row.location);
+    others.map(|row| &*row.location_group).collect()
+}
+
+/// A row's location group, and its thread where that is not the only one.
+fn name_of(row: &Callpath, several: &BTreeSet<&str>) -> String {
+    match several.contains(&*row.location_group) {
+        true => format!("{}, {}", row.location_group, row.location),
+        false => row.location_group.to_string(),
+    }
+}
+
+/// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
+pub fn by_location(view: &View) -> Vec<(String, f64)> {
+    let several = groups_of_several(view);
+    let mut sums: BTreeMap<(usize, &str, usize, &str), f64> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for row in &view.callpaths {
+        let location = if several.contains(&*row.location_group) { &*row.location } else { "" };
+        let key = (row.location_group.len(), &*row.location_group, location.len(), location);
+        *sums.entry(key).or_insert(0.0) += row.exclusive_joules;
+        names.entry(key).or_insert_with(|| name_of(row, &several));
+    }
+    sums.into_iter().map(|(key, sum)| (names.remove(&key).unwrap_or_default(), sum)).collect()
+}
+
+/// The functions with most joules of a view, in a few words.
+pub fn most_of(device: &Device, view: &View) -> String {
+    let rows = view.regions.iter().filter(|row| row.exclusive_joules > 0.0).take(MOST_NAMED);
+    let named = rows.map(|row| {
+        format!(
+            "{} ({})",
+            short(&row.region, LONGEST_NAME),
+            percent(row.exclusive_joules, device.total_joules)
+        )
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+fn more(rows: usize, out: &mut String) -> std::fmt::Result {
+    if rows > MOST_ROWS {
+        writeln!(out, "  ... and {} more in summary.json", rows - MOST_ROWS)
+    } else {
+        Ok(())
+    }
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { String::new() }
+}
+
+/// A bar in eighths of a character.
+pub fn bar(part: f64, whole: f64) -> String {
+    let eighths = if whole > 0.0 { (part / whole * (BAR_CELLS * 8) as f64).round() as usize } else { 0 };
+    let eighths = eighths.min(BAR_CELLS * 8);
+    let mut text = "█".repeat(eighths / 8);
+    if let Some(rest) = " ▏▎▍▌▋▊▉".chars().nth(eighths % 8).filter(|_| eighths % 8 > 0) {
+        text.push(rest);
+    }
+    text
+}
+
+/// Longer names are cut in the middle: of a template's name its beginning and its end tell most.
+const LONGEST_NAME: usize = 56;
+const LONGEST_PATH: usize = 110;
+
+/// A call path: each region's name cut, then the outermost regions left out.
+fn short_path(path: &[Name]) -> String {
+    let names: Vec<String> = path.iter().map(|name| short(name, LONGEST_NAME)).collect();
+    let mut kept = names.len();
+    let length =
+        |kept: usize| names[names.len() - kept..].iter().map(|n| n.chars().count() + 3).sum::<usize>();
+    while kept > 1 && length(kept) > LONGEST_PATH {
+        kept -= 1;
+    }
+    let more = if kept < names.len() { "… > " } else { "" };
+    format!("{more}{}", names[names.len() - kept..].join(" > "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_proportional() {
+        assert_eq!(bar(1.0, 1.0).chars().count(), BAR_CELLS);
+        assert_eq!(bar(0.5, 1.0).chars().count(), BAR_CELLS / 2);
+        assert_eq!(bar(0.0, 1.0), "");
+        assert_eq!(bar(5.0, 1.0).chars().count(), BAR_CELLS, "never beyond its column");
+    }
+
+    #[test]
+    fn long_names_keep_their_beginning_and_their_end() {
+        let name = "std::sort<".to_owned() + &"x".repeat(1000) + ">::run";
+        let cut = short(&name, 30);
+        assert_eq!(cut.chars().count(), 30);
+        assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
+        let path: Vec<Name> = vec![name.into(); 20];
+        assert!(short_path(&path).chars().count() < LONGEST_PATH + 10);
+        assert_eq!(short_path(&["main".into(), "f".into()]), "main > f");
+    }
+}

@@ -1,0 +1,454 @@
+//! Made-up nodes as tables: counters, processes with their variables and streams, and the links expected, as users see them.
+
+use ampere_model::{LocationKind, Quality};
+use ampere_report::assignment;
+use ampere_settings::Config;
+use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use ampere_timeline::topology::{Accelerator, Evidence, Place};
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Made {
+    toml: &'static str,
+    /// `family number`, or a whole metric; then `model=`, `pci=`, `uuid=`, `kind=`, `silent`, `rises`, separated by semicolons.
+    counters: Vec<String>,
+    /// Variables of each rank, separated by spaces, then its streams: `HIP[0:0]`, `HIP[0:0]@pci`.
+    ranks: Vec<(String, Vec<String>)>,
+}
+
+fn place(words: &str) -> (String, Place) {
+    let mut words = words.split(';').map(str::trim);
+    let metric = words.next().expect("a metric").to_owned();
+    let mut place = Place::default();
+    for word in words {
+        match word.split_once('=') {
+            Some(("model", model)) => place.model = model.to_owned(),
+            Some(("pci", pci)) => place.pci = Some(pci.to_owned()),
+            Some(("uuid", uuid)) => place.uuid = Some(uuid.to_owned()),
+            Some(("kind", kind)) => place.kind = kind.to_owned(),
+            _ => {
+                (place.silent, place.rises) =
+                    (place.silent || word == "silent", place.rises || word == "rises")
+            }
+        }
+    }
+    (metric, place)
+}
+
+impl Made {
+    fn counters(counters: &[&str]) -> Made {
+        Made { counters: counters.iter().map(|text| (*text).to_owned()).collect(), ..Made::default() }
+    }
+
+    /// As many of rocm_smi as there are numbers.
+    fn rocm_smi(numbers: &[u32], more: &str) -> Made {
+        let counter = |number: &u32| format!("rocm_smi:::energy_count:device={number}{more}");
+        Made { counters: numbers.iter().map(counter).collect(), ..Made::default() }
+    }
+
+    fn rank(mut self, variables: &str, streams: &[&str]) -> Made {
+        self.ranks.push((variables.to_owned(), streams.iter().map(|stream| (*stream).to_owned()).collect()));
+        self
+    }
+
+    fn settings(mut self, toml: &'static str) -> Made {
+        self.toml = toml;
+        self
+    }
+
+    fn add_counters(&self, attributor: &mut Attributor) {
+        for counter in &self.counters {
+            let (metric, place) = place(counter);
+            let found = FoundDevice {
+                node: "n".to_owned(),
+                metric,
+                source: "rocm_smi".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1e-9),
+            };
+            attributor.add_device_at(found, place);
+        }
+    }
+
+    fn add_ranks(&self, attributor: &mut Attributor) {
+        for (rank, (variables, streams)) in self.ranks.iter().enumerate() {
+            let environment: Arc<[String]> = variables.split_whitespace().map(str::to_owned).collect();
+            let mut add = |name: &str, kind, accelerator| {
+                let evidence =
+                    Evidence { process: Some(rank as u64), environment: environment.clone(), accelerator };
+                let info = LocationInfo {
+                    node: "n".to_owned(),
+                    group: format!("MPI Rank {rank}"),
+                    name: name.to_owned(),
+                    kind,
+                    rank: Some(rank as u32),
+                    main: kind == LocationKind::CpuThread,
+                };
+                attributor.add_location_with(info, evidence);
+            };
+            add("Master thread", LocationKind::CpuThread, Accelerator::default());
+            for stream in streams {
+                let (name, pci) = stream.split_once('@').unwrap_or((stream, ""));
+                let pci = (!pci.is_empty()).then(|| pci.to_owned());
+                add(name, LocationKind::Gpu, Accelerator { pci, ..Accelerator::default() });
+            }
+        }
+    }
+
+    #[track_caller]
+    fn gives(&self, expected: &[&str]) {
+        let config = Config::parse(self.toml, "ampere.toml").expect("settings");
+        let (mut one, mut other) = (Attributor::new(config.clone(), 1000), Attributor::new(config, 1000));
+        self.add_counters(&mut one);
+        self.add_ranks(&mut one);
+        // Whatever becomes known first.
+        self.add_ranks(&mut other);
+        self.add_counters(&mut other);
+        let lines = |attributor: &Attributor| assignment::lines(&assignment::of_attributor(attributor, None));
+        assert_eq!(lines(&one), expected);
+        assert_eq!(lines(&other), expected, "the ranks first");
+        // What the engine has is what is said.
+        for attributor in [one, other] {
+            assert!(!attributor.links_moved());
+            for (at, _) in attributor.locations.iter().enumerate() {
+                let index = ampere_attribution::LocationIndex(at as u32);
+                let view = |device: usize| match attributor.locations[at].kind {
+                    LocationKind::Gpu => attributor.devices[device].view(ViewKind::Kernels),
+                    _ => attributor.devices[device].view(ViewKind::Ranks),
+                };
+                for device in 0..attributor.devices.len() {
+                    let bound = attributor.engine.is_bound(view(device), index);
+                    assert_eq!(
+                        bound,
+                        attributor.spends(at).is_from(device),
+                        "location {at}, device {device}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_said_is_shared_by_all() {
+    Made::rocm_smi(&[0], "")
+        .rank("", &[])
+        .rank("", &[])
+        .gives(&["GPU-0 <- MPI Rank 0-1: it is the node's only GPU with a counter: all ranks of the node"]);
+    Made::rocm_smi(&[0, 1], "")
+        .rank("", &[])
+        .rank("", &[])
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+    // A local rank alone is no reason.
+    Made::rocm_smi(&[0, 1], "")
+        .rank("SLURM_LOCALID=0", &[])
+        .rank("SLURM_LOCALID=1", &[])
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+    Made::counters(&["estimate:::energy", "rapl:::package:device=0; kind=cpu"])
+        .rank("", &[])
+        .rank("ROCR_VISIBLE_DEVICES=1", &[])
+        .gives(&["node, GPU-0 <- MPI Rank 0-1: not one GPU's: all ranks of the node"]);
+}
+
+#[test]
+fn variables_say_whose_a_gpu_is() {
+    Made::rocm_smi(&[0, 1, 2, 3], "")
+        .rank("ROCR_VISIBLE_DEVICES=3", &[])
+        .rank("ROCR_VISIBLE_DEVICES=2,1 HIP_VISIBLE_DEVICES=1", &[])
+        .rank("ROCR_VISIBLE_DEVICES=0,1", &[])
+        .rank("ROCR_VISIBLE_DEVICES=", &[])
+        .rank("HIP_VISIBLE_DEVICES=7", &[])
+        .gives(&[
+            "GPU-0..1 <- MPI Rank 2: ROCR_VISIBLE_DEVICES=0,1",
+            "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=2,1 and HIP_VISIBLE_DEVICES=1",
+            "GPU-3 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3",
+            "no GPU <- MPI Rank 3: ROCR_VISIBLE_DEVICES is empty",
+            "no GPU <- MPI Rank 4: HIP_VISIBLE_DEVICES=7",
+        ]);
+    // All of them is no narrowing.
+    Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=0,1", &[]).rank("", &[]).gives(&[
+        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0,1 leaves it every GPU with a counter, and nothing says which GPU is \
+         whose: all ranks of the node",
+        "GPU-0..1 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+    ]);
+    // A node's counter is not a GPU's.
+    Made::counters(&[
+        "nvml:::total_energy_consumption:device=0",
+        "nvml:::total_energy_consumption:device=1",
+        "pm:::energy",
+    ])
+    .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
+    .gives(&[
+        "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
+        "pm:::energy <- MPI Rank 0: not one GPU's: all ranks of the node",
+    ]);
+}
+
+#[test]
+fn a_uuid_is_a_gpu_where_a_counter_tells_its_own() {
+    let two =
+        ["rocm_smi:::energy_count:device=0; uuid=GPU-aa", "rocm_smi:::energy_count:device=1; uuid=GPU-bb"];
+    Made::counters(&two)
+        .rank("ROCR_VISIBLE_DEVICES=GPU-BB", &["HIP[0:0]"])
+        .rank("ROCR_VISIBLE_DEVICES=GPU-aa", &[])
+        .gives(&[
+            "GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=GPU-aa",
+            "GPU-1 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+            "GPU-1 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=GPU-BB",
+        ]);
+    Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=GPU-bb", &[]).gives(&[
+        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=GPU-bb, but no counter tells the UUID GPU-bb, and nothing says which \
+         GPU is whose: all ranks of the node",
+    ]);
+}
+
+#[test]
+fn streams_are_counted_within_what_is_visible() {
+    Made::rocm_smi(&[0, 1, 2, 3], "")
+        .rank("ROCR_VISIBLE_DEVICES=3", &["HIP[0:0]", "HIP[0:1]"])
+        .rank("ROCR_VISIBLE_DEVICES=1,2", &["HIP[1:0]"])
+        // By its number on the node, which is what it may see.
+        .rank("ROCR_VISIBLE_DEVICES=1", &["HIP[1:0]"])
+        .rank("", &["HIP[0:0]", "HIP[9:0]"])
+        .rank("ROCR_VISIBLE_DEVICES=0", &["HIP[2:0]"])
+        .gives(&[
+            "GPU-0 <- MPI Rank 3: its GPU stream HIP[0:0] ran on it",
+            "GPU-0 <- MPI Rank 4: ROCR_VISIBLE_DEVICES=0",
+            "GPU-0 <- MPI Rank 3/HIP[0:0]: device 0 in its name",
+            "GPU-1 <- MPI Rank 2: its GPU stream HIP[1:0] ran on it",
+            "GPU-1 <- MPI Rank 2/HIP[1:0]: device 1 in its name, one of ROCR_VISIBLE_DEVICES=1",
+            "GPU-2 <- MPI Rank 1: its GPU stream HIP[1:0] ran on it",
+            "GPU-2 <- MPI Rank 1/HIP[1:0]: device 1 in its name, of ROCR_VISIBLE_DEVICES=1,2",
+            "GPU-3 <- MPI Rank 0: its GPU streams HIP[0:0], HIP[0:1] ran on it",
+            "GPU-3 <- MPI Rank 0/HIP[0:0], MPI Rank 0/HIP[0:1]: device 0 in its name, of ROCR_VISIBLE_DEVICES=3",
+            "no GPU <- MPI Rank 3/HIP[9:0]: no counter of GPU 9: device 9 in its name",
+            "no GPU <- MPI Rank 4/HIP[2:0]: device 2 in its name is none of ROCR_VISIBLE_DEVICES=0",
+        ]);
+    // Whose GPU has no counter spends from no other.
+    Made::rocm_smi(&[0, 1], "").rank("", &["HIP[5:0]"]).gives(&[
+        "no GPU <- MPI Rank 0: its GPU stream HIP[5:0] ran on a GPU without a counter",
+        "no GPU <- MPI Rank 0/HIP[5:0]: no counter of GPU 5: device 5 in its name",
+    ]);
+    Made::counters(&["estimate:::energy"]).rank("", &["HIP[0:0]"]).gives(&[
+        "node <- MPI Rank 0: not one GPU's: all ranks of the node",
+        "no GPU <- MPI Rank 0/HIP[0:0]: the node has no GPU counter",
+    ]);
+}
+
+#[test]
+fn addresses_are_better_than_numbers() {
+    Made::counters(&[
+        "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0",
+        "rocm_smi:::energy_count:device=1; pci=0000:02:00.0",
+    ])
+    .rank("", &["HIP[0:0]@0000:02:00.0"])
+    .rank("", &["HIP[0:0]@0000:77:00.0"])
+    .gives(&[
+        "GPU-1 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-1 <- MPI Rank 0/HIP[0:0]: PCI address 0000:02:00.0",
+        "no GPU <- MPI Rank 1: its GPU stream HIP[0:0] ran on a GPU without a counter",
+        "no GPU <- MPI Rank 1/HIP[0:0]: no counter of the GPU at PCI address 0000:77:00.0",
+    ]);
+    // The counter tells none: the number is all there is.
+    Made::rocm_smi(&[0, 1], "").rank("", &["HIP[1:0]@0000:02:00.0"]).gives(&[
+        "GPU-1 <- MPI Rank 0: its GPU stream HIP[1:0] ran on it",
+        "GPU-1 <- MPI Rank 0/HIP[1:0]: device 1 in its name",
+    ]);
+}
+
+#[test]
+fn both_dies_of_a_package_spend_from_its_counter() {
+    // A node of Frontier: eight ranks, eight dies, four counters.
+    let mut frontier = Made::rocm_smi(&[0, 2, 4, 6], "; model=AMD Instinct MI250X");
+    for die in [4, 5, 2, 3, 6, 7, 0, 1] {
+        frontier = frontier.rank(&format!("ROCR_VISIBLE_DEVICES={die}"), &[]);
+    }
+    frontier.gives(&[
+        "GPU-0 <- MPI Rank 6: ROCR_VISIBLE_DEVICES=0",
+        "GPU-0 <- MPI Rank 7: ROCR_VISIBLE_DEVICES=1; second die of the package that GPU 0 counts",
+        "GPU-2 <- MPI Rank 2: ROCR_VISIBLE_DEVICES=2",
+        "GPU-2 <- MPI Rank 3: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
+        "GPU-4 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=4",
+        "GPU-4 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=5; second die of the package that GPU 4 counts",
+        "GPU-6 <- MPI Rank 4: ROCR_VISIBLE_DEVICES=6",
+        "GPU-6 <- MPI Rank 5: ROCR_VISIBLE_DEVICES=7; second die of the package that GPU 6 counts",
+    ]);
+    // The odd one's counter is there, and never moves. Nothing says what the GPUs are.
+    Made::counters(&[
+        "A2rocm_smi:::energy_count:device=0",
+        "A2rocm_smi:::energy_count:device=1; silent",
+        "A2rocm_smi:::energy_count:device=2",
+        "A2rocm_smi:::energy_count:device=3; silent",
+    ])
+    .rank("", &["HIP[3:0]"])
+    .gives(&[
+        "GPU-2 <- MPI Rank 0: its GPU stream HIP[3:0] ran on it",
+        "GPU-2 <- MPI Rank 0/HIP[3:0]: device 3 in its name; second die of the package that GPU 2 counts, as it seems: no \
+         odd GPU has a counter",
+    ]);
+    // One counter is missing among others that are odd, or of a GPU that has one die: nobody else's.
+    Made::rocm_smi(&[0, 1, 2], "")
+        .rank("ROCR_VISIBLE_DEVICES=3", &[])
+        .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
+    Made::rocm_smi(&[0, 2], "; model=AMD Instinct MI300A")
+        .rank("ROCR_VISIBLE_DEVICES=3", &[])
+        .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
+    Made::rocm_smi(&[0], "")
+        .rank("ROCR_VISIBLE_DEVICES=1", &[])
+        .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1"]);
+    // By address: the second die's bus comes after the first's and before the next package's.
+    Made::counters(&[
+        "rocm_smi:::energy_count:device=0; model=MI250X; pci=0000:c1:00.0",
+        "rocm_smi:::energy_count:device=2; model=MI250X; pci=0000:c9:00.0",
+    ])
+    .rank("", &["HIP[0:0]@0000:c6:00.0"])
+    .gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c6:00.0, the second die of the package that is counted at 0000:c1:00.0",
+    ]);
+}
+
+/// What is measured is more than a name.
+#[test]
+fn a_second_die_whose_own_counter_rises_counts_for_itself() {
+    let counters = |second: &str| {
+        Made::counters(&[
+            "rocm_smi:::energy_count:device=0; model=AMD Instinct MI250X; rises",
+            &format!("rocm_smi:::energy_count:device=1; model=AMD Instinct MI250X; {second}"),
+        ])
+        .rank("ROCR_VISIBLE_DEVICES=0", &["HIP[0:0]"])
+        .rank("ROCR_VISIBLE_DEVICES=1", &[])
+    };
+    counters("rises").gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=0",
+        "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1",
+    ]);
+    counters("silent").gives(&[
+        "GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
+        "GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1; second die of the package that GPU 0 counts",
+        "GPU-0 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=0",
+    ]);
+    let four = ["rises", "", "rises", "rises"].iter().enumerate();
+    let four =
+        four.map(|(gpu, rises)| format!("rocm_smi:::energy_count:device={gpu}; model=MI250X; {rises}"));
+    let mut made = Made { counters: four.collect(), ..Made::default() }.settings(BY_LOCAL_RANK);
+    for rank in 0..4 {
+        made = made.rank(&format!("SLURM_LOCALID={rank}"), &[]);
+    }
+    let assumed = |rank, gpu| format!("assumed: local rank {rank} of 4 (SLURM_LOCALID), 4 GPUs, GPU {gpu}");
+    made.gives(&[
+        &format!("GPU-0 <- MPI Rank 0: {}", assumed(0, 0)),
+        &format!("GPU-0 <- MPI Rank 1: {}", assumed(1, 1)),
+        &format!("GPU-2 <- MPI Rank 2: {}", assumed(2, 2)),
+        &format!("GPU-3 <- MPI Rank 3: {}", assumed(3, 3)),
+    ]);
+}
+
+#[test]
+fn settings_come_first() {
+    Made::rocm_smi(&[0, 1], "")
+        .settings(
+            "[[device]]\nname = \"a\"\nmetric = 'rocm_smi:::energy_count:device=0'\nranks = [1]\nlocations = ['HIP\\[1:.*']\n\
+             [[device]]\nname = \"b\"\nmetric = 'rocm_smi:::energy_count:device=1'\nranks = \"found\"\n",
+        )
+        .rank("ROCR_VISIBLE_DEVICES=1", &["HIP[1:0]"])
+        .rank("ROCR_VISIBLE_DEVICES=1", &[])
+        .rank("", &[])
+        .gives(&[
+            "a <- MPI Rank 1: configured: ranks = [1]",
+            "a <- MPI Rank 0/HIP[1:0]: configured: locations",
+            "b <- MPI Rank 0: its GPU stream HIP[1:0] ran on it",
+            "b <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1",
+            "b <- MPI Rank 2: nothing says which GPU is whose: all ranks of the node",
+            "b <- MPI Rank 0/HIP[1:0]: device 1 in its name, one of ROCR_VISIBLE_DEVICES=1",
+        ]);
+}
+
+const BY_LOCAL_RANK: &str = "[topology]\nby_local_rank = true";
+
+#[test]
+fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
+    let ranks = |made: Made, count: u32| {
+        (0..count).fold(made.settings(BY_LOCAL_RANK), |made, rank| {
+            // Slurm's is that of the script, the same for all.
+            let variables = format!("SLURM_LOCALID=0 OMPI_COMM_WORLD_LOCAL_RANK={}", count - 1 - rank);
+            made.rank(&variables, &[])
+        })
+    };
+    ranks(Made::rocm_smi(&[0, 1], ""), 2).gives(&[
+        "GPU-0 <- MPI Rank 1: assumed: local rank 0 of 2 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 0",
+        "GPU-1 <- MPI Rank 0: assumed: local rank 1 of 2 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 1",
+    ]);
+    ranks(Made::rocm_smi(&[0], "; model=MI250X"), 4).gives(&[
+        "GPU-0 <- MPI Rank 0: assumed: local rank 3 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 1",
+        "GPU-0 <- MPI Rank 1: assumed: local rank 2 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 0",
+        "GPU-0 <- MPI Rank 2: assumed: local rank 1 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 1",
+        "GPU-0 <- MPI Rank 3: assumed: local rank 0 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 0",
+    ]);
+    ranks(Made::rocm_smi(&[0, 1], ""), 3).gives(&[
+        "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and nothing says which GPU is whose: all ranks of the node",
+    ]);
+    // What a variable or a stream says is no assumption.
+    Made::rocm_smi(&[0, 1], "")
+        .settings(BY_LOCAL_RANK)
+        .rank("SLURM_LOCALID=0 ROCR_VISIBLE_DEVICES=1", &[])
+        .rank("SLURM_LOCALID=1", &["HIP[0:0]"])
+        .gives(&[
+            "GPU-0 <- MPI Rank 1: its GPU stream HIP[0:0] ran on it",
+            "GPU-0 <- MPI Rank 1/HIP[0:0]: device 0 in its name",
+            "GPU-1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1",
+        ]);
+    // Two processes with one number: it says nothing.
+    Made::rocm_smi(&[0, 1], "")
+        .settings(BY_LOCAL_RANK)
+        .rank("SLURM_LOCALID=0", &[])
+        .rank("SLURM_LOCALID=0", &[])
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+}
+
+/// Links that change are told from those that were only not yet known.
+#[test]
+fn a_link_that_moves_after_joules_were_handed_out_is_noticed() {
+    let made = Made::rocm_smi(&[0, 1], "").rank("", &[]);
+    let late_stream = |attributor: &mut Attributor| {
+        let info = LocationInfo {
+            node: "n".to_owned(),
+            group: "HIP Context 1".to_owned(),
+            name: "HIP[1:0]".to_owned(),
+            kind: LocationKind::Gpu,
+            rank: Some(0),
+            main: false,
+        };
+        attributor.add_location_with(info, Evidence { process: Some(0), ..Evidence::default() });
+    };
+    let begin = |frames: bool, samples: bool| {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        made.add_ranks(&mut attributor);
+        made.add_counters(&mut attributor);
+        if frames {
+            attributor.engine.enter(ampere_attribution::LocationIndex(0), 10, ampere_model::RegionRef(0));
+        }
+        if samples {
+            for (time, value) in [(20, 5), (30, 10_000_000_005)] {
+                attributor.read_now(0, time, value);
+            }
+        }
+        attributor
+    };
+    for (frames, samples, moved) in
+        [(false, false, false), (true, false, false), (false, true, false), (true, true, true)]
+    {
+        let mut attributor = begin(frames, samples);
+        late_stream(&mut attributor);
+        assert_eq!(attributor.links_moved(), moved, "frames {frames}, samples {samples}");
+        assert!(attributor.spends(0).is_from(1) && !attributor.spends(0).is_from(0));
+        // What it was paid stays, and it is paid no more.
+        let view = attributor.devices[0].ranks;
+        let paid = if frames && samples { 10.0 } else { 0.0 };
+        assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);
+        attributor.read_now(0, 40, 20_000_000_005);
+        assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);
+        assert_eq!(attributor.engine.report(view).callpaths.len(), usize::from(paid > 0.0));
+    }
+}

@@ -1,0 +1,442 @@
+//! Counters against each other: where a device's energy is measured in two ways, how far the two agree.
+//!
+//! | kind | a device's counter is held against |
+//! | --- | --- |
+//! | `power sensor` | the power that the device reports, integrated |
+//! | `counter` | another library's counter of the same thing: Cray's `accel0` for `GPU-0` |
+//! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
+//!
+//! Compared is the time that both cover, in windows. Two measurements of one thing need not be equal: one may have a factor, or
+//! include something of constant power. But what is between them stays as it is. Where it does not, one of the two stalls, drifts
+//! or jumps: that is told, with its time, and nothing is corrected by it.
+
+use crate::attributor::{Attributor, Device, Unit};
+use crate::curve::Curve;
+use ampere_model::text::{compact, joules};
+use ampere_model::{Quality, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub const POWER_SENSOR: &str = "power sensor";
+pub const COUNTER: &str = "counter";
+pub const SUM_OF_PARTS: &str = "sum of parts";
+
+const MOST_WINDOWS: u64 = 64;
+/// So many sample intervals make a comparison.
+const LEAST_INTERVALS: u64 = 2;
+/// So many make one window that is held against others: of the intervals at its ends only parts belong to it.
+const INTERVALS_OF_WINDOW: u64 = 8;
+/// With fewer windows it is not known what is usual.
+const LEAST_WINDOWS: u64 = 8;
+/// Of a window's joules: beyond this, several windows in a row, or one alone, are not as the others. One alone may come from a
+/// sensor that lags when the load changes.
+const UNUSUAL: f64 = 0.1;
+const UNUSUAL_ALONE: f64 = 0.5;
+/// So many times what differs by chance from window to window.
+const BEYOND_NOISE: f64 = 5.0;
+/// What is spent in so many seconds is no change: sensors show a mean of so long, or lag by it, when the load changes.
+const LONGEST_LAG: f64 = 1.0;
+/// A change that is a smaller part of all joules does not matter.
+const MATTERS: f64 = 0.01;
+/// Parts may be more than the whole by such a part of it, as other sensors measure them, and by what is spent in so many seconds, as
+/// they are read at other times.
+const PARTS_BEYOND_WHOLE: f64 = 0.01;
+const PARTS_READ_APART: f64 = 0.2;
+/// Where more of a device than this is in none of its parts, it has parts without a counter, which may do what they want.
+const MOST_UNCOUNTED: f64 = 0.25;
+
+/// A device's energy beside another measurement of it, over the time that both cover.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// `average power`, the other counter's device, or the names of the parts.
+    pub against: String,
+    /// Where that comes from; empty for a sum.
+    pub source: String,
+    /// "power sensor", "counter" or "sum of parts".
+    pub kind: String,
+    pub seconds: f64,
+    /// The device's own.
+    pub device_joules: f64,
+    /// What it is held against.
+    pub joules: f64,
+    /// (`joules` - `device_joules`) / `device_joules`; `null` where the device's counter shows nothing.
+    pub difference_ratio: Option<f64>,
+    /// Where the difference was not what it was else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
+}
+
+/// Seconds since the device's first sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    pub from_seconds: f64,
+    pub to_seconds: f64,
+    pub device_joules: f64,
+    pub joules: f64,
+}
+
+impl Check {
+    /// For people, one line.
+    pub fn text(&self) -> String {
+        let (own, other) = (joules(self.device_joules), joules(self.joules));
+        if self.kind == SUM_OF_PARTS {
+            let rest = self.device_joules - self.joules;
+            let part = if self.device_joules > 0.0 { 100.0 * rest / self.device_joules } else { 0.0 };
+            return format!(
+                "of its {own} J in {:.2} s, {other} J are in {}, {} J ({part:.1} %) in none of them",
+                self.seconds,
+                self.against,
+                joules(rest)
+            );
+        }
+        let than = match self.difference_ratio {
+            Some(ratio) if ratio.abs() < 0.0005 => "as much as".to_owned(),
+            Some(ratio) if ratio < 0.0 => format!("{:.1} % less than", -100.0 * ratio),
+            Some(ratio) => format!("{:.1} % more than", 100.0 * ratio),
+            None => "against".to_owned(),
+        };
+        format!("{} has {other} J in {:.2} s, {than} the {own} J of its counter", self.other(), self.seconds)
+    }
+
+    /// What the device's counter is held against.
+    fn other(&self) -> String {
+        match self.kind.as_str() {
+            COUNTER => format!("{} ({})", self.against, self.source),
+            POWER_SENSOR => format!("its {}, integrated,", self.against),
+            _ => format!("the sum of {}", self.against),
+        }
+    }
+
+    /// What a reader has to know: a difference that changes, parts that are more than the whole.
+    fn note(&self, device: &Device) -> Option<String> {
+        let name = format!("{} on {}", device.info.name, device.info.node);
+        if let Some(change) = &self.change {
+            let what = if self.kind == SUM_OF_PARTS {
+                "what is in none of them, or one of the counters, is not as it is else"
+            } else {
+                "one of the two is wrong then"
+            };
+            return Some(format!(
+                "{name}: between {:.2} s and {:.2} s after its first sample its counter has {} J and {} {} J; in the other {:.2} s {} J \
+                 and {} J: {what}; nothing is corrected",
+                change.from_seconds,
+                change.to_seconds,
+                joules(change.device_joules),
+                self.other(),
+                joules(change.joules),
+                self.seconds - (change.to_seconds - change.from_seconds),
+                joules(self.device_joules - change.device_joules),
+                joules(self.joules - change.joules)
+            ));
+        }
+        let more = self.joules / self.device_joules - 1.0;
+        let is_beyond = more > PARTS_BEYOND_WHOLE + PARTS_READ_APART / self.seconds;
+        (self.kind == SUM_OF_PARTS && is_beyond).then(|| {
+            format!(
+                "{name} has {} J, less than the {} J of its parts ({}): one of these counters is wrong",
+                joules(self.device_joules),
+                joules(self.joules),
+                self.against
+            )
+        })
+    }
+}
+
+/// By device, all that it is held against.
+pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
+    let mut all = vec![Vec::new(); attributor.devices.len()];
+    for (at, device) in attributor.devices.iter().enumerate().filter(|(_, device)| is_measured(device)) {
+        // A power that was integrated is the sensor's already.
+        let sensors = device.sensors.iter().filter(|_| device.info.quality != Quality::Integrated);
+        for sensor in sensors {
+            let against = format!("{} power", sensor.which);
+            let other = Other {
+                against,
+                source: source_of(device),
+                kind: POWER_SENSOR,
+                energies: vec![&sensor.energy],
+            };
+            all[at].extend(check(attributor, device, &other, with_changes));
+        }
+        let parts = parts_of(attributor, at);
+        let part = |at: usize| &attributor.devices[at];
+        match parts.as_slice() {
+            [] => {}
+            [only] if is_same(device, part(*only)) => {
+                let other = Other {
+                    against: device.info.name.clone(),
+                    source: source_of(device),
+                    kind: COUNTER,
+                    energies: vec![device.energy_over_time()],
+                };
+                all[*only].extend(check(attributor, part(*only), &other, with_changes));
+            }
+            parts => {
+                let mut names: Vec<&str> = parts.iter().map(|at| part(*at).info.name.as_str()).collect();
+                names.sort_by_key(|name| (name.len(), *name));
+                let other = Other {
+                    against: compact(&names),
+                    source: String::new(),
+                    kind: SUM_OF_PARTS,
+                    energies: parts.iter().map(|at| part(*at).energy_over_time()).collect(),
+                };
+                all[at].extend(check(attributor, device, &other, with_changes));
+            }
+        }
+    }
+    all
+}
+
+/// One line for each check that shows something wrong.
+pub fn notes(attributor: &Attributor) -> Vec<String> {
+    let checks = checks(attributor, true);
+    let of_devices = attributor.devices.iter().zip(&checks);
+    of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
+}
+
+/// What a device is held against.
+struct Other<'a> {
+    against: String,
+    source: String,
+    kind: &'static str,
+    energies: Vec<&'a Curve>,
+}
+
+fn check(attributor: &Attributor, device: &Device, other: &Other, with_changes: bool) -> Option<Check> {
+    let seconds = |ticks: u64| ticks as f64 / attributor.ticks_per_second as f64;
+    let own = device.energy_over_time();
+    let compared = compare(own, &other.energies)?;
+    let [device_joules, joules] = compared.joules;
+    let rest = (device_joules - joules) / device_joules;
+    let is_told = with_changes && (other.kind != SUM_OF_PARTS || rest < MOST_UNCOUNTED);
+    let change = || {
+        let Unlike { from, to, joules: [device_joules, joules] } =
+            unlike(own, &other.energies, attributor.ticks_of(LONGEST_LAG))?;
+        let begin = own.span()?.0;
+        Some(Change {
+            from_seconds: seconds(from - begin),
+            to_seconds: seconds(to - begin),
+            device_joules,
+            joules,
+        })
+    };
+    Some(Check {
+        against: other.against.clone(),
+        source: other.source.clone(),
+        kind: other.kind.to_owned(),
+        seconds: seconds(compared.ticks),
+        device_joules,
+        joules,
+        difference_ratio: (device_joules > 0.0).then(|| (joules - device_joules) / device_joules),
+        change: if is_told { change() } else { None },
+    })
+}
+
+/// Whether its joules are a counter's, which has shown some.
+fn is_measured(device: &Device) -> bool {
+    device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
+}
+
+/// The library that a metric is of: of a trace, too.
+fn library(device: &Device) -> &str {
+    device.info.metric.split_once(":::").map_or("", |(library, _)| library)
+}
+
+fn source_of(device: &Device) -> String {
+    let of_trace = device.info.source == "trace" && !library(device).is_empty();
+    if of_trace { library(device) } else { &device.info.source }.to_owned()
+}
+
+/// A device and the only part that it has: two libraries' counters of one thing, if they are of one kind.
+fn is_same(whole: &Device, part: &Device) -> bool {
+    let kinds = [whole, part].map(|device| device.info.nature.kind.as_str());
+    library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
+}
+
+/// The counters that add up to as much of a device as is counted: each joule once.
+fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
+    let whole = &attributor.devices[number];
+    let contains = |whole: &Device, part: &Device| {
+        whole.info.metric != part.info.metric && whole.info.nature.contains.contains(&part.info.metric)
+    };
+    let all: Vec<(usize, &Device)> = attributor
+        .devices
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| part.info.node == whole.info.node && is_measured(part) && contains(whole, part))
+        .collect();
+    let is_topmost = |part: &Device| !all.iter().any(|(_, other)| contains(other, part));
+    // What the whole's own library has parts of, GPUs for example, another library counts a second time.
+    let is_own = |part: &Device| library(part) == library(whole);
+    let is_again = |part: &Device| {
+        let kind = &part.info.nature.kind;
+        !is_own(part) && all.iter().any(|(_, other)| is_own(other) && other.info.nature.kind == *kind)
+    };
+    let once = all.iter().filter(|(_, part)| is_topmost(part) && !is_again(part));
+    once.map(|(at, _)| *at).collect()
+}
+
+/// Ticks that both cover, and the joules of each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Compared {
+    ticks: u64,
+    joules: [f64; 2],
+}
+
+/// One energy and the sum of others.
+fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
+    let ((from, to), interval) = common(one, others)?;
+    if to - from < LEAST_INTERVALS * interval {
+        return None;
+    }
+    let mut sum = Compared { ticks: 0, joules: [0.0; 2] };
+    for window in windows(one, others, (from, to), MOST_WINDOWS) {
+        let Some(joules) = window.joules else { continue };
+        sum.ticks += window.to - window.from;
+        (0..2).for_each(|at| sum.joules[at] += joules[at]);
+    }
+    (sum.ticks > 0).then_some(sum)
+}
+
+/// The time that all cover, and the longest of their intervals from sample to sample.
+fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64)> {
+    let (mut span, mut interval) = (one.span()?, one.interval()?);
+    for other in others {
+        let (from, to) = other.span()?;
+        span = (span.0.max(from), span.1.min(to));
+        interval = interval.max(other.interval()?);
+    }
+    (span.0 < span.1).then_some((span, interval))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from: Timestamp,
+    to: Timestamp,
+    /// Of one, and of the others together. `None`: something of them is not known.
+    joules: Option<[f64; 2]>,
+}
+
+fn windows(one: &Curve, others: &[&Curve], (from, to): (Timestamp, Timestamp), count: u64) -> Vec<Window> {
+    let edge = |at: u64| from + (u128::from(to - from) * u128::from(at) / u128::from(count)) as u64;
+    let window = |at: u64| {
+        let (from, to) = (edge(at), edge(at + 1));
+        let sum: Option<f64> = others.iter().map(|other| other.between(from, to)).sum();
+        Window { from, to, joules: one.between(from, to).zip(sum).map(|(one, sum)| [one, sum]) }
+    };
+    (0..count).map(window).collect()
+}
+
+/// A time in which two energies differ by something else than in the rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Unlike {
+    from: Timestamp,
+    to: Timestamp,
+    joules: [f64; 2],
+}
+
+/// The time in which the difference of two energies was most unlike what it was else, if it was beyond chance, and beyond what one
+/// shows later than the other.
+fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
+    let (span, interval) = common(one, others)?;
+    let longest = others.iter().map(|other| other.longest_interval()).max()?.max(one.longest_interval());
+    let shortest = interval.saturating_mul(INTERVALS_OF_WINDOW).max(longest);
+    let count = ((span.1 - span.0) / shortest.max(1)).min(MOST_WINDOWS);
+    if count < LEAST_WINDOWS {
+        return None;
+    }
+    let windows = windows(one, others, span, count);
+    let known: Vec<[f64; 2]> = windows.iter().filter_map(|window| window.joules).collect();
+    if (known.len() as u64) < LEAST_WINDOWS {
+        return None;
+    }
+    let usual = Usual::of(&known);
+    let over: Vec<Option<f64>> =
+        windows.iter().map(|window| window.joules.map(|[one, other]| one - usual.of_other(other))).collect();
+    let mut steps: Vec<f64> = over.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs())).collect();
+    let noise = BEYOND_NOISE * median(&mut steps);
+    // What a difference is a part of: around a change of the load, the larger one's joules.
+    let around = |at: usize| {
+        let near = &windows[at.saturating_sub(1)..(at + 2).min(windows.len())];
+        let larger = |[one, other]: [f64; 2]| one.max(usual.of_other(other));
+        near.iter().filter_map(|window| window.joules).map(larger).fold(0.0, f64::max)
+    };
+    let is_beyond = |at: usize, part: f64| {
+        over[at].is_some_and(|over| over.abs() > noise.max(part * around(at)) && around(at) > 0.0)
+    };
+    // What both show at most in a lag's time, not far from these windows.
+    let lags = lag.saturating_mul(count).div_ceil(span.1 - span.0) as usize + 1;
+    let in_a_lag = |begin: usize, end: usize| {
+        let near = &windows[begin.saturating_sub(lags)..(end + lags).min(windows.len())];
+        let smaller = |[one, other]: [f64; 2]| one.min(usual.of_other(other));
+        let most = near.iter().filter_map(|window| window.joules).map(smaller).fold(0.0, f64::max);
+        most * lag.saturating_mul(count) as f64 / (span.1 - span.0) as f64
+    };
+    let sums: [f64; 2] = [0, 1].map(|of| known.iter().map(|joules| joules[of]).sum());
+    let mut worst: Option<(f64, Unlike)> = None;
+    let mut begin = 0;
+    while begin < windows.len() {
+        // As far as windows are beyond what is usual, to the same side.
+        let sign = over[begin].unwrap_or(0.0).signum();
+        let goes_on = |at: &usize| is_beyond(*at, UNUSUAL) && over[*at].is_some_and(|o| o.signum() == sign);
+        let length = (begin..windows.len()).take_while(goes_on).count();
+        let end = begin + length;
+        if length > 1 || (length == 1 && is_beyond(begin, UNUSUAL_ALONE)) {
+            let sum: f64 = over[begin..end].iter().flatten().sum();
+            let joules = [0, 1].map(|of| {
+                windows[begin..end].iter().filter_map(|window| window.joules).map(|both| both[of]).sum()
+            });
+            let found = Unlike { from: windows[begin].from, to: windows[end - 1].to, joules };
+            // A counter that catches up jumps by as much as it has stalled: the stall came first.
+            let is_worse = worst.is_none_or(|(before, _)| sum.abs() > 1.1 * before);
+            let least = in_a_lag(begin, end).max(MATTERS * sums[0].max(sums[1]));
+            if is_worse && sum.abs() > least {
+                worst = Some((sum.abs(), found));
+            }
+        }
+        begin = end.max(begin + 1);
+    }
+    worst.map(|(_, unlike)| unlike)
+}
+
+/// What one usually shows where the other shows so much: a line, which a few windows that are not like the others do not move.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    offset: f64,
+    factor: f64,
+}
+
+impl Usual {
+    fn of(windows: &[[f64; 2]]) -> Usual {
+        let mut ratios: Vec<f64> =
+            windows.iter().filter(|[_, other]| *other > 0.0).map(|[one, other]| one / other).collect();
+        let ratio = median(&mut ratios);
+        let mut by_other = windows.to_vec();
+        by_other.sort_by(|a, b| a[1].total_cmp(&b[1]));
+        let third = windows.len() / 3;
+        let middle =
+            |of: &[[f64; 2]]| [0, 1].map(|at| median(&mut of.iter().map(|w| w[at]).collect::<Vec<_>>()));
+        let (low, high) = (middle(&by_other[..third]), middle(&by_other[by_other.len() - third..]));
+        let slope = (high[0] - low[0]) / (high[1] - low[1]);
+        // Under a constant load there is no line to be seen.
+        let is_line = high[1] > 1.25 * low[1] && (0.5 * ratio..=2.0 * ratio).contains(&slope);
+        if !is_line {
+            return Usual { offset: 0.0, factor: ratio };
+        }
+        let mut offsets: Vec<f64> = windows.iter().map(|[one, other]| one - slope * other).collect();
+        Usual { offset: median(&mut offsets), factor: slope }
+    }
+
+    fn of_other(self, other: f64) -> f64 {
+        (self.offset + self.factor * other).max(0.0)
+    }
+}
+
+/// 0 of none.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+#[path = "agreement_tests.rs"]
+mod tests;

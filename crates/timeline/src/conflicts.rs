@@ -1,0 +1,227 @@
+//! Settings of devices that a run shows to be odd: a pattern that matches nothing, two settings for one metric. They may be right for
+//! the next run, with other nodes and ranks, so each is a note and no error.
+
+use crate::agreement;
+use crate::attributor::{Attributor, Device};
+use crate::topology::metric_number;
+use ampere_model::LocationKind;
+use ampere_settings::DeviceSetting;
+use ampere_settings::checks::{listed, nearest, patterns, plain};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is odd about the settings, one line each, now that everything of the run is known. `metrics`: the names of all
+/// metrics that there are.
+pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let run = Run::new(attributor, metrics);
+    for (at, setting) in attributor.config().devices.iter().enumerate() {
+        run.unmatched(at, setting, &mut notes);
+        run.ranks(setting, &mut notes);
+        run.streams(setting, &mut notes);
+    }
+    run.one_name(&mut notes);
+    run.several_gpus(&mut notes);
+    run.one_gpu_for_all(&mut notes);
+    run.models(&mut notes);
+    notes.extend(agreement::notes(attributor));
+    notes
+}
+
+struct Run<'a> {
+    attributor: &'a Attributor,
+    metrics: &'a BTreeSet<String>,
+    nodes: BTreeSet<&'a str>,
+}
+
+impl<'a> Run<'a> {
+    fn new(attributor: &'a Attributor, metrics: &'a BTreeSet<String>) -> Run<'a> {
+        let of_locations = attributor.locations.iter().map(|location| location.node.as_str());
+        let of_devices = attributor.devices.iter().map(|device| device.info.node.as_str());
+        Run { attributor, metrics, nodes: of_locations.chain(of_devices).collect() }
+    }
+
+    /// Nodes of the devices that a setting is about.
+    fn nodes_of(&self, setting: &DeviceSetting) -> BTreeSet<&'a str> {
+        let own = |device: &&Device| device.setting().is_some_and(|s| patterns(s) == patterns(setting));
+        self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()
+    }
+
+    /// A setting that is no device's: an earlier one has them, or there is nothing that it matches.
+    fn unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
+        let all = &self.attributor.config().devices;
+        let taken = self.taken(at, setting);
+        for (first, devices) in &taken {
+            let of = devices[0];
+            let more =
+                if devices.len() > 1 { format!(" and {} more", devices.len() - 1) } else { String::new() };
+            notes.push(format!(
+                "[[device]] {:?} and {:?} both match {} on {}{more}: the first is taken",
+                all[*first].name, setting.name, of.info.metric, of.info.node
+            ));
+        }
+        if !taken.is_empty() || !self.nodes_of(setting).is_empty() {
+            return;
+        }
+        let by_metric = self.metrics.iter().any(|name| setting.metric.is_match(name));
+        let by_node = |node: &regex::Regex| self.nodes.iter().any(|name| node.is_match(name));
+        match &setting.node {
+            Some(node) if !by_node(node) => notes.push(format!(
+                "[[device]] {:?}: no node matches node = '{}': {}",
+                setting.name,
+                plain(node.as_str()),
+                nearest(plain(node.as_str()), self.nodes.iter().copied())
+            )),
+            _ if by_metric => notes.push(format!(
+                "[[device]] {:?}: metric = '{}' matches metrics without samples only",
+                setting.name,
+                plain(setting.metric.as_str())
+            )),
+            _ => notes.push(format!(
+                "[[device]] {:?}: metric = '{}' matches nothing: {}",
+                setting.name,
+                plain(setting.metric.as_str()),
+                nearest(plain(setting.metric.as_str()), self.metrics.iter().map(String::as_str))
+            )),
+        }
+    }
+
+    /// Devices that a setting matches and an earlier one has, by that.
+    fn taken(&self, at: usize, setting: &DeviceSetting) -> BTreeMap<usize, Vec<&'a Device>> {
+        let all = &self.attributor.config().devices;
+        let mut taken: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        for device in &self.attributor.devices {
+            let matches = |s: &DeviceSetting| s.name_for(&device.info.node, &device.info.metric).is_some();
+            let first = all.iter().position(matches).filter(|first| *first < at && matches(setting));
+            if let Some(first) = first {
+                taken.entry(first).or_default().push(device);
+            }
+        }
+        taken
+    }
+
+    /// Ranks that are on no node of the setting's devices.
+    fn ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
+        let nodes = self.nodes_of(setting);
+        let Some(wanted) = setting.listed_ranks().filter(|_| !nodes.is_empty()) else { return };
+        let here = self.attributor.locations.iter().filter(|l| l.main && nodes.contains(l.node.as_str()));
+        let known: BTreeSet<u32> = here.filter_map(|location| location.rank).collect();
+        let missing: Vec<String> =
+            wanted.iter().filter(|rank| !known.contains(rank)).map(u32::to_string).collect();
+        if !missing.is_empty() {
+            let known: Vec<String> = known.iter().take(16).map(u32::to_string).collect();
+            let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            notes.push(format!(
+                "[[device]] {:?}: ranks = {wanted:?}: no rank {} on {}: there is {there}",
+                setting.name,
+                missing.join(", "),
+                listed(nodes.iter().copied())
+            ));
+        }
+    }
+
+    /// Patterns of GPU streams that match none.
+    fn streams(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
+        let nodes = self.nodes_of(setting);
+        let Some(patterns) = setting.locations.as_ref().filter(|_| !nodes.is_empty()) else { return };
+        let here = self.attributor.locations.iter().filter(|l| nodes.contains(l.node.as_str()));
+        let streams: BTreeSet<&str> =
+            here.filter(|l| l.kind == LocationKind::Gpu).map(|location| location.name.as_str()).collect();
+        for pattern in patterns.iter().filter(|pattern| !streams.iter().any(|name| pattern.is_match(name))) {
+            notes.push(format!(
+                "[[device]] {:?}: locations = '{}' matches no GPU stream: {}",
+                setting.name,
+                plain(pattern.as_str()),
+                nearest(plain(pattern.as_str()), streams.iter().copied())
+            ));
+        }
+    }
+
+    /// Several devices of a node with one name: nobody can tell them apart.
+    fn one_name(&self, notes: &mut Vec<String>) {
+        let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for device in &self.attributor.devices {
+            named.entry((&device.info.node, &device.info.name)).or_default().push(&device.info.metric);
+        }
+        for ((node, name), metrics) in named.into_iter().filter(|(_, metrics)| metrics.len() > 1) {
+            notes.push(format!(
+                "{} devices on {node} are named {name:?} ({}): /metrics shows their sum",
+                metrics.len(),
+                listed(metrics.iter().copied())
+            ));
+        }
+    }
+
+    /// Ranks that are on several GPUs by configuration: they may be, and it is easily a mistake.
+    fn several_gpus(&self, notes: &mut Vec<String>) {
+        for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
+            let configured = self.attributor.spends(at).links.iter().filter(|link| {
+                let device = &self.attributor.devices[link.device];
+                device.setting().is_some_and(|s| s.listed_ranks().is_some())
+                    && metric_number(&device.info.metric).is_some()
+            });
+            // Of one kind: another library's counter of the same GPU is no other GPU.
+            let mut families: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            for link in configured {
+                let info = &self.attributor.devices[link.device].info;
+                let family = info.metric.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+                families.entry(family).or_default().push(&info.name);
+            }
+            for names in families.into_values().filter(|names| names.len() > 1) {
+                notes.push(format!(
+                    "{} on {} is in the ranks of {} GPUs by configuration: {}",
+                    location.group,
+                    location.node,
+                    names.len(),
+                    listed(names.iter().copied())
+                ));
+            }
+        }
+    }
+
+    /// Where each task has a cgroup of its own, every rank may call its own GPU number 0.
+    fn one_gpu_for_all(&self, notes: &mut Vec<String>) {
+        for node in &self.nodes {
+            let gpus = self.attributor.devices.iter().enumerate();
+            let gpus: Vec<usize> = gpus
+                .filter(|(at, d)| d.info.node == *node && self.attributor.counter(*at).is_gpu())
+                .map(|(at, _)| at)
+                .collect();
+            let mains = self.attributor.locations.iter().enumerate();
+            let mains: Vec<usize> =
+                mains.filter(|(_, l)| l.main && l.node == *node).map(|(at, _)| at).collect();
+            let only = |rank: &usize| {
+                let links = &self.attributor.spends(*rank).links;
+                let mut on = links.iter().filter(|link| gpus.contains(&link.device));
+                on.next().filter(|_| on.next().is_none())
+            };
+            let (Some(first), true) = (mains.first().and_then(only), mains.len() > 1 && gpus.len() > 1)
+            else {
+                continue;
+            };
+            let by_variable = first.reason.contains("VISIBLE_DEVICES=");
+            if by_variable && mains.iter().all(|rank| only(rank) == Some(first)) {
+                notes.push(format!(
+                    "all {} ranks on {node} say {} and {} GPUs have a counter: where each task has its own cgroup, all call \
+                     their GPU 0; then say ranks = [...] in a [[device]]",
+                    mains.len(),
+                    first.reason,
+                    gpus.len()
+                ));
+            }
+        }
+    }
+
+    /// Counters that rise where, by the GPU's model, there is none.
+    fn models(&self, notes: &mut Vec<String>) {
+        let devices = self.attributor.devices.iter().enumerate();
+        for (at, device) in devices.filter(|(at, _)| self.attributor.counter(*at).contradicts_its_model()) {
+            notes.push(format!(
+                "{} on {} is by its model ({}) the second die of a package, which the first one's counter counts, yet its own \
+                 counter rises: it counts for itself",
+                device.info.name,
+                device.info.node,
+                self.attributor.counter(at).place.model
+            ));
+        }
+    }
+}

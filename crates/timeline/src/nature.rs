@@ -1,0 +1,91 @@
+//! What a counter counts, and which other counters' joules are in its own: from the sampler into the summary, and through
+//! the trace, so that both say the same.
+
+use crate::topology::metric_number;
+use ampere_model::{Device, cray_device};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nature {
+    /// "gpu", "cpu", "memory", "node"; empty where that is not known.
+    pub kind: String,
+    /// Metrics of the same node whose joules are also in this one's.
+    pub contains: Vec<String>,
+    /// Its raw values start again at 0 there.
+    #[serde(default)]
+    pub wraps_at: Option<u64>,
+}
+
+impl Nature {
+    pub fn of_device(device: &Device) -> Nature {
+        Nature { kind: device.kind.clone(), contains: device.contains.clone(), wraps_at: device.wraps_at }
+    }
+
+    /// What a metric's name says, in a trace of others. `metrics`: names of all that are devices.
+    ///
+    /// Cray's counter of the node has everything in it; that of an accelerator has what the GPU's own counter shows.
+    pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> Nature {
+        let named = |kind: &str| Nature { kind: kind.to_owned(), ..Nature::default() };
+        let Some((device, _)) = cray_device(metric) else {
+            return named(if is_amd_gpu(metric) { "gpu" } else { "" });
+        };
+        let others = metrics.iter().filter(|other| *other != metric);
+        let (kind, contains): (_, Vec<String>) = match device.strip_prefix("accel") {
+            Some(number) => {
+                let gpus = others.filter(|other| {
+                    is_amd_gpu(other) && accelerator_of(other, metrics) == number.parse().ok()
+                });
+                ("gpu", gpus.cloned().collect())
+            }
+            None if device == "node" => ("node", others.cloned().collect()),
+            None => (device, Vec::new()),
+        };
+        Nature { contains, ..named(kind) }
+    }
+}
+
+fn is_amd_gpu(metric: &str) -> bool {
+    metric.contains("rocm_smi:::") && metric_number(metric).is_some()
+}
+
+/// The accelerator that a GPU is counted in, in their common order: two dies of one package are numbered one after the other. Which
+/// is which is not told, but every GPU is in one of them, so that a sum is right in any case.
+fn accelerator_of(gpu: &str, metrics: &BTreeSet<String>) -> Option<u32> {
+    let numbers =
+        || metrics.iter().filter(|metric| is_amd_gpu(metric)).filter_map(|metric| metric_number(metric));
+    let accelerators = metrics.iter().filter_map(|metric| cray_device(metric)?.0.strip_prefix("accel"));
+    let accelerators = accelerators.collect::<BTreeSet<_>>().len();
+    let only_even = numbers().all(|number| number % 2 == 0) && numbers().any(|number| number > 0);
+    let dies = only_even || numbers().any(|number| number as usize >= accelerators);
+    metric_number(gpu).map(|number| if dies { number / 2 } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_joule_of_crays_counters_is_in_two_of_them() {
+        let cray = |name: &str| format!("A2coretemp:::craypm:{name}");
+        let gpu = |number: u32| format!("A2rocm_smi:::energy_count:device={number}");
+        let of = |name: &str, all: &[String]| {
+            let nature = Nature::by_name(name, &all.iter().cloned().collect());
+            (nature.kind, nature.contains)
+        };
+        let mut all: Vec<String> = [0, 2, 4, 6].map(gpu).to_vec();
+        all.extend(
+            ["accel0_energy", "accel1_energy", "accel2_energy", "accel3_energy", "cpu_energy"].map(cray),
+        );
+        assert_eq!(of(&cray("accel1_energy"), &all), ("gpu".to_owned(), vec![gpu(2)]));
+        assert_eq!(of(&cray("cpu_energy"), &all), ("cpu".to_owned(), Vec::new()));
+        assert_eq!(of(&gpu(2), &all), ("gpu".to_owned(), Vec::new()));
+        let parts = all.len();
+        all.push(cray("energy"));
+        let (kind, contains) = of(&cray("energy"), &all);
+        assert_eq!((kind.as_str(), contains.len()), ("node", parts));
+        // Of one die each.
+        let all = [gpu(0), gpu(1), cray("accel0_energy"), cray("accel1_energy")];
+        assert_eq!(of(&cray("accel1_energy"), &all).1, [gpu(1)]);
+    }
+}

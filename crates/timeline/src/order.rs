@@ -1,0 +1,339 @@
+//! Events of several locations in the order of time.
+//!
+//! Each location's stream is in order by itself; a *lane* merges the streams that one group of views needs, up to a
+//! *watermark*: a time before which nothing is expected any more. The ranks of a node share a lane. Each device with GPU
+//! streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
+//!
+//! The engine needs the order only around *breaks*: where a location begins or ceases to run (its outermost frame), and
+//! where a sample ends an interval. From one break to the next, each location's events are handed over in one go.
+
+use crate::attributor::Attributor;
+use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
+use ampere_model::{RegionRef, Timestamp};
+use std::collections::VecDeque;
+
+/// One stream's place in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueIndex(usize);
+
+impl QueueIndex {
+    /// The place in a lane that has absorbed this one's.
+    pub fn further(self, by: usize) -> QueueIndex {
+        QueueIndex(self.0 + by)
+    }
+}
+
+#[derive(Default)]
+pub struct Lane {
+    queues: Vec<Queue>,
+    /// What has been handed to the engine.
+    done_until: Timestamp,
+}
+
+/// What waits of one stream.
+#[derive(Default)]
+pub struct Queue {
+    /// `None`: samples.
+    location: Option<LocationIndex>,
+    steps: Vec<Step>,
+    /// How many of them have been handed over.
+    done: usize,
+    /// What the steps of a queue of samples are.
+    samples: VecDeque<(ViewIndex, Increase)>,
+    /// Which steps are breaks, counted as `steps` is.
+    breaks: VecDeque<usize>,
+    /// Open frames after the last step.
+    depth: usize,
+    done_until: Timestamp,
+    late: u64,
+}
+
+/// A queue that is empty keeps room for so many.
+const MOST_IDLE_STEPS: usize = 1 << 10;
+
+impl Queue {
+    /// Within one queue, times must not go back. An enter may stand for so many calls, or for 0 if it goes on with one that
+    /// was counted before.
+    #[inline]
+    pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
+        if self.depth == 0 {
+            self.breaks.push_back(self.steps.len());
+        }
+        self.depth += 1;
+        self.put(Step::enter(time, region, calls));
+    }
+
+    #[inline]
+    pub fn leave(&mut self, time: Timestamp) {
+        if self.depth == 1 {
+            self.breaks.push_back(self.steps.len());
+        }
+        self.depth = self.depth.saturating_sub(1);
+        self.put(Step::leave(time));
+    }
+
+    /// Leaves every open frame.
+    pub fn close(&mut self, time: Timestamp) {
+        while self.depth > 0 {
+            self.leave(time);
+        }
+    }
+
+    pub fn sample(&mut self, time: Timestamp, view: ViewIndex, increase: Increase) {
+        self.breaks.push_back(self.steps.len());
+        self.samples.push_back((view, increase));
+        self.put(Step::leave(time));
+    }
+
+    #[inline]
+    fn put(&mut self, step: Step) {
+        // One that comes after its time had been handed over still goes to the engine, which makes the best of it.
+        self.late += u64::from(step.time < self.done_until);
+        self.steps.push(step);
+    }
+
+    /// Times of the first step that waits, and of the first one that is a break.
+    fn front(&self) -> (Timestamp, Timestamp) {
+        let time = |at: Option<usize>| at.and_then(|at| self.steps.get(at)).map_or(NOTHING, |step| step.time);
+        (time(Some(self.done)), time(self.breaks.front().copied()))
+    }
+
+    /// Hands over the break that is next, if it is.
+    #[inline]
+    fn pass_break(&mut self, into: &mut Attributor) {
+        if self.breaks.front() != Some(&self.done) {
+            return;
+        }
+        let step = self.steps[self.done];
+        match self.location {
+            Some(location) => into.step(location, step),
+            None => {
+                let sample = self.samples.pop_front();
+                sample.into_iter().for_each(|(view, increase)| into.engine.sample(view, step.time, increase));
+            }
+        }
+        self.breaks.pop_front();
+        self.done += 1;
+    }
+
+    /// Hands over what comes before the next break and no later than `limit`.
+    #[inline]
+    fn pass_run(&mut self, limit: Timestamp, into: &mut Attributor) {
+        let Some(location) = self.location else { return };
+        let end = self.breaks.front().copied().unwrap_or(self.steps.len());
+        let waiting = &self.steps[self.done..end];
+        let count = waiting.iter().position(|step| step.time > limit).unwrap_or(waiting.len());
+        into.engine.steps(location, &waiting[..count]);
+        self.done += count;
+    }
+
+    /// Forgets what has been handed over, once that is the greater part.
+    fn tidy(&mut self) {
+        if self.done > self.steps.len() / 2 {
+            self.steps.drain(..self.done);
+            self.breaks.iter_mut().for_each(|at| *at -= self.done);
+            self.done = 0;
+        }
+        if self.steps.is_empty() && self.steps.capacity() > MOST_IDLE_STEPS {
+            self.steps = Vec::new(); // the location is over, or hardly does anything
+        }
+    }
+}
+
+impl Lane {
+    pub fn add_location(&mut self, location: LocationIndex) -> QueueIndex {
+        self.add(Queue { location: Some(location), ..Queue::default() })
+    }
+
+    pub fn add_counter(&mut self) -> QueueIndex {
+        self.add(Queue::default())
+    }
+
+    fn add(&mut self, queue: Queue) -> QueueIndex {
+        self.queues.push(Queue { done_until: self.done_until, ..queue });
+        QueueIndex(self.queues.len() - 1)
+    }
+
+    #[inline]
+    pub fn queue(&mut self, queue: QueueIndex) -> &mut Queue {
+        &mut self.queues[queue.0]
+    }
+
+    /// Takes in another lane: what waits there waits here from now on. How much further the places of its queues are.
+    pub fn absorb(&mut self, other: Lane) -> usize {
+        let before = self.queues.len();
+        self.queues.extend(other.queues);
+        // No view was in both, so none sees time go back; what is late for either is late.
+        self.set_done_until(self.done_until.max(other.done_until));
+        before
+    }
+
+    /// Events that came after their time had been handed over.
+    pub fn late(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.late).sum()
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.steps.len() - queue.done).sum()
+    }
+
+    /// Hands everything before `watermark` to the engine, in order.
+    pub fn advance(&mut self, watermark: Timestamp, into: &mut Attributor) {
+        let mut fronts = Earliest::new(self.queues.iter().map(|queue| queue.front().0));
+        let mut breaks = Earliest::new(self.queues.iter().map(|queue| queue.front().1));
+        loop {
+            let (front, first) = fronts.first();
+            if front >= watermark {
+                break;
+            }
+            let queue = &mut self.queues[first];
+            queue.pass_break(into);
+            breaks.set(first, queue.front().1);
+            queue.pass_run(breaks.first().0.min(watermark - 1), into);
+            fronts.set(first, queue.front().0);
+        }
+        self.queues.iter_mut().for_each(Queue::tidy);
+        self.set_done_until(self.done_until.max(watermark));
+    }
+
+    fn set_done_until(&mut self, time: Timestamp) {
+        self.done_until = time;
+        self.queues.iter_mut().for_each(|queue| queue.done_until = time);
+    }
+}
+
+/// No event has this time: see [`crate::stream`].
+const NOTHING: Timestamp = Timestamp::MAX;
+
+/// Which of several times is the earliest, as a tree of winners: the root is the first of all, and a change concerns only those
+/// between its leaf and the root.
+struct Earliest {
+    /// A node's children are at twice its place and next to that. The leaves are the second half.
+    nodes: Vec<(Timestamp, u32)>,
+}
+
+impl Earliest {
+    fn new(times: impl ExactSizeIterator<Item = Timestamp>) -> Earliest {
+        let leaves = times.len().next_power_of_two();
+        let mut nodes = vec![(NOTHING, 0); 2 * leaves];
+        for (at, time) in times.enumerate() {
+            nodes[leaves + at] = (time, at as u32);
+        }
+        for at in (1..leaves).rev() {
+            nodes[at] = nodes[2 * at].min(nodes[2 * at + 1]);
+        }
+        Earliest { nodes }
+    }
+
+    #[inline]
+    fn first(&self) -> (Timestamp, usize) {
+        let (time, at) = self.nodes[1];
+        (time, at as usize)
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, time: Timestamp) {
+        let mut node = self.nodes.len() / 2 + at;
+        if self.nodes[node].0 == time {
+            return;
+        }
+        self.nodes[node] = (time, at as u32);
+        while node > 1 {
+            node /= 2;
+            self.nodes[node] = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributor::{FoundDevice, LocationInfo, ViewKind};
+    use ampere_model::{LocationKind, Quality};
+    use ampere_settings::Config;
+
+    fn attributor() -> (Attributor, [LocationIndex; 2]) {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        attributor.add_device(FoundDevice {
+            node: "n".to_owned(),
+            metric: "estimate:::energy".to_owned(),
+            source: "estimate".to_owned(),
+            quality: Quality::Estimated,
+            joules_per_unit: Some(1.0),
+        });
+        let location = |rank| LocationInfo {
+            node: "n".to_owned(),
+            group: format!("MPI Rank {rank}"),
+            name: "Master thread".to_owned(),
+            kind: LocationKind::CpuThread,
+            rank: Some(rank),
+            main: true,
+        };
+        let locations = [attributor.add_location(location(0)), attributor.add_location(location(1))];
+        (attributor, locations)
+    }
+
+    /// The same events, handed over in any batches, give the same figures to the last bit.
+    #[test]
+    fn batches_do_not_matter() {
+        let results: Vec<_> = [1, 7, 50, 1000]
+            .into_iter()
+            .map(|batch| {
+                let (mut attributor, locations) = attributor();
+                let view = attributor.devices[0].view(ViewKind::Ranks);
+                let mut lane = Lane::default();
+                let queues = locations.map(|location| lane.add_location(location));
+                let samples = lane.add_counter();
+                for step in 0..1000u64 {
+                    let time = step * 3;
+                    for (at, queue) in queues.iter().enumerate() {
+                        let (time, queue) = (time + at as u64, lane.queue(*queue));
+                        if (step + at as u64).is_multiple_of(2) {
+                            queue.enter(time, RegionRef((step % 5) as u32), 1);
+                        } else {
+                            queue.leave(time);
+                        }
+                    }
+                    if step % 4 == 0 {
+                        let joules = (2 * step) as f64;
+                        lane.queue(samples).sample(time, view, Increase::Joules(joules));
+                    }
+                    if step % batch == 0 {
+                        lane.advance(time.saturating_sub(10), &mut attributor);
+                    }
+                }
+                lane.advance(Timestamp::MAX, &mut attributor);
+                assert_eq!((lane.late(), lane.waiting()), (0, 0));
+                assert_eq!(attributor.engine.oddities().late, 0);
+                attributor.engine.report(view).callpaths
+            })
+            .collect();
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn a_lane_that_is_absorbed_loses_nothing() {
+        let (mut attributor, locations) = attributor();
+        let (mut lane, mut other) = (Lane::default(), Lane::default());
+        let (first, second) = (lane.add_location(locations[0]), other.add_location(locations[1]));
+        lane.queue(first).enter(10, RegionRef(0), 1);
+        other.queue(second).enter(5, RegionRef(1), 1);
+        let second = second.further(lane.absorb(other));
+        lane.queue(second).leave(20);
+        lane.queue(first).leave(30);
+        lane.advance(Timestamp::MAX, &mut attributor);
+        assert_eq!((lane.late(), lane.waiting(), attributor.engine.oddities().late), (0, 0, 0));
+        assert!(locations.iter().all(|location| !attributor.engine.is_open(*location)));
+    }
+
+    #[test]
+    fn late_events_are_counted() {
+        let (mut attributor, locations) = attributor();
+        let mut lane = Lane::default();
+        let queue = lane.add_location(locations[0]);
+        lane.queue(queue).enter(10, RegionRef(0), 1);
+        lane.advance(20, &mut attributor);
+        lane.queue(queue).leave(15);
+        assert_eq!(lane.late(), 1);
+    }
+}

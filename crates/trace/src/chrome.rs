@@ -1,0 +1,464 @@
+//! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: what every location was
+//! in, below the power of each device. Times are in microseconds since the trace's begin.
+
+use crate::devices::{Metrics, TraceDevices};
+use crate::index::{self, node_of};
+use crate::recorders::Recorders;
+use ampere_attribution::{Increase, Sample};
+use ampere_model::numbers::NumberTable;
+use ampere_model::text::joules;
+use ampere_report::Choice;
+use ampere_report::summary::{Device, Summary};
+use ampere_settings::Config;
+use ampere_timeline::attributor::Attributor;
+use anyhow::{Context, bail};
+use otf2::{
+    AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, RegionRef,
+    Trace,
+};
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// What is shown may differ from the summary by this part of it, as with samples that are out of order.
+const LIKE: f64 = 1e-3;
+/// Of an application's regions there may be as many as it likes: names of more are not remembered.
+const MOST_NAMES: usize = 1 << 20;
+
+/// A node's part of a run: its trace and its summary.
+pub struct Part {
+    pub trace: PathBuf,
+    pub summary: Summary,
+}
+
+/// Writes what the traces have of what is in their summaries, and returns what is missing, in a line each. Nothing is kept in
+/// memory but names: a trace may have more events than that. `progress` gets the number of events written so far, and the
+/// number to expect.
+pub fn write(
+    parts: &[Part],
+    choice: &Choice,
+    config: &Config,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<Vec<String>> {
+    let traces = parts.iter().map(|part| Trace::open(&part.trace)).collect::<Result<Vec<_>, _>>()?;
+    let expected = traces.iter().map(Trace::events_expected).sum();
+    let begins: Vec<Option<u64>> =
+        traces.iter().map(|trace| trace.definitions().clock.realtime_timestamp).collect();
+    let first_begin = begins.iter().flatten().min().copied();
+    let mut warnings = Vec::new();
+    let (mut written, mut processes) = (Written { out, is_first: true, done: 0, failure: None }, 0);
+    for (at, ((part, mut trace), begin)) in parts.iter().zip(traces).zip(&begins).enumerate() {
+        let Part { trace: path, summary } = part;
+        let definitions = trace.definitions().clone();
+        warnings.extend(trace.missing().iter().map(|l| index::missing_line(&trace, *l)));
+        if begin.is_none() && parts.len() > 1 {
+            warnings.push(format!("{} does not say when it began: it is shown from 0 on", path.display()));
+        }
+        if at == 0 {
+            let run = json!({
+                "run": summary.run.id, "command": summary.run.command.join(" "), "start": summary.run.start,
+                "energy": summary.run.energy, "complete": parts.iter().all(|part| part.summary.run.complete),
+            });
+            write!(written.out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{run},\"traceEvents\":[")
+                .context("the report")?;
+        }
+        let mut step = |done| progress(done, expected);
+        let recorders = Some(Recorders::survey(path, config)?);
+        let begin_ns = begin.zip(first_begin).map_or(0, |(begin, first)| begin - first);
+        let mut writer =
+            Writer::new(&definitions, (summary, begin_ns), config, recorders, written, &mut step);
+        writer.processes = processes;
+        writer.name_locations(choice).context("the report")?;
+        let report = trace.read_events(&mut writer)?;
+        let ended = writer.end_samples();
+        let Writer { devices, written: until_now, processes: named, .. } = writer;
+        (written, processes) = (until_now, named);
+        written.failure.take().map_or(ended, Err).context("the report")?;
+        for (location, why) in &report.truncated {
+            warnings.push(format!("location {} is shown up to where its events end: {why}", location.0));
+        }
+        for device in summary.devices.iter().filter(|device| device.unit == "J") {
+            let drawn = devices.values().flatten().find(|drawn| drawn.is_of(device));
+            warnings.extend(unlike(device, drawn.map(|power| power.joules)));
+        }
+    }
+    written.out.write_all(b"\n]}\n").and_then(|()| written.out.flush()).context("the report")?;
+    Ok(warnings)
+}
+
+/// One line if the power that is drawn is not what the summary's joules are of.
+fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
+    let (name, node) = (&device.name, &device.node);
+    let Some(drawn) = drawn else {
+        return Some(format!("the trace has no samples of {name} on {node}: its power is not shown"));
+    };
+    let is_like = (drawn - device.total_joules).abs() <= LIKE * device.total_joules.abs().max(1.0);
+    (!is_like).then(|| {
+        format!(
+            "the power of {name} on {node} that is shown adds up to {} J, the summary has {} J: were the run's settings others (--config), or is the trace cut?",
+            joules(drawn),
+            joules(device.total_joules)
+        )
+    })
+}
+
+/// The trace that belongs to a summary.
+pub fn trace_beside(summary: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let directory = if summary.is_dir() { summary } else { summary.parent().unwrap_or(Path::new(".")) };
+    let trace = directory.join("traces.otf2");
+    if !trace.exists() {
+        bail!(
+            "there is no trace in {}: this format shows events, which a summary does not have (a run's trace is \
+             written when it is over)",
+            directory.display()
+        );
+    }
+    Ok(trace)
+}
+
+struct Lane {
+    process: usize,
+    thread: usize,
+    open: u32,
+    last: u64,
+}
+
+/// Where a device's power is drawn.
+struct Power {
+    node: String,
+    device: String,
+    process: usize,
+    /// As JSON.
+    name: String,
+    last: Option<u64>,
+    /// That what is drawn adds up to.
+    joules: f64,
+}
+
+impl Power {
+    fn is_of(&self, device: &Device) -> bool {
+        (&self.node, &self.device) == (&device.node, &device.name)
+    }
+}
+
+/// What goes on from trace to trace.
+struct Written<'a> {
+    out: &'a mut dyn Write,
+    is_first: bool,
+    done: u64,
+    failure: Option<io::Error>,
+}
+
+struct Writer<'a, 'o> {
+    written: Written<'o>,
+    progress: &'a mut dyn FnMut(u64),
+    definitions: &'a Definitions,
+    summary: &'a Summary,
+    /// When the trace begins, after the first of all.
+    begin_ns: u64,
+    lanes: NumberTable<Lane>,
+    /// Nodes and location groups, as Chrome's processes.
+    processes: usize,
+    nodes: BTreeMap<String, usize>,
+    /// As JSON.
+    names: HashMap<RegionRef, String>,
+    attributor: Attributor,
+    found: TraceDevices<'a>,
+    /// By the attributor's number.
+    devices: HashMap<usize, Option<Power>>,
+    calls: Option<AttributeRef>,
+}
+
+impl<'a, 'o> Writer<'a, 'o> {
+    fn new(
+        definitions: &'a Definitions,
+        (summary, begin_ns): (&'a Summary, u64),
+        config: &Config,
+        recorders: Option<Recorders>,
+        written: Written<'o>,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Writer<'a, 'o> {
+        let mut found = TraceDevices::new(definitions, Metrics::new(definitions, config), recorders);
+        let sources = summary
+            .devices
+            .iter()
+            .map(|device| ((device.node.clone(), device.metric.clone()), device.source.clone()));
+        found.sources = sources.collect();
+        Writer {
+            written,
+            progress,
+            definitions,
+            summary,
+            begin_ns,
+            lanes: NumberTable::default(),
+            processes: 0,
+            nodes: BTreeMap::new(),
+            names: HashMap::new(),
+            attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
+            found,
+            devices: HashMap::new(),
+            calls: index::calls_attribute(definitions),
+        }
+    }
+
+    fn put(&mut self, event: std::fmt::Arguments<'_>) -> io::Result<()> {
+        let separator = if std::mem::take(&mut self.written.is_first) { "\n" } else { ",\n" };
+        self.written.out.write_all(separator.as_bytes())?;
+        self.written.out.write_fmt(event)
+    }
+
+    /// The first failure ends it.
+    fn go_on(&mut self, written: io::Result<()>) -> ControlFlow<()> {
+        self.written.done += 1;
+        if self.written.done.is_multiple_of(1 << 18) {
+            (self.progress)(self.written.done);
+        }
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.written.failure.get_or_insert(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn new_process(&mut self, name: &str, label: &str) -> io::Result<usize> {
+        self.processes += 1;
+        let process = self.processes;
+        let (name, label) = (json!(name), json!(label));
+        self.put(format_args!(
+            r#"{{"ph":"M","pid":{process},"name":"process_name","args":{{"name":{name}}}}}"#
+        ))?;
+        self.put(format_args!(
+            r#"{{"ph":"M","pid":{process},"name":"process_labels","args":{{"labels":{label}}}}}"#
+        ))?;
+        self.put(format_args!(
+            r#"{{"ph":"M","pid":{process},"name":"process_sort_index","args":{{"sort_index":{process}}}}}"#
+        ))?;
+        Ok(process)
+    }
+
+    /// Nodes first, for what is drawn of their devices, then ranks and contexts of GPUs in the trace's order.
+    fn name_locations(&mut self, choice: &Choice) -> io::Result<()> {
+        let mut nodes: Vec<String> = self.summary.devices.iter().map(|device| device.node.clone()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in nodes {
+            let title = format!("power on {}", if node.is_empty() { "this node" } else { &node });
+            let process = self.new_process(&title, "")?;
+            self.nodes.insert(node, process);
+        }
+        let mut groups = HashMap::new();
+        let kind = |kind: LocationType| match kind {
+            LocationType::CpuThread => Some("ranks"),
+            LocationType::AcceleratorStream => Some("kernels"),
+            _ => None,
+        };
+        let definitions = self.definitions;
+        for (at, (reference, location)) in definitions.locations.iter().enumerate() {
+            let wanted =
+                kind(location.kind).filter(|kind| choice.view.as_ref().is_none_or(|view| view == kind));
+            if wanted.is_none() {
+                continue;
+            }
+            let process = match groups.get(&location.group) {
+                Some(process) => *process,
+                None => {
+                    let group = location.group.and_then(|group| definitions.location_groups.get(group));
+                    let node = node_of(definitions, reference);
+                    let process = self.new_process(group.map_or("", |group| &group.name), &node)?;
+                    groups.insert(location.group, process);
+                    process
+                }
+            };
+            let (thread, name) = (at + 1, json!(location.name));
+            self.put(format_args!(
+                r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_name","args":{{"name":{name}}}}}"#
+            ))?;
+            self.put(format_args!(
+                r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_sort_index","args":{{"sort_index":{at}}}}}"#
+            ))?;
+            self.lanes.insert(reference.0, Lane { process, thread, open: 0, last: 0 });
+        }
+        Ok(())
+    }
+
+    /// Microseconds since the first trace's begin, to the nanosecond.
+    fn time(&self, ticks: u64) -> Microseconds {
+        let clock = &self.definitions.clock;
+        let since = u128::from(ticks.saturating_sub(clock.global_offset));
+        let since_ns = since * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
+        Microseconds(u128::from(self.begin_ns) + since_ns)
+    }
+
+    fn name(&mut self, region: RegionRef) -> String {
+        if let Some(name) = self.names.get(&region) {
+            return name.clone();
+        }
+        let known = self.definitions.regions.get(region);
+        let name = known.map_or_else(|| format!("region {}", region.0), |region| region.name.clone());
+        let name = json!(name).to_string();
+        if self.names.len() < MOST_NAMES {
+            self.names.insert(region, name.clone());
+        }
+        name
+    }
+
+    fn begin(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: RegionRef,
+        calls: Option<u64>,
+    ) -> io::Result<()> {
+        let name = self.name(region);
+        let at = self.time(time);
+        let Some(lane) = self.lanes.get_mut(location.0) else { return Ok(()) };
+        (lane.open, lane.last) = (lane.open + 1, time);
+        let (process, thread) = (lane.process, lane.thread);
+        match calls {
+            None => self.put(format_args!(
+                r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name}}}"#
+            )),
+            Some(calls) => self.put(format_args!(
+                r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name},"args":{{"calls":{calls}}}}}"#
+            )),
+        }
+    }
+
+    fn end_one(&mut self, location: LocationRef, time: u64) -> io::Result<()> {
+        let at = self.time(time);
+        let Some(lane) = self.lanes.get_mut(location.0).filter(|lane| lane.open > 0) else { return Ok(()) };
+        (lane.open, lane.last) = (lane.open - 1, time);
+        let (process, thread) = (lane.process, lane.thread);
+        self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
+    }
+
+    /// A device's power is known between two samples: it is drawn from the first of them on.
+    fn sample(&mut self, device: usize, time: u64, value: &MetricValue) -> io::Result<()> {
+        if !self.devices.contains_key(&device) {
+            let power = self.power_of(device);
+            self.devices.insert(device, power);
+        }
+        self.attributor.devices[device].read(time, crate::index::value(*value), 0);
+        self.put_samples(device)
+    }
+
+    fn put_samples(&mut self, device: usize) -> io::Result<()> {
+        while let Some(Sample { time, increase, .. }) = self.attributor.devices[device].sample() {
+            let Some(Some(power)) = self.devices.get_mut(&device) else { continue };
+            let joules = match increase {
+                Increase::Joules(joules) | Increase::Lost(joules) => joules,
+                Increase::First | Increase::Reset => 0.0,
+            };
+            power.joules += joules;
+            let (process, name) = (power.process, power.name.clone());
+            let Some(from) = power.last.replace(time).filter(|from| *from < time) else { continue };
+            let seconds = (time - from) as f64 / self.definitions.clock.timer_resolution.max(1) as f64;
+            self.put_power(process, &name, from, joules / seconds)?;
+        }
+        Ok(())
+    }
+
+    /// It is not known what came after the last sample.
+    fn end_samples(&mut self) -> io::Result<()> {
+        for device in 0..self.attributor.devices.len() {
+            self.attributor.devices[device].counter_mut().end();
+            self.put_samples(device)?;
+        }
+        let devices = self.devices.values().flatten();
+        let last: Vec<_> =
+            devices.filter_map(|power| Some((power.process, power.name.clone(), power.last?))).collect();
+        last.iter().try_for_each(|(process, name, time)| self.put_power(*process, name, *time, 0.0))
+    }
+
+    fn put_power(&mut self, process: usize, name: &str, time: u64, watts: f64) -> io::Result<()> {
+        let at = self.time(time);
+        self.put(format_args!(
+            r#"{{"ph":"C","pid":{process},"ts":{at},"name":{name},"args":{{"W":{watts:.3}}}}}"#
+        ))
+    }
+
+    fn power_of(&self, device: usize) -> Option<Power> {
+        let info = &self.attributor.devices[device].info;
+        let shown =
+            |device: &&Device| device.unit == "J" && (&device.node, &device.name) == (&info.node, &info.name);
+        let shown = self.summary.devices.iter().find(shown)?;
+        let quality = if shown.energy == "measured" { String::new() } else { format!(", {}", shown.energy) };
+        let name = json!(format!("{} [W{quality}]", shown.name)).to_string();
+        Some(Power {
+            node: info.node.clone(),
+            device: info.name.clone(),
+            process: self.nodes.get(&info.node).copied().unwrap_or(0),
+            name,
+            last: None,
+            joules: 0.0,
+        })
+    }
+}
+
+/// Of nanoseconds.
+struct Microseconds(u128);
+
+impl std::fmt::Display for Microseconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+impl EventHandler for Writer<'_, '_> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+        let written = self.begin(location, time, region, None);
+        self.go_on(written)
+    }
+
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.calls
+    }
+
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: RegionRef,
+        calls: u64,
+    ) -> ControlFlow<()> {
+        let written = self.begin(location, time, region, Some(calls));
+        self.go_on(written)
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> ControlFlow<()> {
+        let written = self.end_one(location, time);
+        self.go_on(written)
+    }
+
+    /// What was never left ends with the location's last event, as it does when it is attributed.
+    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+        let (open, last) = self.lanes.get_mut(location.0).map_or((0, 0), |lane| (lane.open, lane.last));
+        let written = (0..open).try_for_each(|_| self.end_one(location, last));
+        self.go_on(written)
+    }
+
+    fn metric(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        let mut written = Ok(());
+        for at in 0..self.found.members(metric) {
+            let Some((position, device)) = self.found.device(location, metric, at, &mut self.attributor)
+            else {
+                continue;
+            };
+            if let Some(value) = values.get(position).filter(|_| written.is_ok()) {
+                written = self.sample(device, time, value);
+            }
+        }
+        self.go_on(written)
+    }
+}

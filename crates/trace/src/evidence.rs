@@ -1,0 +1,320 @@
+//! What a trace says about who uses which device, and how our own traces say it: so that the links of a live run are found
+//! again in its trace.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | a process' variables | properties of its location group, by the variable's name |
+//! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
+//! | whose stream it is | the creating location group of its context, as Score-P writes it |
+//! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
+//! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
+//! | whose own a counter is, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
+//! | what a counter counts, what its joules contain, and where its values start again | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
+//! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
+
+use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
+use ampere_timeline::linking::ThreadSeconds;
+use ampere_timeline::nature::Nature;
+use ampere_timeline::topology::{Accelerator, Evidence, Place, metric_number};
+use otf2::{
+    Definitions, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain, SystemTreeNode,
+    SystemTreeNodeRef,
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// Class of the system tree nodes that say which GPU a counter counts.
+const COUNTER: &str = "energy counter";
+const METRIC: &str = "metric";
+/// Property of a trace whose run was killed, or lost something: its summary says what.
+const INCOMPLETE: &str = "ampere::incomplete";
+/// With the metric's name behind it: location groups, one a line.
+const OWN: &str = "ampere own of ";
+/// Property of a process: CPU seconds of its main thread and of all others.
+const THREAD_SECONDS: &str = "ampere::thread_seconds";
+const KIND: &str = "kind";
+const KIND_OF: &str = "ampere kind of ";
+const PARTS_OF: &str = "ampere parts of ";
+const RANGE_OF: &str = "ampere range of ";
+const MODEL: &str = "Device name";
+const UUID: &str = "UUID";
+/// Domain, bus and device, in decimal.
+const PCI: [&str; 3] = ["PCI Domain ID", "PCI Bus ID", "PCI Device ID"];
+
+fn text(properties: &[Property], name: &str) -> Option<String> {
+    properties.iter().find(|property| property.name == name).map(|property| match &property.value {
+        PropertyValue::String(text) => text.clone(),
+        PropertyValue::U64(number) => number.to_string(),
+        PropertyValue::I64(number) => number.to_string(),
+        PropertyValue::F64(number) => number.to_string(),
+    })
+}
+
+fn property(name: &str, value: &str) -> Property {
+    Property { name: name.to_owned(), value: PropertyValue::String(value.to_owned()) }
+}
+
+/// Properties of the machine in a trace.
+pub fn machine_properties(complete: bool) -> Vec<Property> {
+    if complete { Vec::new() } else { vec![property(INCOMPLETE, "true")] }
+}
+
+/// Whether the run that wrote a trace says that something of it is missing.
+pub fn is_incomplete(definitions: &Definitions) -> bool {
+    definitions.system_tree_nodes.iter().any(|(_, node)| text(&node.properties, INCOMPLETE).is_some())
+}
+
+fn pci(properties: &[Property]) -> Option<String> {
+    let number = |name| text(properties, name)?.trim().parse::<u32>().ok();
+    let (domain, bus, device) = (number(PCI[0]).unwrap_or(0), number(PCI[1])?, number(PCI[2]).unwrap_or(0));
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
+}
+
+/// `0000:c1:00.0` as three properties. GPUs are their device's function 0.
+fn pci_properties(address: &str) -> Option<Vec<Property>> {
+    let (rest, _) = address.split_once('.')?;
+    let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
+    let numbers = [parts.next()??, parts.next()??, parts.next()??];
+    Some(PCI.iter().zip(numbers).map(|(name, number)| property(name, &number.to_string())).collect())
+}
+
+/// Of a location of a trace.
+pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence {
+    let groups = &definitions.location_groups;
+    let Some(own) = definitions.locations.get(location).and_then(|location| location.group) else {
+        return Evidence::default();
+    };
+    let stream =
+        definitions.locations.get(location).is_some_and(|l| l.kind == otf2::LocationType::AcceleratorStream);
+    // A stream whose context has no creator may be anybody's, unless it is in a process' own group.
+    let is_process = |group| groups.get(group).is_some_and(|g| g.kind == otf2::LocationGroupType::Process);
+    let creator = groups.get(own).and_then(|group| group.creating_location_group);
+    let process = creator.filter(|_| stream).or(Some(own).filter(|own| !stream || is_process(*own)));
+    Evidence {
+        process: process.map(|process| u64::from(process.0)),
+        environment: process.map_or_else(Vec::new, |process| of_group(definitions, process)).into(),
+        accelerator: if stream { accelerator(definitions, own) } else { Accelerator::default() },
+    }
+}
+
+/// Variables of a process, `NAME=value`.
+pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<String> {
+    let Some(group) = definitions.location_groups.get(process) else { return Vec::new() };
+    let known = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS);
+    known.filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
+}
+
+/// What the system tree says about the device of a context.
+fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelerator {
+    let above = definitions.location_groups.get(context).and_then(|group| group.system_tree_parent);
+    let Some(node) = above.and_then(|above| definitions.system_tree_nodes.get(above)) else {
+        return Accelerator::default();
+    };
+    // A context right below its node says nothing of a device.
+    if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !node.class_name.contains("Device") {
+        return Accelerator::default();
+    }
+    Accelerator {
+        number: node.name.trim().parse().ok(),
+        pci: pci(&node.properties),
+        uuid: text(&node.properties, UUID),
+        model: text(&node.properties, MODEL).unwrap_or_default(),
+    }
+}
+
+/// The properties that make [`of_location`] find a stream's device again. Its number is the node's name.
+pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
+    let mut all = accelerator.pci.as_deref().and_then(pci_properties).unwrap_or_default();
+    all.extend(accelerator.uuid.iter().map(|uuid| property(UUID, uuid)));
+    all.extend((!accelerator.model.is_empty()).then(|| property(MODEL, &accelerator.model)));
+    all
+}
+
+/// How long the threads of a process ran, where its trace says so.
+pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
+    let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
+    let (main, others) = text.split_once(' ')?;
+    Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
+}
+
+/// What is known of a process as properties: its variables, only those that links are found by, and how long its threads ran.
+pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
+    let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
+    let split = environment.iter().filter_map(|entry| entry.split_once('='));
+    let variables = split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value));
+    let threads = threads.map(|seconds| format!("{} {}", seconds.main, seconds.others));
+    variables.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
+}
+
+/// What a live run knows of a counter.
+pub fn place_of(device: &Device) -> Place {
+    Place {
+        kind: device.kind.clone(),
+        pci: (!device.pci.is_empty()).then(|| device.pci.clone()),
+        uuid: None,
+        model: device.description.clone(),
+        ..Place::default()
+    }
+}
+
+/// The property that makes [`own`] find again whose own a counter is.
+pub fn own_property(metric: &str, own: &[String]) -> Option<Property> {
+    (!own.is_empty()).then(|| property(&format!("{OWN}{metric}"), &own.join("\n")))
+}
+
+/// Location groups of the processes whose own a counter is that a location has samples of.
+pub fn own(definitions: &Definitions, location: LocationRef, metric: &str) -> Option<Vec<String>> {
+    let properties = &definitions.locations.get(location)?.properties;
+    Some(text(properties, &format!("{OWN}{metric}"))?.lines().map(str::to_owned).collect())
+}
+
+/// A system tree node for a counter of which more is known than its metric's name says. `None`: the name says it all.
+pub fn counter_node(metric: &str, place: &Place, above: SystemTreeNodeRef) -> Option<SystemTreeNode> {
+    let gpu = place.kind.eq_ignore_ascii_case("gpu") || metric_number(metric).is_some();
+    if !gpu || (Place { own: Vec::new(), ..place.clone() }) == Place::default() {
+        return None;
+    }
+    let mut properties = vec![property(METRIC, metric)];
+    properties.extend((!place.kind.is_empty()).then(|| property(KIND, &place.kind)));
+    properties.extend((!place.model.is_empty()).then(|| property(MODEL, &place.model)));
+    properties.extend(place.pci.as_deref().and_then(pci_properties).unwrap_or_default());
+    properties.extend(place.uuid.iter().map(|uuid| property(UUID, uuid)));
+    Some(SystemTreeNode {
+        name: ampere_model::device_name(metric),
+        class_name: COUNTER.to_owned(),
+        parent: Some(above),
+        domains: Vec::new(),
+        properties,
+    })
+}
+
+/// What a trace says of its counters, by node and metric.
+pub fn places(definitions: &Definitions) -> HashMap<(String, String), Place> {
+    let nodes = &definitions.system_tree_nodes;
+    let counters = nodes.values().filter(|node| node.class_name == COUNTER);
+    counters
+        .filter_map(|node| {
+            let above = node.parent.and_then(|parent| nodes.get(parent)).map(|parent| parent.name.clone());
+            let place = Place {
+                kind: text(&node.properties, KIND).unwrap_or_default(),
+                pci: pci(&node.properties),
+                uuid: text(&node.properties, UUID),
+                model: text(&node.properties, MODEL).unwrap_or_default(),
+                ..Place::default()
+            };
+            Some(((above.unwrap_or_default(), text(&node.properties, METRIC)?), place))
+        })
+        .collect()
+}
+
+/// What a trace says of a metric that a location has samples of; in one that is not ours, what its name says.
+/// `metrics`: names of all that are devices.
+pub fn nature_of(
+    definitions: &Definitions,
+    location: LocationRef,
+    metric: &str,
+    metrics: &BTreeSet<String>,
+) -> Nature {
+    let properties = definitions.locations.get(location).map_or(&[][..], |location| &location.properties);
+    let text = |of: &str| {
+        let named = |property: &&Property| property.name.strip_prefix(of) == Some(metric);
+        match &properties.iter().find(named)?.value {
+            PropertyValue::String(text) => Some(text.as_str()),
+            _ => None,
+        }
+    };
+    let (kind, parts) = (text(KIND_OF), text(PARTS_OF));
+    if kind.is_none() && parts.is_none() {
+        return Nature::by_name(metric, metrics);
+    }
+    let parts = parts.unwrap_or_default().split(' ').filter(|part| !part.is_empty());
+    Nature {
+        kind: kind.unwrap_or_default().to_owned(),
+        contains: parts.map(str::to_owned).collect(),
+        wraps_at: text(RANGE_OF).and_then(|range| range.parse().ok()),
+    }
+}
+
+/// The properties that make [`nature_of`] find this again.
+pub fn nature_properties(nature: &Nature, metric: &str) -> Vec<Property> {
+    let property = |of: &str, text: String| {
+        let value = PropertyValue::String(text);
+        (!matches!(&value, PropertyValue::String(text) if text.is_empty()))
+            .then(|| Property { name: format!("{of}{metric}"), value })
+    };
+    let range = nature.wraps_at.map_or_else(String::new, |range| range.to_string());
+    let all = [
+        property(KIND_OF, nature.kind.clone()),
+        property(PARTS_OF, nature.contains.join(" ")),
+        property(RANGE_OF, range),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use otf2::{Location, LocationType};
+
+    #[test]
+    fn an_address_comes_back() {
+        for address in ["0000:c1:00.0", "0001:02:00.0", "0000:41:1f.0"] {
+            assert_eq!(pci(&pci_properties(address).unwrap()).as_deref(), Some(address));
+        }
+        assert_eq!(pci_properties("somewhere"), None);
+        assert_eq!(pci(&[property("PCI Domain ID", "0")]), None, "no bus");
+    }
+
+    #[test]
+    fn a_counter_comes_back() {
+        let metric = "rocm_smi:::energy_count:device=2";
+        let place = Place {
+            kind: "gpu".to_owned(),
+            pci: Some("0000:c9:00.0".to_owned()),
+            uuid: Some("GPU-1".to_owned()),
+            model: "AMD Instinct MI250X".to_owned(),
+            ..Place::default()
+        };
+        let mut definitions = Definitions::default();
+        let node =
+            SystemTreeNode { name: "n".to_owned(), class_name: "node".to_owned(), ..Default::default() };
+        let node = definitions.system_tree_nodes.push(node);
+        definitions.system_tree_nodes.push(counter_node(metric, &place, node).unwrap());
+        assert_eq!(places(&definitions)[&("n".to_owned(), metric.to_owned())], place);
+        assert_eq!(
+            counter_node("estimate:::energy", &Place { kind: "node".to_owned(), ..place }, node),
+            None
+        );
+    }
+
+    #[test]
+    fn what_goes_into_a_trace_comes_out() {
+        let node = Nature {
+            kind: "node".to_owned(),
+            contains: vec![
+                "rapl:::energy:package-0".to_owned(),
+                "rocm_smi:::energy_count:device=0".to_owned(),
+            ],
+            wraps_at: None,
+        };
+        let gpu = Nature { kind: "gpu".to_owned(), contains: Vec::new(), wraps_at: Some(1 << 32) };
+        let mut properties = nature_properties(&node, "cray_pm:::energy:node");
+        properties.extend(nature_properties(&gpu, "rocm_smi:::energy_count:device=0"));
+        properties.extend(nature_properties(&Nature::default(), "other"));
+        assert_eq!(properties.len(), 4, "nothing is said where nothing is known");
+        let mut definitions = Definitions::default();
+        let location = Location {
+            name: "ampere sampler".to_owned(),
+            kind: LocationType::Metric,
+            events: 0,
+            group: None,
+            properties,
+        };
+        definitions.locations.insert(LocationRef(7), location);
+        let metrics = BTreeSet::new();
+        let of = |metric| nature_of(&definitions, LocationRef(7), metric, &metrics);
+        assert_eq!(of("cray_pm:::energy:node"), node);
+        assert_eq!(of("rocm_smi:::energy_count:device=0"), gpu);
+        assert_eq!(of("other"), Nature::default());
+        assert_eq!(nature_of(&definitions, LocationRef(8), "other", &metrics), Nature::default());
+    }
+}

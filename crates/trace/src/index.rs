@@ -1,0 +1,143 @@
+//! What a trace's definitions say: nodes, ranks and names of its locations and metrics.
+
+use crate::scorep_names;
+use crate::write::CALLS_NAME;
+use ampere_model::{MetricValue, Quality, Region, RegionHandle};
+use ampere_settings::Config;
+use otf2::{AttributeRef, LocationGroupRef, LocationGroupType, LocationRef, Trace};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Why a run is incomplete of whose counters it is not known which are the same.
+pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
+
+/// The attribute that says how many calls an enter stands for, in a trace of ours.
+pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
+    let mut attributes = definitions.attributes.iter();
+    attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
+}
+
+pub fn as_model(region: &otf2::Region) -> Region {
+    Region {
+        handle: RegionHandle(0),
+        name: region.name.clone(),
+        canonical_name: region.canonical_name.clone(),
+        source_file: region.source_file.clone().unwrap_or_default(),
+        begin_line: region.begin_line,
+        end_line: region.end_line,
+        region_type: scorep_names::region_type_of(region.role),
+        paradigm: scorep_names::paradigm_of(region.paradigm),
+    }
+}
+
+/// A sample's value.
+pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
+    match value {
+        otf2::MetricValue::U64(value) => MetricValue::U64(value),
+        otf2::MetricValue::I64(value) => MetricValue::I64(value),
+        otf2::MetricValue::F64(value) => MetricValue::F64(value),
+    }
+}
+
+/// The name of the node that a location is on: the system tree's innermost "node" above it.
+pub(crate) fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
+    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
+}
+
+/// The rank of a process: by its name, or 0 for the only one.
+pub(crate) fn rank_of_group(definitions: &otf2::Definitions, group: LocationGroupRef) -> Option<u32> {
+    let groups = &definitions.location_groups;
+    let processes = || groups.values().filter(|g| g.kind == LocationGroupType::Process);
+    let this = groups.get(group)?;
+    let only = this.kind == LocationGroupType::Process && processes().count() == 1;
+    let named = this.name.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok());
+    named.or(only.then_some(0))
+}
+
+pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<LocationGroupRef>) -> String {
+    let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
+    let mut most = definitions.system_tree_nodes.len();
+    while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
+        if node.class_name == "node" || most == 0 {
+            return node.name.clone();
+        }
+        most -= 1;
+        at = node.parent;
+    }
+    String::new()
+}
+
+pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {
+    definitions.metric_members.values().map(|member| member.name.clone()).collect()
+}
+
+/// Our own traces say in the description of a metric how far it can be trusted.
+pub(crate) fn quality_of(description: &str) -> Quality {
+    let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
+    let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
+        .into_iter()
+        .find(|quality| says(*quality));
+    less.unwrap_or(Quality::Measured)
+}
+
+pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
+    let definitions = trace.definitions();
+    let named = definitions.locations.get(location);
+    let group = named.and_then(|l| l.group).and_then(|g| definitions.location_groups.get(g));
+    format!(
+        "location {} ({}/{}) has no event file: it is left out",
+        location.0,
+        group.map_or("", |g| &g.name),
+        named.map_or("", |l| &l.name)
+    )
+}
+
+pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
+    let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
+    let has = match names.len() {
+        0 => "it has no metric at all".to_owned(),
+        1..=6 => format!("it has {}", names.join(", ")),
+        many => format!("it has {} and {} more", names[..6].join(", "), many - 6),
+    };
+    let by_metric =
+        config.devices.iter().find(|setting| names.iter().any(|name| setting.metric.is_match(name)));
+    if let Some(node) = by_metric.and_then(|setting| setting.node.as_ref()) {
+        let nodes: std::collections::BTreeSet<String> =
+            trace.definitions().locations.iter().map(|(l, _)| node_of(trace.definitions(), l)).collect();
+        let nodes = nodes.into_iter().collect::<Vec<_>>().join(", ");
+        let pattern = node.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
+        return format!(
+            "no node of {} matches node = '{pattern}' of the configuration: it has {nodes}",
+            path.display()
+        );
+    }
+    if !config.devices.is_empty() {
+        return format!(
+            "no [[device]] of the configuration matches a metric with samples in {}: {has}",
+            path.display()
+        );
+    }
+    if names.is_empty() {
+        return format!(
+            "{} has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter \
+             (SCOREP_METRIC_PAPI, or a metric plugin)",
+            path.display()
+        );
+    }
+    let why = if energy_known { "no samples of an energy metric" } else { "no energy metric" };
+    format!("{} has {why}: {has}; name the right one with a [[device]] in --config", path.display())
+}
+
+pub(crate) fn trace_id(path: &Path) -> String {
+    let parent = std::fs::canonicalize(path).ok();
+    let name = parent.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The process that a location belongs to: an accelerator's context belongs to who made it.
+pub(crate) fn process_of(definitions: &otf2::Definitions, location: LocationRef) -> Option<LocationGroupRef> {
+    let own = definitions.locations.get(location)?.group?;
+    let group = definitions.location_groups.get(own)?;
+    let creator = group.creating_location_group.filter(|_| group.kind != LocationGroupType::Process);
+    Some(creator.unwrap_or(own))
+}

@@ -1,0 +1,25 @@
+//! OTF2 traces: writing a run's own, and reading any.
+//!
+//! ```text
+//! spool.rs    records on local disk until the trace is written
+//! write.rs    the spool becomes an archive
+//! index.rs    what a trace's definitions say         evidence.rs  what they say about devices and their users
+//! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
+//! sensors.rs  a trace's powers
+//! offline.rs  attribution of a trace: `ampere attribute`
+//! replay.rs   a trace as something that is played into a live collector
+//! chrome.rs   a trace in Chrome's format
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod chrome;
+mod devices;
+pub mod evidence;
+pub mod index;
+pub mod offline;
+mod recorders;
+pub mod replay;
+pub mod scorep_names;
+mod sensors;
+pub mod spool;
+pub mod write;

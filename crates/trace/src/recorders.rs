@@ -1,0 +1,484 @@
+//! One metric name that several locations of a node have recorded: ranks that all read one counter, or that see each its own
+//! GPU as number 0. What they have recorded tells.
+//!
+//! Two that read one counter never differ, up to a constant, by more than the counter can rise between their readings, and by
+//! updates of it that one sees a moment before the other. If they do, they are two devices. If they do not, and the counter has
+//! risen by much more than that, they are one. Else neither is shown: they stay two.
+
+use crate::devices::Metrics;
+use crate::index::{process_of, rank_of_group};
+use ampere_attribution::{Increase, Sample};
+use ampere_settings::Config;
+use ampere_timeline::attributor::Attributor;
+use anyhow::Context;
+use otf2::{
+    Definitions, EventHandler, LocationRef, MetricMemberRef, MetricRef, MetricValue, RegionRef, Trace,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// Counters are renewed at least so often.
+const UPDATE_SECONDS: f64 = 0.1;
+/// A value is read a moment before or after the time that is recorded with it: one may see an update early, the other late.
+const UPDATES: f64 = 2.0;
+/// One counter is shown by a rise of so many times what two counters could differ by without being seen to.
+const SHOWN: f64 = 10.0;
+/// Joules that may be counted twice matter from this part of all on.
+const MATTERS: f64 = 0.01;
+const MOST_NAMES: usize = 4;
+/// Recorders of one metric on a node that are compared, each with each.
+const MOST_COMPARED: usize = 1024;
+
+/// By node and metric: the counters that its recorders read.
+#[derive(Clone, Default)]
+pub(crate) struct Recorders {
+    counters: HashMap<(String, String), Vec<ReadBy>>,
+    notes: Vec<String>,
+    /// That are counted twice if recorders that stay two read one counter.
+    doubtful_joules: f64,
+}
+
+/// Who reads one counter.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadBy {
+    /// The first one's samples are taken.
+    pub locations: Vec<LocationRef>,
+    /// Their processes' location groups.
+    pub groups: Vec<String>,
+    /// "rank 3"
+    pub recorder: String,
+}
+
+impl Recorders {
+    /// Reads all samples of a trace.
+    pub fn survey(path: &Path, config: &Config) -> anyhow::Result<Recorders> {
+        let mut trace = Trace::open(path)?;
+        let definitions = trace.definitions().clone();
+        let mut survey = Survey {
+            metrics: Metrics::new(&definitions, config),
+            definitions: &definitions,
+            attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
+            places: HashMap::new(),
+            compared: BTreeMap::new(),
+            tracks: HashMap::new(),
+            waiting: BTreeMap::new(),
+            samples: 0,
+        };
+        trace.read_events(&mut survey).with_context(|| format!("cannot read {}", path.display()))?;
+        survey.end();
+        let mut recorders = Recorders::default();
+        for (key, compared) in survey.compared {
+            if compared.tracks.len() > 1 {
+                let is_silent = |track: &Track| survey.attributor.devices[track.device].is_silent();
+                recorders.add(key, &compared, &definitions, is_silent);
+            }
+        }
+        Ok(recorders)
+    }
+
+    /// `None` if only one location records it.
+    pub fn of(&self, key: &(String, String)) -> Option<&[ReadBy]> {
+        self.counters.get(key).map(Vec::as_slice)
+    }
+
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Whether joules that may be counted twice are too many of so many.
+    pub fn are_in_doubt(&self, total_joules: f64) -> bool {
+        self.doubtful_joules > MATTERS * total_joules
+    }
+
+    fn add(
+        &mut self,
+        key: (String, String),
+        compared: &Compared,
+        definitions: &Definitions,
+        is_silent: impl Fn(&Track) -> bool,
+    ) {
+        let tracks = &compared.tracks;
+        let some_count = !tracks.iter().all(&is_silent);
+        let (silent, counting): (Vec<usize>, Vec<usize>) =
+            (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
+        let mut counters: Vec<Vec<usize>> = Vec::new();
+        for track in counting {
+            let verdicts = |counter: &[usize]| {
+                counter.iter().map(|other| compared.verdict(*other, track)).collect::<Vec<_>>()
+            };
+            let one = counters.iter().position(|counter| {
+                let verdicts = verdicts(counter);
+                verdicts.contains(&Verdict::One) && !verdicts.contains(&Verdict::Two)
+            });
+            match one {
+                Some(counter) => counters[counter].push(track),
+                None => counters.push(vec![track]),
+            }
+        }
+        let of = |counter: &[usize]| -> Vec<LocationRef> {
+            counter.iter().map(|at| tracks[*at].location).collect()
+        };
+        let mut names: Vec<String> =
+            counters.iter().map(|counter| name_of(definitions, tracks[counter[0]].location)).collect();
+        for at in 0..names.len() {
+            if names.iter().filter(|name| **name == names[at]).count() > 1 {
+                let location = definitions.locations.get(tracks[counters[at][0]].location);
+                names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
+            }
+        }
+        let (node, metric) = &key;
+        let what = if node.is_empty() { metric.clone() } else { format!("{metric} on {node}") };
+        let all = tracks.len() - silent.len();
+        if compared.left_out > 0 {
+            let left_out = compared.left_out;
+            self.notes.push(format!(
+                "{what} is recorded by {left_out} locations beside {MOST_COMPARED}, which are left out"
+            ));
+            self.doubtful_joules = f64::INFINITY;
+        }
+        if !silent.is_empty() {
+            let silent = silent.iter().map(|at| name_of(definitions, tracks[*at].location)).collect();
+            self.notes.push(format!("{what}: {} recorded nothing but 0, which is no device", listed(silent)));
+        }
+        self.notes.extend(match names.len() {
+            1 if all == 1 => None,
+            1 => Some(format!("{what} is recorded by {all} locations: the samples of the first are taken, as they all read one counter")),
+            several => Some(format!(
+                "{what} is recorded by {all} locations, and is {several} devices: of {}",
+                listed(names.clone())
+            )),
+        });
+        for (at, counter) in counters.iter().enumerate() {
+            let unclear = counters[..at]
+                .iter()
+                .position(|other| compared.verdict(other[0], counter[0]) == Verdict::Unclear);
+            if let Some(other) = unclear {
+                let joules = tracks[counter[0]].joules.min(tracks[counters[other][0]].joules);
+                self.doubtful_joules += joules;
+                self.notes.push(format!(
+                    "{what}: whether {} and {} read one counter cannot be told from their values: they stay two devices, and \
+                     {joules:.3} J are counted twice if it is one",
+                    names[other], names[at]
+                ));
+            }
+        }
+        let counters = counters.iter().zip(names).map(|(counter, recorder)| {
+            let locations = of(counter);
+            let groups = locations.iter().filter_map(|location| process_of(definitions, *location));
+            let groups = groups.filter_map(|group| definitions.location_groups.get(group));
+            ReadBy { groups: groups.map(|group| group.name.clone()).collect(), locations, recorder }
+        });
+        self.counters.insert(key.clone(), counters.collect());
+    }
+}
+
+/// "rank 3", or the name of the location's process.
+fn name_of(definitions: &Definitions, location: LocationRef) -> String {
+    let process = process_of(definitions, location);
+    let rank = process.and_then(|process| rank_of_group(definitions, process));
+    let group = process.and_then(|process| definitions.location_groups.get(process));
+    rank.map(|rank| format!("rank {rank}"))
+        .or_else(|| group.map(|group| group.name.clone()))
+        .unwrap_or_else(|| format!("location {}", location.0))
+}
+
+fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMES);
+    names.truncate(MOST_NAMES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}
+
+/// What is known of two recorders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    One,
+    Two,
+    Unclear,
+}
+
+/// What one location has recorded of a metric so far.
+struct Track {
+    location: LocationRef,
+    /// Among the survey's.
+    device: usize,
+    is_power: bool,
+    /// The last reading, and the joules since the first.
+    time: Option<u64>,
+    joules: f64,
+    /// The reading before the last rise.
+    before_rise: Option<u64>,
+    /// At most so much time is between two updates: two rises were seen within it.
+    update_seconds: f64,
+    /// The largest power, and the most joules between two readings.
+    watts: f64,
+    largest: f64,
+}
+
+impl Track {
+    fn new(location: LocationRef, device: usize, is_power: bool) -> Track {
+        let (time, before_rise) = (None, None);
+        let update_seconds = UPDATE_SECONDS;
+        Track {
+            location,
+            device,
+            is_power,
+            time,
+            joules: 0.0,
+            before_rise,
+            update_seconds,
+            watts: 0.0,
+            largest: 0.0,
+        }
+    }
+
+    /// A reading, with the joules since the one before.
+    fn read(&mut self, time: u64, joules: f64, ticks_per_second: f64) {
+        let seconds = |from: u64| time.saturating_sub(from) as f64 / ticks_per_second;
+        if let Some(before) = self.time.filter(|_| joules > 0.0) {
+            if let Some(start) = self.before_rise.replace(before) {
+                self.update_seconds = self.update_seconds.min(seconds(start));
+            }
+            self.watts = self.watts.max(joules / (seconds(before) + self.update_seconds));
+            self.largest = self.largest.max(joules);
+        }
+        self.time = Some(time);
+        self.joules += joules;
+    }
+
+    /// Joules of an update. Of a power, each reading is one.
+    fn update(&self) -> f64 {
+        if self.is_power { self.largest } else { self.watts * self.update_seconds }
+    }
+}
+
+/// The recorders of a metric on a node.
+struct Compared {
+    tracks: Vec<Track>,
+    /// How many there are beside these.
+    left_out: usize,
+    /// Of each two, the first of which is the earlier in `tracks`: (0, 1), (0, 2), (1, 2), (0, 3)...
+    pairs: Vec<Pair>,
+    /// The power that a device of this kind does not exceed.
+    watts: f64,
+    ticks_per_second: f64,
+}
+
+/// The second's joules less the first's, which are constant if both are of one counter.
+#[derive(Clone, Copy)]
+struct Pair {
+    /// Between these the constant is.
+    least: f64,
+    most: f64,
+    /// How much these contradict each other; before a reset, too.
+    contradiction: f64,
+    /// The shortest times from a reading of the first to one of the second, and back.
+    seconds: [f64; 2],
+    /// Joules of both when they were compared first.
+    first: Option<(f64, f64)>,
+}
+
+impl Pair {
+    const NEW: Pair = Pair {
+        least: f64::NEG_INFINITY,
+        most: f64::INFINITY,
+        contradiction: f64::NEG_INFINITY,
+        seconds: [f64::INFINITY; 2],
+        first: None,
+    };
+
+    /// `reach`: what the counter can have risen in the `seconds` between the two readings, of which the second's is the later,
+    /// if so.
+    fn compare(&mut self, (first, second): (f64, f64), seconds: f64, reach: f64, second_is_later: bool) {
+        self.first.get_or_insert((first, second));
+        let difference = second - first;
+        let (least, most) =
+            if second_is_later { (difference - reach, difference) } else { (difference, difference + reach) };
+        (self.least, self.most) = (self.least.max(least), self.most.min(most));
+        self.contradiction = self.contradiction.max(self.least - self.most);
+        let shortest = &mut self.seconds[usize::from(second_is_later)];
+        *shortest = shortest.min(seconds);
+    }
+
+    /// One of them was reset: from here on the constant is another.
+    fn begin_again(&mut self) {
+        *self = Pair { least: Pair::NEW.least, most: Pair::NEW.most, ..*self };
+    }
+}
+
+fn pair(first: usize, second: usize) -> usize {
+    second * (second - 1) / 2 + first
+}
+
+impl Compared {
+    fn add(&mut self, track: Track) -> usize {
+        self.tracks.push(track);
+        self.pairs.resize(pair(0, self.tracks.len()), Pair::NEW);
+        self.tracks.len() - 1
+    }
+
+    /// A reading of one recorder, with the joules since the one before.
+    fn read(&mut self, at: usize, time: u64, joules: f64) {
+        self.tracks[at].read(time, joules, self.ticks_per_second);
+        let now = self.tracks[at].joules;
+        for (other, track) in self.tracks.iter().enumerate().filter(|(other, _)| *other != at) {
+            let Some(before) = track.time else { continue };
+            let seconds = time.saturating_sub(before) as f64 / self.ticks_per_second;
+            let reach = self.watts * (seconds + UPDATE_SECONDS);
+            let pair = &mut self.pairs[pair(other.min(at), other.max(at))];
+            let joules = if other < at { (track.joules, now) } else { (now, track.joules) };
+            pair.compare(joules, seconds, reach, other < at);
+        }
+    }
+
+    fn was_reset(&mut self, at: usize, time: u64) {
+        self.tracks[at].time = Some(time);
+        self.tracks[at].before_rise = None;
+        for other in (0..self.tracks.len()).filter(|other| *other != at) {
+            self.pairs[pair(other.min(at), other.max(at))].begin_again();
+        }
+    }
+
+    /// Of two, the first of which is the earlier.
+    fn verdict(&self, first: usize, second: usize) -> Verdict {
+        let (one, other, pair) =
+            (&self.tracks[first], &self.tracks[second], &self.pairs[pair(first, second)]);
+        let update = one.update().max(other.update());
+        // Sums of many readings differ in their last digits.
+        let digits = 1e-9 * one.joules.max(other.joules);
+        if pair.contradiction > UPDATES * update + digits {
+            return Verdict::Two;
+        }
+        let Some(begun) = pair.first else { return Verdict::Unclear };
+        let risen = (one.joules - begun.0).min(other.joules - begun.1);
+        let unseen = one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update;
+        let is_shown = risen > 0.0 && risen + digits >= SHOWN * unseen;
+        if is_shown { Verdict::One } else { Verdict::Unclear }
+    }
+}
+
+/// So many samples wait for those of other devices, and no more.
+const WAITING_MAX: usize = 1 << 20;
+
+/// By node and metric, and which of the recorders.
+type Compare = ((String, String), usize);
+
+struct Survey<'a> {
+    metrics: Metrics,
+    definitions: &'a Definitions,
+    /// Reads the counters: each recorder's is a device of its own.
+    attributor: Attributor,
+    /// Where a location's samples of a metric are compared.
+    places: HashMap<(MetricMemberRef, LocationRef), Option<Compare>>,
+    compared: BTreeMap<(String, String), Compared>,
+    /// By device: which series it is.
+    tracks: HashMap<usize, ((String, String), usize)>,
+    /// Samples that wait for those of other devices, which may be of an earlier time.
+    waiting: BTreeMap<(u64, u64), (usize, Increase)>,
+    samples: u64,
+}
+
+impl Survey<'_> {
+    fn queue_samples(&mut self, device: usize) {
+        while let Some(Sample { time, increase, .. }) = self.attributor.devices[device].sample() {
+            self.samples += 1;
+            self.waiting.insert((time, self.samples), (device, increase));
+        }
+    }
+
+    /// In the order of time.
+    fn compare_until(&mut self, end: u64) {
+        if self.waiting.len() > WAITING_MAX {
+            self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(end));
+        }
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= end) {
+            let ((time, _), (device, increase)) = first.remove_entry();
+            let Some((key, track)) = self.tracks.get(&device) else { continue };
+            let Some(compared) = self.compared.get_mut(key) else { continue };
+            match increase {
+                Increase::First => compared.read(*track, time, 0.0),
+                Increase::Joules(joules) | Increase::Lost(joules) => compared.read(*track, time, joules),
+                Increase::Reset => compared.was_reset(*track, time),
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        for device in 0..self.attributor.devices.len() {
+            self.attributor.devices[device].counter_mut().end();
+            self.queue_samples(device);
+        }
+        self.compare_until(u64::MAX);
+    }
+
+    fn find(&mut self, location: LocationRef, member: MetricMemberRef) -> Option<Compare> {
+        let found = self.metrics.describe(self.definitions, location, member)?;
+        let key = (found.device.node.clone(), found.device.metric.clone());
+        let there =
+            self.compared.get(&key).and_then(|c| c.tracks.iter().position(|t| t.location == location));
+        if let Some(track) = there {
+            return Some((key, track));
+        }
+        if let Some(compared) = self.compared.get_mut(&key).filter(|c| c.tracks.len() == MOST_COMPARED) {
+            compared.left_out += 1;
+            return None;
+        }
+        let device = found.add_to(&mut self.attributor)?;
+        let track = Track::new(location, device, self.attributor.devices[device].is_power());
+        let ticks_per_second = self.attributor.ticks_per_second as f64;
+        let new = || Compared {
+            tracks: Vec::new(),
+            left_out: 0,
+            pairs: Vec::new(),
+            watts: watts_of(&found.nature.kind),
+            ticks_per_second,
+        };
+        let track = self.compared.entry(key.clone()).or_insert_with(new).add(track);
+        Some((key, track))
+    }
+}
+
+/// The power that a device of a kind does not exceed.
+fn watts_of(kind: &str) -> f64 {
+    match kind {
+        "gpu" => 2e3,
+        "cpu" | "memory" => 1e3,
+        _ => 20e3,
+    }
+}
+
+impl EventHandler for Survey<'_> {
+    fn enter(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn leave(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn metric(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        for at in 0..self.metrics.of(metric).len() {
+            let (position, member) = self.metrics.of(metric)[at];
+            let Some(value) = values.get(position) else { continue };
+            if !self.places.contains_key(&(member, location)) {
+                let place = self.find(location, member);
+                self.places.insert((member, location), place);
+            }
+            let Some(Some((key, track))) = self.places.get(&(member, location)) else { continue };
+            let Some(compared) = self.compared.get_mut(key) else { continue };
+            let device = compared.tracks[*track].device;
+            self.tracks.insert(device, (key.clone(), *track));
+            self.attributor.devices[device].read(time, crate::index::value(*value), 0);
+            self.queue_samples(device);
+        }
+        self.compare_until(self.attributor.undecided_since().min(time));
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,180 @@
+//! The events of all locations, from the spool into OTF2's event files.
+//!
+//! The job is over then, and its cores have nothing to do: long traces are written by several threads. OTF2 wants one thread
+//! for each archive, so every thread but one has an archive of its own beside the run's, whose event files move there in the end.
+
+use super::{CALLS, Span};
+use crate::spool;
+use crate::spool::Spool;
+use ampere_model::Timestamp;
+use ampere_model::numbers::Handles;
+use ampere_ring::decoder::{Decoder, Event};
+use anyhow::Context;
+use otf2::{ArchiveWriter, EventWriter, LocationRef, RegionRef};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One location.
+pub struct Task<'a> {
+    pub reference: LocationRef,
+    /// Who it is, for messages.
+    pub name: String,
+    pub regions: &'a Handles,
+    /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
+    pub spool: Option<&'a Spool>,
+}
+
+/// What a location turned out to be.
+pub struct Written {
+    pub reference: LocationRef,
+    pub events: u64,
+}
+
+/// No more threads than that: the disk is the limit before long.
+const MOST_THREADS: usize = 8;
+/// A thread for less than so much is not worth it.
+const LEAST_BYTES: u64 = 8 << 20;
+
+/// Writes all of them into the archive that is being made, in parts that lie in `spool` meanwhile: on the same file system,
+/// and with nothing of anybody else's.
+pub fn write(
+    spool: &Path,
+    archive: &ArchiveWriter,
+    tasks: &[Task],
+    span: &mut Span,
+) -> anyhow::Result<Vec<Written>> {
+    let bytes: u64 = tasks.iter().filter_map(|task| task.spool).map(Spool::bytes).sum();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(MOST_THREADS).min(tasks.len()).min((bytes / LEAST_BYTES) as usize).max(1);
+    // The longest first, so that no thread is left with it at the end.
+    let mut order: Vec<&Task> = tasks.iter().collect();
+    order.sort_by_key(|task| std::cmp::Reverse(task.spool.map_or(0, Spool::bytes)));
+    let next = AtomicUsize::new(0);
+    let take = || order.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+    let parts: Vec<Part> = (1..threads).map(|number| Part::make(spool, number)).collect::<Result<_, _>>()?;
+    let mut all = Vec::new();
+    std::thread::scope(|scope| {
+        let helpers: Vec<_> = parts.iter().map(|part| scope.spawn(|| part.write(take))).collect();
+        let mut results = vec![write_some(archive, take)];
+        for helper in helpers {
+            let ended = helper.join();
+            results
+                .push(ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread that writes it has failed"))));
+        }
+        for (at, result) in results.into_iter().enumerate() {
+            let (written, part_span) = result?;
+            span.join(part_span);
+            if let Some(part) = at.checked_sub(1).and_then(|at| parts.get(at)) {
+                part.hand_over(archive, &written)?;
+            }
+            all.extend(written);
+        }
+        Ok(all)
+    })
+}
+
+/// A directory with an archive of its own, for as long as it takes.
+struct Part {
+    directory: PathBuf,
+}
+
+impl Part {
+    fn make(spool: &Path, number: usize) -> anyhow::Result<Part> {
+        let directory = spool.join(format!("part{number}"));
+        let _ = std::fs::remove_dir_all(&directory); // of somebody who was killed here
+        // The spool's directory may have been removed by somebody.
+        spool::make_private(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(Part { directory })
+    }
+
+    fn write<'t, 'a: 't>(
+        &self,
+        take: impl Fn() -> Option<&'t Task<'a>>,
+    ) -> anyhow::Result<(Vec<Written>, Span)> {
+        // Never finished: what is wanted of it are its event files.
+        let archive = ArchiveWriter::create(&self.directory)?;
+        write_some(&archive, take)
+    }
+
+    fn hand_over(&self, archive: &ArchiveWriter, written: &[Written]) -> anyhow::Result<()> {
+        for Written { reference, events } in written {
+            archive.adopt(*reference, *events, &self.directory)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        super::remove_all(&self.directory);
+    }
+}
+
+fn write_some<'t, 'a: 't>(
+    archive: &ArchiveWriter,
+    take: impl Fn() -> Option<&'t Task<'a>>,
+) -> anyhow::Result<(Vec<Written>, Span)> {
+    let (mut written, mut span) = (Vec::new(), Span::NOTHING);
+    while let Some(task) = take() {
+        let events = write_location(archive, task, &mut span).with_context(|| task.name.clone())?;
+        written.push(Written { reference: task.reference, events });
+    }
+    Ok((written, span))
+}
+
+fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyhow::Result<u64> {
+    let mut to = Destination {
+        writer: archive.event_writer(task.reference)?,
+        regions: task.regions.clone(),
+        first: Timestamp::MAX,
+        last: 0,
+        failure: None,
+    };
+    let mut stream = Decoder::default();
+    let Some(spool) = task.spool else { return Ok(to.writer.close()?) };
+    spool.read(|records| {
+        for record in records {
+            stream.decode(*record, &mut |event| to.put(event));
+        }
+        to.failure.take().map_or(Ok(()), |error| Err(error.into()))
+    })?;
+    // Where the records end too early, so do the frames.
+    stream.close(stream.last_time(), &mut |event| to.put(event));
+    if let Some(error) = to.failure {
+        return Err(error.into());
+    }
+    span.join(Span { first: to.first, last: to.last });
+    Ok(to.writer.close()?)
+}
+
+struct Destination<'a> {
+    writer: EventWriter<'a>,
+    regions: Handles,
+    first: Timestamp,
+    last: Timestamp,
+    failure: Option<otf2::Error>,
+}
+
+impl Destination<'_> {
+    #[inline]
+    fn put(&mut self, event: Event) {
+        let (time, handle) = match event {
+            Event::Enter(time, handle)
+            | Event::EnterCoalesced(time, handle, _)
+            | Event::Leave(time, handle) => (time, handle),
+            Event::Sample(..) | Event::ProgramEnd(_) => return,
+        };
+        let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
+        let written = match event {
+            Event::Enter(..) => self.writer.enter(time, region),
+            Event::EnterCoalesced(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
+            _ => self.writer.leave(time, region),
+        };
+        // Times of a location never go back.
+        self.first = self.first.min(time);
+        self.last = time;
+        if let Err(error) = written {
+            self.failure.get_or_insert(error);
+        }
+    }
+}
