@@ -1,11 +1,10 @@
-//! The event path. Score-P calls these for every enter and leave: a look at the location, one record, done.
+//! The event path: Score-P calls these functions for every enter and leave. Each writes one record.
 //!
-//! Each location's writer hangs on Score-P's own location object, and only one thread at a time writes events of one
-//! location (Score-P's promise), so nothing is shared and nothing is locked.
+//! A location's writer is attached to Score-P's location object, and one thread at a time writes its events, so nothing is
+//! shared and nothing is locked. The names in capitals are promises of Score-P ([`scorep_abi::guarantees`]).
 //!
-//! A signal handler runs in the thread that it interrupts, and may have events of its own: an instrumented function of the
-//! program's, or a sample. One that comes while an event is being written is left out and counted; Score-P keeps its own
-//! samples back then, but nobody has to.
+//! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
+//! sample. Such an event that arrives while another one is being written is dropped and counted.
 
 use ampere_ring::EventWriter;
 use ampere_signal_safety::{is_on_alternate_stack, stack_address};
@@ -19,65 +18,66 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fe
 type GetData = unsafe extern "C" fn(*const Location, usize) -> *mut c_void;
 type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
 
-/// What hangs on a location.
+/// What is attached to a location.
 pub struct LocationData {
-    /// [`FREE`], or where on its stack the thread that writes an event is; and [`INTERRUPTED`].
+    /// [`FREE`], or the stack address of the thread that is writing an event; and [`INTERRUPTED`].
     busy: AtomicUsize,
-    /// Events that came meanwhile, in a signal handler.
-    lost: AtomicU64,
+    /// Dropped events that have not been reported.
+    dropped: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
 
-/// What events are written with: never by two at once.
+/// Used by one event at a time.
 struct Inner {
     writer: EventWriter,
-    /// Innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
+    /// The innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
     calling_context: AnyHandle,
 }
 
 const FREE: usize = 0;
-/// The kernel puts more than this on the stack between what is interrupted and the handler.
+/// Bytes on the stack between an interrupted frame and the handler's: the kernel puts more there.
 const SIGNAL_FRAME: usize = 512;
-/// Busy, and a signal handler's events were lost.
+/// Flag of `busy`: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
 
 impl LocationData {
     pub fn new(writer: EventWriter) -> LocationData {
         let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
-        LocationData { busy: AtomicUsize::new(FREE), lost: AtomicU64::new(0), inner }
+        LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
     }
 
-    /// An event that comes while another one is being written, at `here` on the stack. Whether it may be written: not a
-    /// handler's that interrupted the other one. All of its events are lost then, enters and leaves, so that what is written
-    /// still nests. But who has left such a handler by `siglongjmp` is about where the other one was, which is not gone on with.
+    /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler interrupted the
+    /// other one: all events of the handler are dropped, enters and leaves, so that the stream still nests (`false`). But if a
+    /// handler was left by `siglongjmp`, the thread is about where it was before, and the other event was abandoned (`true`).
     #[cold]
-    fn comes_between(&self, here: usize) -> bool {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+    fn other_was_abandoned(&self, here: usize) -> bool {
+        // Of the two, one is dropped either way.
+        self.dropped.fetch_add(1, Ordering::Relaxed);
         let other = self.busy.load(Ordering::Relaxed) & !INTERRUPTED;
         if here + SIGNAL_FRAME > other && !is_on_alternate_stack() {
-            return true; // the other one counts as lost
+            return true;
         }
         self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);
         false
     }
 
-    /// After an event that was left for good, by the thread whose events they are.
+    /// Repairs the writer after an abandoned event. Called by the thread that writes the location's events.
     #[cold]
-    fn goes_on(&self, state: usize) {
+    fn repair(&self, state: usize) {
         self.busy.store(state, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
+        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
         unsafe { &mut *self.inner.get() }.writer.event_was_abandoned();
     }
 
     #[cold]
-    fn tell_losses(&self, inner: &mut Inner) {
-        inner.writer.count_dropped_events(self.lost.swap(0, Ordering::Relaxed));
+    fn report_dropped(&self, inner: &mut Inner) {
+        inner.writer.count_dropped_events(self.dropped.swap(0, Ordering::Relaxed));
     }
 
-    /// Events that are lost, told of by whomever: with the event that is being written, if there is one.
-    fn lose(&self, events: u64) -> bool {
-        self.lost.fetch_add(events, Ordering::Relaxed);
+    /// Counts dropped events, from any thread. `true`: an event is being written, which will report them.
+    fn add_dropped(&self, events: u64) -> bool {
+        self.dropped.fetch_add(events, Ordering::Relaxed);
         self.busy
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| {
                 (busy != FREE).then_some(busy | INTERRUPTED)
@@ -88,11 +88,11 @@ impl LocationData {
 
 /// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
 const NO_CONTEXT: AnyHandle = 0;
-/// Of calling contexts that are entered in one go, so many are kept at a time.
+/// The number of calling contexts that are collected at a time when many are entered at once.
 const CONTEXTS_AT_ONCE: usize = 256;
 
 static PLUGIN_ID: AtomicUsize = AtomicUsize::new(0);
-/// `SCOREP_Location_GetData`, or `no_data` when the plugin is inert: the event path needs no other test.
+/// `SCOREP_Location_GetData`, or `no_data` when the plugin is inert, so that the event path needs no other test.
 static GET_DATA: AtomicPtr<()> = AtomicPtr::new(no_data as *mut ());
 static CONTEXT_REGION: AtomicPtr<()> = AtomicPtr::new(no_handle as *mut ());
 static CONTEXT_PARENT: AtomicPtr<()> = AtomicPtr::new(no_handle as *mut ());
@@ -105,6 +105,7 @@ extern "C" fn no_handle(_handle: AnyHandle) -> u32 {
     0
 }
 
+/// Score-P's number for this plugin.
 pub fn set_plugin_id(plugin_id: usize) {
     PLUGIN_ID.store(plugin_id, Ordering::Relaxed);
 }
@@ -113,6 +114,7 @@ pub fn plugin_id() -> usize {
     PLUGIN_ID.load(Ordering::Relaxed)
 }
 
+/// Takes the functions that the event path calls.
 pub fn set_callbacks(callbacks: &Callbacks) {
     if let Some(get_data) = callbacks.location_get_data {
         GET_DATA.store(get_data as *mut (), Ordering::Relaxed);
@@ -125,47 +127,48 @@ pub fn set_callbacks(callbacks: &Callbacks) {
     }
 }
 
+/// Whether events are ignored.
 fn is_stopped() -> bool {
     std::ptr::eq(GET_DATA.load(Ordering::Relaxed), no_data as *mut ())
 }
 
-/// From now on no event finds its writer.
+/// From now on events are ignored.
 pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
 }
 
-/// Runs `body` with what hangs on a location, unless this thread is at it already. `false`: nothing hangs there.
+/// Runs `body` with what is attached to a location, unless that interrupts an event. `false`: nothing is attached.
 ///
 /// # Safety
-/// `location` is Score-P's, and this thread is the one that writes its events now.
+/// LOCATION LIFE, and this thread is the location's ONE WRITER.
 #[inline(always)]
 unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) -> bool {
     let Some(data) = data_of(location) else { return false };
     let here = stack_address() & !INTERRUPTED;
     let mut state = here;
     if data.busy.load(Ordering::Relaxed) != FREE {
-        if !data.comes_between(here) {
+        if !data.other_was_abandoned(here) {
             return true;
         }
         state |= INTERRUPTED;
-        data.goes_on(state);
+        data.repair(state);
     }
     data.busy.store(state, Ordering::Relaxed);
-    // Only a handler in this thread can come in between: the compiler has to keep the order, the processor does.
+    // Only a handler in this thread can interrupt: the compiler must keep the order, the processor does.
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: this thread alone writes these events, and what interrupts it sees that it is busy.
+    // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
     let inner = unsafe { &mut *data.inner.get() };
     body(inner);
     compiler_fence(Ordering::SeqCst);
     if data.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
-        data.tell_losses(inner);
+        data.report_dropped(inner);
     }
     // Pairs with the acquire in `between_events`.
     data.busy.store(FREE, Ordering::Release);
     true
 }
 
-/// Calls that have no location to be recorded on. In shards: they may be very many, and of many threads.
+/// Calls without a location to record them on. In shards, because many threads may count.
 static UNRECORDED: [CachePadded<AtomicU64>; SHARDS] = [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS];
 const SHARDS: usize = 64;
 
@@ -176,87 +179,91 @@ fn count_unrecorded(location: *const Location, calls: u64) {
     }
 }
 
-/// How many have come so far.
+/// The number of calls without a location so far.
 pub fn unrecorded_calls() -> u64 {
     UNRECORDED.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
 }
 
-/// What process::new_location hung there.
+/// What `process::new_location` attached.
 #[inline(always)]
 fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
-    // SAFETY: GET_DATA only ever holds functions of this type; what hangs there is never freed, or NULL.
+    // SAFETY: GET_DATA only holds functions of this type; LOCATION DATA is NULL or a `LocationData`, which is never freed.
     unsafe {
         let get_data: GetData = std::mem::transmute(GET_DATA.load(Ordering::Relaxed));
         get_data(location, PLUGIN_ID.load(Ordering::Relaxed)).cast::<LocationData>().as_ref()
     }
 }
 
-/// Calls that the embedded host could not tell of as events.
+/// The embedded host reports calls that it could not pass on as events.
 ///
 /// # Safety
-/// `location` is NULL, or one of the host's whose events this thread writes, or nobody does.
+/// `location` is NULL, or one of the host's of which this thread, or none, is the ONE WRITER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u64) {
     let data = if location.is_null() { None } else { data_of(location) };
     match data {
         None => count_unrecorded(location, calls),
-        // This call may be made on another stack than its events, from which nothing is to be concluded.
-        Some(data) if data.lose(calls) => {}
+        // First: this call may be made on another stack than the events, whose addresses cannot be compared.
+        Some(data) if data.add_dropped(calls) => {}
         // SAFETY: by this function's contract.
-        Some(data) => _ = unsafe { with_data(location, |inner| data.tell_losses(inner)) },
+        Some(data) => _ = unsafe { with_data(location, |inner| data.report_dropped(inner)) },
     }
 }
 
-/// This thread was in the middle of an event of the location, and has left it for good.
+/// The embedded host reports that this thread has abandoned an event of the location in the middle.
 ///
 /// # Safety
-/// `location` is one of the host's whose events this thread writes, and this is called on its own stack.
+/// `location` is one of the host's of which this thread is the ONE WRITER, and this is called on the thread's own stack.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ampere_event_was_left(location: *const Location) {
+pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     // SAFETY: by this function's contract.
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// As [`with_data`], for who may not be the thread that writes the events: not while one is under way.
+/// As [`with_data`], but not while an event is being written.
+///
+/// # Safety
+/// `location` is a QUIET LOCATION.
 unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner)) {
     if data_of(location).is_some_and(|data| data.busy.load(Ordering::Acquire) == FREE) {
-        // SAFETY: as of `with_data`: Score-P says this to the thread that writes the location's events, or when that is gone.
+        // SAFETY: by this function's contract.
         unsafe { with_data(location, body) };
     }
 }
 
-/// A thread takes it, which is in none of its events: what it says otherwise was left by another one that is over.
-pub fn location_is_taken(location: *const Location) {
+/// A thread begins to write events of the location. An event that still counts as being written was abandoned by a thread that
+/// has ended.
+pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.busy.store(FREE, Ordering::Relaxed);
-        if data.lost.load(Ordering::Relaxed) > 0 {
-            // SAFETY: this thread writes its events from now on.
-            unsafe { with_data(location, |inner| data.tell_losses(inner)) };
+        if data.dropped.load(Ordering::Relaxed) > 0 {
+            // SAFETY: this thread is the ONE WRITER from now on.
+            unsafe { with_data(location, |inner| data.report_dropped(inner)) };
         }
     }
 }
 
-/// Its thread leaves it, for now.
-pub fn location_is_quiet(location: *const Location) {
-    // SAFETY: as above.
+/// The location's thread pauses.
+pub fn deactivate_location(location: *const Location) {
+    // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush()) };
 }
 
-/// No event will follow.
-pub fn location_is_over(location: *const Location) {
-    // SAFETY: as above.
+/// No event of the location will follow.
+pub fn delete_location(location: *const Location) {
+    // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush_last()) };
 }
 
 unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
         count_unrecorded(location, 1);
     }
 }
 
 unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
 }
 
@@ -270,12 +277,12 @@ unsafe extern "C" fn program_begin(
     _process_id: u64,
     _thread_id: u64,
 ) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| inner.writer.program_begin(timestamp)) };
 }
 
 unsafe extern "C" fn program_end(location: *mut Location, timestamp: u64, _status: i64, _region: AnyHandle) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe {
         with_data(location, |inner| {
             inner.writer.program_end(timestamp);
@@ -295,7 +302,7 @@ unsafe extern "C" fn task_begin(
     _generation_number: u32,
     _task: AnyHandle,
 ) {
-    // SAFETY: passed on.
+    // SAFETY: this event's promises are those of the event that it is passed on as.
     unsafe { enter(location, timestamp, region, metrics) };
 }
 
@@ -310,11 +317,11 @@ unsafe extern "C" fn task_end(
     _generation_number: u32,
     _task: AnyHandle,
 ) {
-    // SAFETY: passed on.
+    // SAFETY: this event's promises are those of the event that it is passed on as.
     unsafe { leave(location, timestamp, region, metrics) };
 }
 
-/// With unwinding, Score-P names the whole stack, as a calling context, instead of the region.
+/// With unwinding, Score-P passes the whole stack as a calling context instead of the region.
 unsafe extern "C" fn context_enter(
     location: *mut Location,
     timestamp: u64,
@@ -323,7 +330,7 @@ unsafe extern "C" fn context_enter(
     unwind_distance: u32,
     _metrics: *mut u64,
 ) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     if !unsafe { with_data(location, |inner| move_to(inner, timestamp, context, unwind_distance)) } {
         count_unrecorded(location, 1);
     }
@@ -337,11 +344,11 @@ unsafe extern "C" fn context_leave(
     _unwind_distance: u32,
     _metrics: *mut u64,
 ) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| move_to(inner, timestamp, parent_of(context), 1)) };
 }
 
-/// In a signal handler. The context is `NO_CONTEXT` when the thread stops being measured.
+/// Called in a signal handler. The context is `NO_CONTEXT` when measurement of the thread stops.
 unsafe extern "C" fn sample(
     location: *mut Location,
     timestamp: u64,
@@ -351,12 +358,12 @@ unsafe extern "C" fn sample(
     _interrupt_generator: AnyHandle,
     _metrics: *mut u64,
 ) {
-    // SAFETY: Score-P's promise for event callbacks.
+    // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| move_to(inner, timestamp, context, unwind_distance)) };
 }
 
 fn region_of(context: AnyHandle) -> u32 {
-    // SAFETY: CONTEXT_REGION only ever holds functions of this type; the context is Score-P's own.
+    // SAFETY: CONTEXT_REGION only holds functions of this type; OWN HANDLES.
     unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_REGION.load(Ordering::Relaxed))(context) }
 }
 
@@ -368,11 +375,11 @@ fn parent_of(context: AnyHandle) -> AnyHandle {
     unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_PARENT.load(Ordering::Relaxed))(context) }
 }
 
-/// Goes from the calling context of before to `target`, as Score-P's own profile does.
+/// Moves from the previous calling context to `target`, as Score-P's own profile does.
 ///
-/// A calling context is a region, a place in it, and the context that called it. Of `target`, the `distance - 1` innermost
-/// contexts are new. The next one was open before, perhaps at another place in the same region: its frame stays open, and
-/// those below it are over.
+/// A calling context is a region, a place in it, and the context that called it. The `distance - 1` innermost contexts of
+/// `target` are new. The next one was open before, perhaps at another place in the same region: its frame stays open, and
+/// those below it have ended.
 fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
     let (mut stays, mut new) = (target, 0);
     while new + 1 < distance as usize && stays != NO_CONTEXT {
@@ -384,10 +391,10 @@ fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
         open = parent_of(open);
     }
     if open == NO_CONTEXT {
-        // At first, or where recording was switched off meanwhile, the frames around it have to be entered, too.
+        // The first context, or recording was switched off meanwhile: the enclosing frames have to be entered as well.
         new = depth_of(target);
     }
-    // From the outermost new one to the target; there is no memory for more of them at a time.
+    // From the outermost new one to the target, some at a time: nothing may be allocated here.
     let mut at_once = [NO_CONTEXT; CONTEXTS_AT_ONCE];
     while new > 0 {
         let first = new - new.min(CONTEXTS_AT_ONCE);
@@ -420,19 +427,19 @@ fn depth_of(mut context: AnyHandle) -> usize {
     depth
 }
 
-/// Score-P's array is ours up to the last event that we take; a shorter one is fine.
+/// Length of our event arrays: up to the last event that we handle. Score-P accepts shorter arrays than its own.
 const TAKEN: usize = event::PROGRAM_END + 1;
 
 macro_rules! entry {
     ($function:ident : $type:ident) => {
-        // SAFETY: Score-P casts the entry back to the type of its event, which is this one.
+        // SAFETY: EVENT TYPES: the entry is called with the arguments of its event, which are these.
         Some(unsafe { std::mem::transmute::<scorep_abi::$type, unsafe extern "C" fn()>($function) })
     };
 }
 
 static RECORDING: [EventFunction; TAKEN] = {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
-    // While recording is switched off the thread that did so is in a region of Score-P's own.
+    // A thread that switches recording off is in a region of Score-P's own until it is on again.
     table[event::DISABLE_RECORDING] = entry!(enter: RegionEvent);
     table[event::ENABLE_RECORDING] = entry!(leave: RegionEvent);
     table[event::ENTER_REGION] = entry!(enter: RegionEvent);
@@ -447,13 +454,14 @@ static RECORDING: [EventFunction; TAKEN] = {
     table
 };
 
-/// While recording is switched off only the end counts.
+/// While recording is switched off only the program's end matters.
 static NOT_RECORDING: [EventFunction; TAKEN] = {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
     table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
     table
 };
 
+/// The event functions for a [`mode`]; none when the plugin is inert.
 pub fn table(recording_mode: i32) -> &'static [EventFunction] {
     if crate::inert::is_inert() {
         return &[];

@@ -1,11 +1,11 @@
-//! The boundary: nothing unwinds into Score-P, errno stays, and no thread is cancelled in the middle of our work. Not on the
-//! event path, which does nothing that could.
+//! The boundary to Score-P: nothing unwinds into it, errno stays, and no thread is cancelled in the middle of our work. The event
+//! path needs none of this: it does nothing that could.
 
 use crate::{inert, process};
 use ampere_signal_safety::preserving_thread_state;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` unless the plugin is inert. A panic makes it inert and gives `otherwise`.
+/// Runs `body` unless the plugin is inert. A panic makes it inert and returns `otherwise`.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     if inert::is_inert() {
         return otherwise;
@@ -13,7 +13,7 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     guarded_also_inert(otherwise, body)
 }
 
-/// The same for what is to be done even when the plugin is inert.
+/// As [`guarded`], also when the plugin is inert.
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     preserving_thread_state(|| {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {

@@ -1,20 +1,20 @@
 //! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
 //!
-//! It runs inside somebody's job. It writes one record per enter and leave into shared memory (per sample: one for each frame
-//! that was left or entered since the one before) and returns; it never
-//! blocks, allocates, locks or prints on that path ([`events`]). It starts no thread, opens no counter and writes no
-//! file of its own: the collector does ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first
-//! failure makes the plugin inert, with one line that says why and what to do ([`inert`]).
+//! It runs inside the measured program. It writes one record per enter and leave into shared memory (per sample: one for each
+//! frame that was left or entered since the previous one) and returns; it never blocks, allocates, locks or prints on that
+//! path ([`events`]). It starts no thread, reads no counter and writes no results: the collector does ([`start`]). Nothing
+//! unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that says why and what to do
+//! ([`inert`]).
 //!
 //! ```text
-//! init                     join the node's session, start its collector if nobody has     process.rs, start.rs
-//! new_definition_handle    a region goes to the definitions log                           process.rs
-//! create_location          a ring is made; its writer hangs on Score-P's location         process.rs
-//! enter, leave             one record                                                     events.rs
+//! init                     join the node's session, start its collector if there is none    process.rs, start.rs
+//! new_definition_handle    write the region to the definitions log                          process.rs
+//! create_location          make a ring and attach its writer to Score-P's location          process.rs
+//! enter, leave             write one record                                                 events.rs
 //! deactivate_cpu_location, delete_location
-//!                          what was folded last is written                                events.rs
-//! init_mpp                 rank and size go to the log                                    process.rs
-//! finalize                 say goodbye; the node's last process waits for the collector   process.rs
+//!                          write the pending group of coalesced calls                       events.rs
+//! init_mpp                 write rank and size to the log                                   process.rs
+//! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! ```
 //!
 //! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].
@@ -37,7 +37,7 @@ use std::ffi::c_int;
 #[global_allocator]
 static MEMORY: memory::WithReserve = memory::WithReserve;
 
-/// Score-P's way in. Returned by value.
+/// Score-P's entry point.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInfo {
     SubstratePluginInfo {
@@ -57,7 +57,7 @@ pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInf
     }
 }
 
-/// Always succeeds: a plugin that fails here is unloaded with a second message, one that is inert is simply quiet.
+/// Always succeeds: a plugin that fails here is unloaded with a second message; an inert one does nothing.
 extern "C" fn init() -> c_int {
     guarded((), process::begin);
     0
@@ -68,9 +68,9 @@ extern "C" fn assign_id(plugin_id: usize) {
 }
 
 /// # Safety
-/// Score-P hands over a table of `size` bytes that outlives the plugin.
+/// CALLBACK TABLE (see [`scorep_abi::guarantees`]).
 unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
-    // SAFETY: passed on unchanged.
+    // SAFETY: by this function's contract.
     guarded((), || unsafe { process::set_callbacks(callbacks, size) });
 }
 
@@ -79,15 +79,15 @@ extern "C" fn init_mpp() {
 }
 
 extern "C" fn activate_cpu_location(location: *const Location, _parent: *const Location, _fork: u32) {
-    guarded((), || events::location_is_taken(location));
+    guarded((), || events::activate_location(location));
 }
 
 extern "C" fn deactivate_cpu_location(location: *const Location, _parent: *const Location) {
-    guarded((), || events::location_is_quiet(location));
+    guarded((), || events::deactivate_location(location));
 }
 
 extern "C" fn delete_location(location: *const Location) {
-    guarded((), || events::location_is_over(location));
+    guarded((), || events::delete_location(location));
 }
 
 extern "C" fn create_location(location: *const Location, _parent: *const Location) {
@@ -102,13 +102,13 @@ extern "C" fn finalize() {
     guarded_also_inert((), process::end);
 }
 
-/// The experiment directory is Score-P's own; the collector makes ours.
+/// Nothing is required, in particular no experiment directory: the collector makes the output directory.
 extern "C" fn get_requirement(_flag: c_int) -> bool {
     false
 }
 
 /// # Safety
-/// `functions` is Score-P's variable for the array, which it keeps.
+/// `functions` points to Score-P's variable for the array.
 unsafe extern "C" fn get_event_functions(mode: c_int, functions: *mut *const EventFunction) -> u32 {
     let table = events::table(mode);
     // SAFETY: by this function's contract.

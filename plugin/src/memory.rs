@@ -1,8 +1,8 @@
-//! The plugin's memory: the program's own allocator, and some that was there from the start for when that has no more. An
-//! allocation that fails ends the process in Rust; a program that can live without memory must not be ended by us.
+//! The plugin's allocator: the program's own, and a reserve for when that fails. A failed allocation aborts a Rust process, and
+//! a program that survives without memory must not be ended by us.
 //!
-//! What is taken of the reserve is not given back. It is for what is under way when the memory ends: whoever is about to
-//! begin something new asks [`is_left`] first.
+//! The reserve is for work under way when memory runs out; its blocks are not given back. Before anything new is begun,
+//! [`is_left`] is asked.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -10,8 +10,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const RESERVE_BYTES: usize = 256 << 10;
-/// What one thing that is begun may need, generously, without its names; and with them: each is copied, encoded, and in a
-/// buffer that grows.
+/// Generous estimate of what something new needs: without its name, and per byte of its name (which is copied, encoded and
+/// put into a growing buffer).
 const PROBE_BYTES: usize = 64 << 10;
 const PROBE_BYTES_PER_NAME_BYTE: usize = 8;
 
@@ -24,15 +24,16 @@ unsafe impl Sync for Reserve {}
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+/// The allocator.
 pub struct WithReserve;
 
-/// Whether there is memory for something new whose names are of so many bytes.
+/// Whether there is memory for something new with a name of so many bytes.
 pub fn is_left(name_bytes: usize) -> bool {
     if USED.load(Ordering::Relaxed) > RESERVE_BYTES / 2 {
         return false;
     }
     let bytes = name_bytes.saturating_mul(PROBE_BYTES_PER_NAME_BYTE).saturating_add(PROBE_BYTES);
-    // SAFETY: given back at once. A block that nobody looks at would be left out by the compiler, which takes it for given.
+    // SAFETY: freed at once. Without `black_box` the compiler would remove the allocation.
     unsafe {
         let probe = std::hint::black_box(libc::malloc(bytes));
         libc::free(probe);
@@ -40,12 +41,12 @@ pub fn is_left(name_bytes: usize) -> bool {
     }
 }
 
-fn is_of_reserve(block: *mut u8) -> bool {
+fn is_in_reserve(block: *mut u8) -> bool {
     let start = RESERVE.0.get() as usize;
     (start..start + RESERVE_BYTES).contains(&(block as usize))
 }
 
-fn of_reserve(layout: Layout) -> *mut u8 {
+fn take_from_reserve(layout: Layout) -> *mut u8 {
     if layout.align() > 4096 {
         return null_mut();
     }
@@ -64,25 +65,25 @@ unsafe impl GlobalAlloc for WithReserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract.
         let block = unsafe { System.alloc(layout) };
-        if block.is_null() { of_reserve(layout) } else { block }
+        if block.is_null() { take_from_reserve(layout) } else { block }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract.
         let block = unsafe { System.alloc_zeroed(layout) };
-        // Of the reserve, nothing has been used before.
-        if block.is_null() { of_reserve(layout) } else { block }
+        // Blocks of the reserve are used once and zero at first.
+        if block.is_null() { take_from_reserve(layout) } else { block }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if !is_of_reserve(block) {
+        if !is_in_reserve(block) {
             // SAFETY: the caller's contract, and it is the system's.
             unsafe { System.dealloc(block, layout) };
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if !is_of_reserve(block) {
+        if !is_in_reserve(block) {
             // SAFETY: the caller's contract, and it is the system's.
             let moved = unsafe { System.realloc(block, layout, bytes) };
             if !moved.is_null() {
@@ -90,7 +91,7 @@ unsafe impl GlobalAlloc for WithReserve {
             }
         }
         // SAFETY: the caller's contract: a size that is valid with this alignment.
-        let moved = of_reserve(unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) });
+        let moved = take_from_reserve(unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) });
         if !moved.is_null() {
             // SAFETY: both are that long, and apart.
             unsafe {

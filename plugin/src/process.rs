@@ -1,7 +1,7 @@
 //! This process in its session: its definitions log, its rings, its beginning and its end.
 
 use crate::events::{self, LocationData};
-use crate::inert::{become_inert, become_inert_quietly, is_inert, say, say_as_the_only_one};
+use crate::inert::{become_inert, become_inert_silently, is_inert, say, say_in_this_process};
 use crate::ring_size::RingSize;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
@@ -99,7 +99,7 @@ impl State {
 pub fn begin() {
     inert::begin();
     if ampere_ring::session::is_switched_off() {
-        return become_inert_quietly();
+        return become_inert_silently();
     }
     match join() {
         Ok(state) => {
@@ -109,8 +109,8 @@ pub fn begin() {
         }
         Err(CannotJoin::Anybody(why)) => become_inert(&why),
         Err(CannotJoin::ThisProcess(why)) => {
-            become_inert_quietly();
-            say_as_the_only_one(&why);
+            become_inert_silently();
+            say_in_this_process(&why);
         }
     }
 }
@@ -138,7 +138,7 @@ pub fn give_up(why: &str) {
 
 /// A child that goes on without exec shares our rings: it must not write into them.
 extern "C" fn forked() {
-    become_inert_quietly();
+    become_inert_silently();
 }
 
 fn join() -> Result<State, CannotJoin> {
@@ -504,14 +504,14 @@ fn wait_for_collector(session: &Session, limit: Duration) {
     loop {
         match session.collector_state() {
             CollectorState::Finished => {
-                return say_as_the_only_one(&format!(
+                return say_in_this_process(&format!(
                     "energy summary in {}",
                     output.join("summary.txt").display()
                 ));
             }
             CollectorState::Failed => {
                 let why = ampere_ring::files::read_text(&session.directory().join("failure"));
-                return say_as_the_only_one(&format!("the collector failed: {}", why.trim()));
+                return say_in_this_process(&format!("the collector failed: {}", why.trim()));
             }
             // It may have finished between the two looks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
@@ -525,7 +525,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
                     (replaced, dead_since) = (replaced + 1, None);
                     let _ = start::ensure_collector(session, Purpose::Everything); // what comes of it is seen here
                 } else if since.elapsed() > REPLACED_WITHIN {
-                    return say_as_the_only_one(&format!(
+                    return say_in_this_process(&format!(
                         "the collector ended before its time; what is left can be finished: ampere recover {}",
                         output.display()
                     ));
@@ -534,7 +534,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             _ => dead_since = None,
         }
         if begun.elapsed() > limit {
-            return say_as_the_only_one(&format!(
+            return say_in_this_process(&format!(
                 "the collector is still writing to {} after {} s; not waiting any longer",
                 output.display(),
                 limit.as_secs()
@@ -542,7 +542,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
         }
         if !told && begun.elapsed() > Duration::from_secs(2) {
             told = true;
-            say_as_the_only_one(&format!(
+            say_in_this_process(&format!(
                 "waiting for the collector to finish, {} s at most",
                 limit.as_secs()
             ));

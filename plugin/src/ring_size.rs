@@ -1,37 +1,37 @@
-//! How large a location's ring is to be: `AMPERE_RING_BYTES`.
+//! The size of a location's ring: `AMPERE_RING_BYTES`.
 
 use ampere_ring::SMALLEST_RING_RECORDS;
 
-/// Of a main thread, which is busiest, or a GPU stream, whose events come in large batches.
+/// For a main thread, which is the busiest, or a GPU stream, whose events come in large batches.
 const MAIN_BYTES: u64 = 8 << 20;
-/// Of any other location of a process that has no more than so many. 65,536 records: what 5 ms of 13 million events a second
-/// need, were the collector away for so long.
+/// For other locations of a process with at most [`FEW`]: room for 5 ms of 13 million events per second, should the collector
+/// be away that long.
 const OTHER_BYTES: u64 = 1 << 20;
 const FEW: u32 = 64;
-/// Of those that come after them. With Score-P a thread that has ended keeps its location, and so its ring, until the process
+/// For locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until the process
 /// ends; and shared memory counts as the job's.
 const LATER_BYTES: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
 const SMALLEST_BYTES: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
-/// What a writer can count within a ring.
+/// The largest ring that a writer supports.
 const LARGEST_BYTES: u64 = (1 << 32) * RECORD_BYTES;
 
-/// As the environment said when the measurement began. It is not asked again: the program may be changing it.
+/// The setting as of the start. The environment is not read again: the program may be changing it.
 #[derive(Clone, Copy)]
 pub struct RingSize(Option<u64>);
 
 impl RingSize {
-    /// And what is odd about the setting.
+    /// The setting, and what is wrong with it.
     pub fn from_environment() -> (RingSize, Option<String>) {
         let (bytes, complaint) = wanted(std::env::var("AMPERE_RING_BYTES").ok().as_deref());
         (RingSize(bytes), complaint)
     }
 
-    /// Of the location of this number; `is_busy`: it is a GPU stream.
-    pub fn bytes(self, id: u32, is_busy: bool) -> u64 {
+    /// Bytes for a location.
+    pub fn bytes(self, id: u32, is_gpu: bool) -> u64 {
         self.0.unwrap_or(match id {
             0 => MAIN_BYTES,
-            _ if is_busy => MAIN_BYTES,
+            _ if is_gpu => MAIN_BYTES,
             1..FEW => OTHER_BYTES,
             _ => LATER_BYTES,
         })
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_taken_or_told_why_not() {
+    fn a_size_out_of_range_is_clamped_and_reported() {
         assert_eq!(wanted(None), (None, None));
         assert_eq!(wanted(Some(" ")), (None, None));
         assert_eq!(wanted(Some("1048576")), (Some(1 << 20), None));

@@ -1,8 +1,8 @@
-//! Which session a process belongs to: the same for all processes of a job on a node, another for any other job.
+//! The name of a process' session: the same for all processes of a job on a node, and different for different jobs.
 
 use ampere_ring::process;
 
-/// Variables that name a job, by launcher, the most specific first. Several are joined.
+/// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
 const LAUNCHERS: [&[&str]; 6] = [
     &["PMIX_NAMESPACE"],
     &["OMPI_MCA_ess_base_jobid"],
@@ -12,7 +12,7 @@ const LAUNCHERS: [&[&str]; 6] = [
     &["PMI_JOBID"],
 ];
 
-/// A file name.
+/// The session's name, which is a file name.
 pub fn session_name() -> String {
     if let Ok(name) = std::env::var("AMPERE_SESSION") {
         return sanitise(&name);
@@ -24,20 +24,19 @@ pub fn session_name() -> String {
             return sanitise(&name) + &attempt();
         }
     }
-    // MPICH's mpiexec names no job, but has one proxy per node, whose children the ranks are.
+    // MPICH's mpiexec sets no job id, but has one proxy per node, the parent of the node's ranks.
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
     let leader = if std::env::var_os("PMI_RANK").is_some() { parent } else { std::process::id() };
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
-/// A job that is queued again has the name that it had, and is another run: what is left of the one before is for
-/// `ampere recover`.
+/// A job that is queued again keeps its id but is another run: what the previous attempt left is for `ampere recover`.
 fn attempt() -> String {
     let count = std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse::<u32>().ok());
     count.filter(|count| *count > 0).map_or_else(String::new, |count| format!("-again-{count}"))
 }
 
-/// Whether a session of this name can have no other process in it.
+/// Whether a session of this name belongs to this process alone.
 pub fn is_of_this_process(name: &str) -> bool {
     name.starts_with(&format!("s-pid-{}-", std::process::id()))
 }

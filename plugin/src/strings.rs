@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-/// The bytes of a C string; none for NULL.
+/// The bytes of a C string; empty for NULL.
 ///
 /// # Safety
 /// `text` is NULL or a NUL-terminated string that lives as long as the bytes are used.

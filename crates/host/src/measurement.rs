@@ -146,16 +146,16 @@ fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: imp
         return missed(slot);
     }
     marked(slot, here, |slot| {
-        event_was_left(slot);
+        event_was_abandoned(slot);
         body(slot)
     })
 }
 
 /// The plugin may be in the middle of one, or not have heard of one whose end it will hear of. On the thread's own stack.
-fn event_was_left(slot: &Slot) {
+fn event_was_abandoned(slot: &Slot) {
     // SAFETY: the thread's own state.
     if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
-        plugin::event_was_left(thread.location);
+        plugin::event_was_abandoned(thread.location);
     }
 }
 
@@ -374,7 +374,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     let was_left = slot.busy.swap(FREE, Ordering::Relaxed) != FREE;
     inside((), |slot| {
         if was_left && state() == RUNNING {
-            event_was_left(slot);
+            event_was_abandoned(slot);
         }
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());

@@ -24,11 +24,11 @@ static EVENTS: OnceLock<Events> = OnceLock::new();
 /// What our own plugin has besides Score-P's interface: it is told of calls that have no events. Null: no location.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 /// And of events that were left in the middle, for good.
-type EventWasLeft = unsafe extern "C" fn(location: *mut Location);
+type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
 
 struct Events {
     missed_calls: Option<MissedCalls>,
-    event_was_left: Option<EventWasLeft>,
+    event_was_abandoned: Option<EventWasAbandoned>,
     program_begin: Option<ProgramBeginEvent>,
     program_end: Option<ProgramEndEvent>,
 }
@@ -180,10 +180,10 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
     // these names; a function pointer keeps its size, and None and null are None.
     let events = unsafe {
         let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
-        let event_was_left = libc::dlsym(library, c"ampere_event_was_left".as_ptr());
+        let event_was_abandoned = libc::dlsym(library, c"ampere_event_was_abandoned".as_ptr());
         Events {
             missed_calls: std::mem::transmute::<*mut c_void, Option<MissedCalls>>(missed_calls),
-            event_was_left: std::mem::transmute::<*mut c_void, Option<EventWasLeft>>(event_was_left),
+            event_was_abandoned: std::mem::transmute::<*mut c_void, Option<EventWasAbandoned>>(event_was_abandoned),
             program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(
                 event::PROGRAM_BEGIN,
             )),
@@ -220,8 +220,8 @@ pub fn missed_calls(location: *mut Location, calls: u64) {
 }
 
 /// This thread was in the middle of an event, and has left it.
-pub fn event_was_left(location: *mut Location) {
-    if let Some(function) = EVENTS.get().and_then(|events| events.event_was_left) {
+pub fn event_was_abandoned(location: *mut Location) {
+    if let Some(function) = EVENTS.get().and_then(|events| events.event_was_abandoned) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
         unsafe { function(location) };
     }

@@ -2,7 +2,7 @@
 
 use super::node::Node;
 use super::selection::Metric;
-use crate::inert::say_as_the_only_one;
+use crate::inert::say_in_this_process;
 use ampere_ring::clock::Moment;
 use ampere_ring::samples::{self, Sample};
 use scorep_abi::metric::TimeValuePair;
@@ -26,7 +26,7 @@ pub fn deliver(
         std::thread::sleep(Duration::from_millis(1));
     }
     if !is_written() && !node.collector_is_alive() {
-        say_as_the_only_one(&format!(
+        say_in_this_process(&format!(
             "{} ends early in Score-P's trace: ampere's collector ended before the program did",
             metric.name
         ));
@@ -34,7 +34,7 @@ pub fn deliver(
     let series = match samples::read(&path) {
         Ok(series) => series,
         Err(why) => {
-            say_as_the_only_one(&format!("{} is not in Score-P's trace: {why}", metric.name));
+            say_in_this_process(&format!("{} is not in Score-P's trace: {why}", metric.name));
             return (null_mut(), 0);
         }
     };

@@ -22,7 +22,7 @@ mod delivery;
 mod node;
 mod selection;
 
-use crate::inert::{say, say_as_the_only_one};
+use crate::inert::{say, say_in_this_process};
 use crate::{inert, strings};
 use ampere_ring::clock::Moment;
 use ampere_signal_safety::preserving_thread_state;
@@ -217,7 +217,7 @@ extern "C" fn finalize() {
     guarded((), |state| {
         // With its profile switched on, which is the default, Score-P records no metrics of this kind.
         if state.is_responsible && !state.is_asked && !state.metrics.is_empty() {
-            say_as_the_only_one(
+            say_in_this_process(
                 "Score-P did not record ampere_plugin's metrics: they need SCOREP_ENABLE_TRACING=true and \
                  SCOREP_ENABLE_PROFILING=false",
             );
