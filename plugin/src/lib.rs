@@ -19,7 +19,9 @@
 //!
 //! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].
 
+mod error;
 mod events;
+mod finish;
 mod guard;
 mod inert;
 mod memory;
@@ -75,7 +77,7 @@ unsafe extern "C" fn set_callbacks(callbacks: *const Callbacks, size: usize) {
 }
 
 extern "C" fn init_mpp() {
-    guarded((), process::rank_is_known);
+    guarded((), process::init_mpp);
 }
 
 extern "C" fn activate_cpu_location(location: *const Location, _parent: *const Location, _fork: u32) {
@@ -99,7 +101,7 @@ extern "C" fn new_definition_handle(handle: AnyHandle, handle_type: c_int) {
 }
 
 extern "C" fn finalize() {
-    guarded_also_inert((), process::end);
+    guarded_also_inert((), finish::finalize);
 }
 
 /// Nothing is required, in particular no experiment directory: the collector makes the output directory.

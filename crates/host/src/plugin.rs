@@ -183,7 +183,9 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         let event_was_abandoned = libc::dlsym(library, c"ampere_event_was_abandoned".as_ptr());
         Events {
             missed_calls: std::mem::transmute::<*mut c_void, Option<MissedCalls>>(missed_calls),
-            event_was_abandoned: std::mem::transmute::<*mut c_void, Option<EventWasAbandoned>>(event_was_abandoned),
+            event_was_abandoned: std::mem::transmute::<*mut c_void, Option<EventWasAbandoned>>(
+                event_was_abandoned,
+            ),
             program_begin: std::mem::transmute::<EventFunction, Option<ProgramBeginEvent>>(function(
                 event::PROGRAM_BEGIN,
             )),

@@ -9,11 +9,11 @@ use scorep_abi::metric::TimeValuePair;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-/// How long after its end the last samples of a measurement are waited for: the collector writes them every 10 ms.
+/// How long to wait for the last samples after the end of a measurement: the collector writes them every 10 ms.
 const TAIL_LIMIT: Duration = Duration::from_millis(100);
 const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 
-/// The samples between two moments, as a list that Score-P frees, and its length.
+/// The samples between two moments: a list that becomes Score-P's, and its length.
 pub fn deliver(
     node: &Node,
     metric: &Metric,
@@ -41,8 +41,7 @@ pub fn deliver(
     hand_over(&between(&series.samples, begin, end))
 }
 
-/// Samples of the measurement, by Score-P's clock. Those outside are none of its business: nothing can be said about their
-/// time, either.
+/// The samples within the measurement, with timestamps of Score-P's clock. Others cannot be converted.
 fn between(samples: &[Sample], begin: Moment, end: Moment) -> Vec<TimeValuePair> {
     let inside = samples.iter().filter(|(time, _)| (begin.usual..=end.usual).contains(time));
     let converted = inside.filter_map(|(time, nanojoules)| {
@@ -56,12 +55,12 @@ fn hand_over(pairs: &[TimeValuePair]) -> (*mut TimeValuePair, u64) {
     if pairs.is_empty() {
         return (null_mut(), 0);
     }
-    // SAFETY: malloc may be called with any size, and this one is not 0.
+    // SAFETY: the size is not 0. FREES WITH FREE.
     let list: *mut TimeValuePair = unsafe { libc::malloc(size_of_val(pairs)) }.cast();
     if list.is_null() {
         return (null_mut(), 0);
     }
-    // SAFETY: the list has just been made, with room for all of them.
+    // SAFETY: the list has room for all pairs.
     unsafe { std::ptr::copy_nonoverlapping(pairs.as_ptr(), list, pairs.len()) };
     (list, pairs.len() as u64)
 }

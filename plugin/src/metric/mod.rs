@@ -1,22 +1,22 @@
-//! The Score-P metric plugin: `libampere_plugin.so`, which is this library by another name, for
+//! The Score-P metric plugin: `libampere_plugin.so`, this library under another name, for
 //! `SCOREP_METRIC_PLUGINS=ampere_plugin SCOREP_METRIC_AMPERE_PLUGIN='rocm_smi:::energy_count:device=*'`.
 //!
-//! It puts the counters that ampere samples into Score-P's own trace, under the names that they have in other traces. It opens
-//! no counter itself: the collector has sampled them, and has kept the series because this plugin asked for it
-//! ([`ampere_ring::samples`]). The metrics are asynchronous, per host: Score-P asks one process of each node, once, at the
-//! end. So nothing at all happens here while the program runs, and no event waits for anything.
+//! It puts the counters that ampere samples into Score-P's own trace, under their usual names. It opens no counter itself: the
+//! collector samples them and keeps the series because this plugin asked for it ([`ampere_ring::samples`]). The metrics are
+//! asynchronous and per host: Score-P asks one process of each node for them, once, at the end. While the program runs, nothing
+//! happens here.
 //!
 //! ```text
-//! initialize                 nothing but a look at the environment
-//! get_event_info             the first one finds or starts the node's collector            node.rs
-//!                            which counters a pattern means                                selection.rs
-//! add_counter                this process is to deliver
-//! synchronize                two moments by Score-P's clock and ours: between them times are converted
-//! get_all_values             the series, from the collector's file to Score-P              delivery.rs
-//! finalize                   goodbye to a collector that was started for this alone
+//! initialize                 read the environment
+//! get_event_info             the first call finds or starts the node's collector            node.rs
+//!                            select counters by a pattern                                   selection.rs
+//! add_counter                a number for a metric
+//! synchronize                a moment by Score-P's clock and ours, at the beginning and at the end
+//! get_all_values             hand the series over, with converted times                     delivery.rs
+//! finalize                   leave the session of a collector that was started for this alone
 //! ```
 //!
-//! A failure here is told in one line and leaves the substrate plugin alone, and the other way round.
+//! A failure here is reported in one line and does not affect the substrate plugin, nor the other way round.
 
 mod delivery;
 mod node;
@@ -38,10 +38,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-/// Score-P's name for the variable with our patterns: it is read by Score-P, and here to see whether there are any.
+/// The variable with our patterns. Score-P reads it; here it is only checked for being set.
 const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
 
-/// Score-P's way in. Returned by value.
+/// Score-P's entry point.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginInfo {
     MetricPluginInfo {
@@ -58,35 +58,35 @@ pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginIn
     }
 }
 
-/// What is known in this process. Never touched by an event.
+/// The state in this process. No event uses it.
 #[derive(Default)]
 struct State {
     node: Option<Node>,
-    /// What Score-P has been told of; its numbers are positions here.
+    /// The metrics that Score-P knows; its numbers are places here.
     metrics: Vec<selection::Metric>,
     begin: Option<Moment>,
-    /// The second clock tells how long to wait for the last samples.
+    /// The second clock limits the wait for the last samples.
     end: Option<(Moment, Instant)>,
-    /// Score-P records the metrics of this node in this process,
+    /// Score-P records the metrics of this node in this process.
     is_responsible: bool,
-    /// and has asked for them.
+    /// Score-P has asked for values.
     is_asked: bool,
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 static CLOCK: OnceLock<ClockFunction> = OnceLock::new();
 static INERT: AtomicBool = AtomicBool::new(false);
-/// The process that the state is of: not a child that it forked.
+/// The process that the state belongs to, to recognise a forked child.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// From now on there are no metrics of ours. Says why, once per node.
+/// From now on there are no metrics. The first process of the node says why.
 fn give_up(why: &str) {
     if !INERT.swap(true, Ordering::Relaxed) {
         say(why);
     }
 }
 
-/// The boundary: nothing unwinds into Score-P, nothing is done where the plugin has given up, or in a forked child.
+/// The boundary: nothing unwinds into Score-P, and nothing is done after giving up or in a forked child.
 fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;
@@ -104,7 +104,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Always succeeds: one that fails costs a warning more, and one without metrics is simply quiet.
+/// Always succeeds: failing would add a warning; without metrics the plugin does nothing.
 extern "C" fn initialize() -> i32 {
     PID.store(std::process::id(), Ordering::Relaxed);
     guarded((), |_| {
@@ -155,7 +155,7 @@ unsafe extern "C" fn get_event_info(token: *mut c_char) -> *mut MetricProperties
                 properties
             }
             Err(why) => {
-                say(&why);
+                say(&why.to_string());
                 selection::none()
             }
         }
@@ -172,7 +172,7 @@ unsafe extern "C" fn add_counter(name: *mut c_char) -> i32 {
     })
 }
 
-/// Called in every process; values are taken from one of each node, but it costs the others nothing to know the time.
+/// Called in every process, although only one per node delivers.
 extern "C" fn synchronize(is_responsible: bool, mode: c_int) {
     guarded((), |state| match mode {
         metric_synchronization::BEGIN | metric_synchronization::BEGIN_MPP => state.begin = now(),
@@ -186,7 +186,7 @@ extern "C" fn synchronize(is_responsible: bool, mode: c_int) {
 
 fn now() -> Option<Moment> {
     let clock = CLOCK.get()?;
-    // SAFETY: Score-P's clock function may be called at any time, by any thread.
+    // SAFETY: ANY-TIME CLOCK.
     Some(Moment::now(|| unsafe { clock() }))
 }
 
@@ -196,7 +196,7 @@ unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> 
     if pairs.is_null() {
         return 0;
     }
-    // SAFETY: by this function's contract. Whatever comes, it is not left as it was.
+    // SAFETY: by this function's contract. It is set in any case.
     unsafe { *pairs = null_mut() };
     let (list, length) = guarded((null_mut(), 0), |state| {
         state.is_asked = true;
@@ -215,14 +215,14 @@ unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> 
 
 extern "C" fn finalize() {
     guarded((), |state| {
-        // With its profile switched on, which is the default, Score-P records no metrics of this kind.
+        // With profiling enabled, the default, Score-P records no metrics of this kind.
         if state.is_responsible && !state.is_asked && !state.metrics.is_empty() {
             say_in_this_process(
                 "Score-P did not record ampere_plugin's metrics: they need SCOREP_ENABLE_TRACING=true and \
                  SCOREP_ENABLE_PROFILING=false",
             );
         }
-        // Score-P unloads the library next, if nobody else has it: what its statics hold would be lost.
+        // Score-P unloads the library next, if it is not loaded otherwise: what the statics hold would leak.
         let State { node, .. } = std::mem::take(state);
         if let Some(mut node) = node {
             node.leave();

@@ -1,5 +1,6 @@
-//! The node's collector, and what it samples.
+//! The node's collector and the devices that it samples.
 
+use crate::error::Error;
 use crate::inert::say;
 use crate::process::log_of_this_process;
 use crate::session_name::session_name;
@@ -11,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long the counters may take to open. A GPU library takes up to a second.
+/// How long opening the counters may take. A GPU library takes up to a second.
 const DEVICES_LIMIT: Duration = Duration::from_secs(10);
 
 pub struct Node {
@@ -19,18 +20,18 @@ pub struct Node {
     pub devices: Vec<Device>,
     /// The collector's notes about counters that it could not open.
     pub notes: Vec<String>,
-    /// In a session of our own, what says that this process is in it.
+    /// In a session of our own: the log that shows that this process is in it.
     own_log: Option<LogWriter>,
 }
 
 impl Node {
-    /// Where the substrate plugin runs too, its collector is the node's one reader of counters. Else there is one for the
-    /// metrics alone, which leaves nothing behind.
-    pub fn find() -> Result<Node, String> {
+    /// Finds the collector of the substrate plugin, where that runs as well: only one process of a node reads counters. Otherwise
+    /// starts one for the metrics alone, which leaves no results.
+    pub fn find() -> Result<Node, Error> {
         let (session, own_log) = if substrate_plugin_is_wanted() {
-            let session = Session::open_or_create(&session_name()).map_err(|e| e.to_string())?;
+            let session = Session::open_or_create(&session_name())?;
             if !session.collector_is_alive() {
-                return Err("ampere's collector does not run".to_owned());
+                return Err(Error::CollectorDoesNotRun);
             }
             (session, None)
         } else {
@@ -41,10 +42,12 @@ impl Node {
         Ok(Node { session, devices, notes: notes.lines().map(str::to_owned).collect(), own_log })
     }
 
+    /// Asks the collector to keep the series of samples.
     pub fn want_samples(&self) {
         self.session.want_samples();
     }
 
+    /// The file with a device's samples.
     pub fn samples_of(&self, device: u32) -> PathBuf {
         ampere_ring::samples::path_of(self.session.directory(), device as usize)
     }
@@ -53,7 +56,7 @@ impl Node {
         self.session.collector_is_alive()
     }
 
-    /// The collector of our own session ends when the last process has said this.
+    /// Leaves a session of our own, whose collector ends when the last process has left.
     pub fn leave(&mut self) {
         if let Some(mut log) = self.own_log.take() {
             log.append(&Definition::Finished { left_out: 0 });
@@ -62,9 +65,8 @@ impl Node {
     }
 }
 
-fn join_own_session() -> Result<(Session, Option<LogWriter>), String> {
-    let session =
-        Session::open_or_create(&format!("{}{METRICS_ONLY}", session_name())).map_err(|e| e.to_string())?;
+fn join_own_session() -> Result<(Session, Option<LogWriter>), Error> {
+    let session = Session::open_or_create(&format!("{}{METRICS_ONLY}", session_name()))?;
     let joined = start::ensure_collector(&session, Purpose::CountersOnly)
         .and_then(|()| log_of_this_process(&session, ampere_ring::clock::read_clocks()));
     match joined.map(|own| own.log) {
@@ -76,7 +78,7 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), String> {
         }
         Err(why) => {
             if crate::session_name::is_of_this_process(&session_name()) {
-                session.remove(); // nobody else would ever look at it
+                session.remove(); // no other process would remove it
             }
             Err(why)
         }
@@ -90,26 +92,23 @@ fn substrate_plugin_is_wanted() -> bool {
     plugins.split(|c| separators.contains(c)).any(|plugin| plugin == "ampere")
 }
 
-/// The sampler removes its ring before it writes the list of devices, and makes it afterwards: a list that was read while one
-/// and the same ring was there is whole.
-fn wait_for_devices(session: &Session) -> Result<Vec<Device>, String> {
+/// The sampler removes its ring before it writes the list of devices, and makes a new one afterwards: a list that was read while
+/// one and the same ring existed is complete.
+fn wait_for_devices(session: &Session) -> Result<Vec<Device>, Error> {
     let ring = session.directory().join("sampler.0.ring");
-    let which = || std::fs::metadata(&ring).map(|found| found.ino()).ok();
+    let ring_inode = || std::fs::metadata(&ring).map(|found| found.ino()).ok();
     let begun = Instant::now();
     loop {
-        let before = which();
+        let before = ring_inode();
         let devices = read_devices(session);
-        if let (Some(devices), true) = (devices, before.is_some() && before == which()) {
+        if let (Some(devices), true) = (devices, before.is_some() && before == ring_inode()) {
             return Ok(devices);
         }
         if !session.collector_is_alive() {
-            return Err("ampere's collector ended before it had opened a counter".to_owned());
+            return Err(Error::CollectorEnded);
         }
         if begun.elapsed() > DEVICES_LIMIT {
-            return Err(format!(
-                "ampere's collector has not opened its counters within {} s: leave out what hangs with AMPERE_COUNTERS",
-                DEVICES_LIMIT.as_secs()
-            ));
+            return Err(Error::CountersNotOpened(DEVICES_LIMIT));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

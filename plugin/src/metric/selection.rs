@@ -1,4 +1,4 @@
-//! Which counters a pattern means, and how they are described to Score-P.
+//! The counters that a pattern selects, and their description for Score-P.
 
 use super::VARIABLE;
 use super::node::Node;
@@ -10,20 +10,29 @@ use std::ptr::null_mut;
 /// One of Score-P's metrics.
 pub struct Metric {
     pub name: String,
-    /// The sampler's number of it.
+    /// The device's index.
     pub device: u32,
     description: String,
 }
 
-/// What the aROCm-SMI plugin puts before the names in its traces: analyses that look for its names find ours when they are
-/// asked for with it.
+/// The aROCm-SMI plugin's prefix of metric names. A pattern with it selects ours under its names, for analyses that look for
+/// those.
 const ASYNCHRONOUS_PER_HOST: &str = "A2";
 
-/// Values are microjoules, as those of PAPI and of every other plugin for this counter: analyses go by the name.
+/// Values are microjoules, as in PAPI and every other plugin for these counters.
 const MICRO: i64 = -6;
 
-/// The counters that `pattern` means, without those in `known`. The error is one line.
-pub fn select(pattern: &str, node: &Node, known: &[Metric]) -> Result<Vec<Metric>, String> {
+/// No counter has a name that matches the pattern. The text is the line that the user sees.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE}: no counter is called {pattern:?}{why}: {alternatives}")]
+pub struct NoSuchCounter {
+    pattern: String,
+    why: String,
+    alternatives: String,
+}
+
+/// The counters that match `pattern`, without those in `known`.
+pub fn select(pattern: &str, node: &Node, known: &[Metric]) -> Result<Vec<Metric>, NoSuchCounter> {
     let prefixed = pattern.strip_prefix(ASYNCHRONOUS_PER_HOST);
     let name_of = |metric: &str| {
         if matches(pattern, metric) {
@@ -35,34 +44,34 @@ pub fn select(pattern: &str, node: &Node, known: &[Metric]) -> Result<Vec<Metric
     };
     let found = node.devices.iter().filter_map(|device| {
         let name = name_of(&device.metric)?;
-        // The words at the end are what `ampere attribute` knows an estimate by.
+        // `ampere attribute` recognises an estimate by the word at the end.
         let description = format!("{}: energy, {}", device.name, device.quality.as_str());
         Some(Metric { name, device: device.index, description })
     });
     let found: Vec<Metric> = found.collect();
     if found.is_empty() {
-        return Err(nothing_is_called(pattern, node));
+        return Err(no_such_counter(pattern, node));
     }
     Ok(found.into_iter().filter(|new| known.iter().all(|old| old.name != new.name)).collect())
 }
 
-fn nothing_is_called(pattern: &str, node: &Node) -> String {
+fn no_such_counter(pattern: &str, node: &Node) -> NoSuchCounter {
     let names: Vec<&str> = node.devices.iter().map(|device| device.metric.as_str()).collect();
-    let there_are = if names.is_empty() {
+    let alternatives = if names.is_empty() {
         "there is none".to_owned()
     } else {
         format!("use one of {}", names.join(", "))
     };
-    // Why the one that was asked for is not there, if the collector knows.
+    // The collector may have noted why the counter is missing.
     let source = pattern.trim_start_matches(ASYNCHRONOUS_PER_HOST).split(':').next().unwrap_or_default();
     let why = node.notes.iter().find(|note| !source.is_empty() && note.starts_with(source));
     let why = why.map_or_else(String::new, |note| format!(" ({note})"));
-    format!("{VARIABLE}: no counter is called {pattern:?}{why}: {there_are}")
+    NoSuchCounter { pattern: pattern.to_owned(), why, alternatives }
 }
 
-/// An array with an entry for each metric and one more, whose name is NULL. It and its strings are Score-P's from now on.
+/// An array with an entry for each metric, and an end whose name is NULL. It and its strings become Score-P's.
 pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
-    // SAFETY: calloc may be called with any sizes. All-zero entries are valid, and are ends.
+    // SAFETY: calloc may be called with any sizes. All-zero entries are valid ends. FREES WITH FREE.
     let array: *mut MetricProperties =
         unsafe { libc::calloc(metrics.len() + 1, size_of::<MetricProperties>()) }.cast();
     if metrics.is_empty() || array.is_null() {
@@ -78,30 +87,22 @@ pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
             exponent: MICRO,
             unit: malloced("J"),
         };
-        // SAFETY: the array has room for one entry more than there are metrics, and is nobody else's yet.
+        // SAFETY: the array has one entry more than there are metrics.
         unsafe { array.add(at).write(properties) };
     }
     array
 }
 
-/// An end and nothing before it. Score-P frees the array of a metric, and here is none.
+/// An array without metrics. Score-P frees the array with its first metric, and here is none.
 pub fn none() -> *mut MetricProperties {
     struct End(MetricProperties);
-    // SAFETY: nobody writes to it: Score-P writes to entries with a name.
+    // SAFETY: it is never written: Score-P writes to entries with a name.
     unsafe impl Sync for End {}
-    static END: End = End(MetricProperties {
-        name: null_mut(),
-        description: null_mut(),
-        mode: 0,
-        value_type: 0,
-        base: 0,
-        exponent: 0,
-        unit: null_mut(),
-    });
+    static END: End = End(MetricProperties::EMPTY);
     (&raw const END.0).cast_mut()
 }
 
-/// A copy that `free` can free; NULL where there is no memory.
+/// A copy for `free`; NULL if there is no memory.
 fn malloced(text: &str) -> *mut c_char {
     let Ok(text) = CString::new(text.replace('\0', " ")) else { return null_mut() };
     // SAFETY: a NUL-terminated string.

@@ -1,0 +1,61 @@
+//! Why this process is not measured, or a metric not recorded. The text is the line that the user sees.
+
+use ampere_ring::session::OUT_OF_REACH;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("{0}; energy is not measured")]
+    SharedMemory(#[from] ampere_ring::Error),
+    /// `ampere run` has made the session on this node, but this process cannot see it.
+    #[error(
+        "this process does not find its run's session {}; energy is not measured: {OUT_OF_REACH}; or the run is over",
+        .0.display()
+    )]
+    SessionOutOfReach(PathBuf),
+    #[error("this job's collector is already writing its results; energy is not measured")]
+    CollectorIsFinishing,
+    #[error("this job's collector has already finished; energy is not measured")]
+    CollectorHasFinished,
+    /// The collector, or the process that tried to start it, left this reason.
+    #[error("{0}")]
+    CollectorFailed(String),
+    #[error("cannot start {}: {source}; energy is not measured", .collector.display())]
+    CannotStart { collector: PathBuf, source: io::Error },
+    #[error(
+        "{} did not start ({ended}); energy is not measured: look at AMPERE_COLLECTOR, or reinstall ampere",
+        .collector.display()
+    )]
+    DidNotStart { collector: PathBuf, ended: String },
+    #[error("cannot find out where the plugin lies; set AMPERE_COLLECTOR to ampere-collector")]
+    OwnPathUnknown,
+    #[error(
+        "no ampere-collector in {} or {}; energy is not measured: install it there, or set AMPERE_COLLECTOR",
+        .0[0].display(), .0[1].display()
+    )]
+    NoCollector([PathBuf; 2]),
+    #[error("ampere's collector does not run")]
+    CollectorDoesNotRun,
+    #[error("ampere's collector ended before it had opened a counter")]
+    CollectorEnded,
+    #[error(
+        "ampere's collector has not opened its counters within {} s: leave out what hangs with AMPERE_COUNTERS",
+        .0.as_secs()
+    )]
+    CountersNotOpened(Duration),
+}
+
+impl Error {
+    /// Whether this process alone is affected. Otherwise all processes of the node are, and one of them reports it.
+    pub fn is_of_this_process(&self) -> bool {
+        match self {
+            Error::SharedMemory(error) => error.is_a_limit(),
+            Error::SessionOutOfReach(_) => true,
+            Error::CollectorFailed(why) => why.contains(OUT_OF_REACH),
+            _ => false,
+        }
+    }
+}
