@@ -115,7 +115,7 @@ pub fn begin() {
 pub fn give_up(why: &str) {
     become_inert(why);
     if let Some(state) = STATE.get() {
-        state.session.tell_unmeasured();
+        state.session.count_unmeasured();
     }
 }
 
@@ -136,7 +136,7 @@ fn join() -> Result<State, Error> {
     if let Err(error) = start::ensure_collector(&session, Purpose::Everything) {
         // A process that comes while the results are being written belongs to another run of the job.
         if !session.is_finishing() {
-            session.tell_unmeasured();
+            session.count_unmeasured();
         }
         if is_of_this_process(&name) {
             session.remove(); // no other process would remove it
@@ -146,7 +146,7 @@ fn join() -> Result<State, Error> {
     report_other_output(&session);
     let joined = clock::read_clocks();
     let OwnLog { log, name, is_another_program } =
-        log_of_this_process(&session, joined).inspect_err(|_| session.tell_unmeasured())?;
+        log_of_this_process(&session, joined).inspect_err(|_| session.count_unmeasured())?;
     if is_another_program {
         session.announce(); // it has joined already
     } else {

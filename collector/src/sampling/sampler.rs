@@ -249,7 +249,7 @@ impl GoOn {
         sources: &mut [Box<dyn Source>],
         devices: &mut [Device],
     ) -> Result<RingProducer, String> {
-        let mut log = LogWriter::go_on(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
+        let mut log = LogWriter::reopen(&directory.join(LOG_NAME)).map_err(|e| e.to_string())?;
         let mut next = self.devices.len() as u32;
         for device in &mut *devices {
             let before = self.devices.iter().find(|before| before.metric == device.metric);
@@ -433,7 +433,7 @@ impl Work {
         // A number for each: those of a sampler before, of devices that are gone, among them.
         let numbers = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
         let series = SampleWriter::new(directory, numbers, MOST_SAMPLES);
-        let series = if go_on.is_some() { series.go_on() } else { series };
+        let series = if go_on.is_some() { series.continued() } else { series };
         let figures_of = |source: &dyn Source| {
             let gauges = (0..source.devices().len()).map(|device| Seen::of_device(source, device));
             gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect::<Vec<_>>()

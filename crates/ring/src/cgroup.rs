@@ -1,9 +1,9 @@
-//! What the job may still use of the node's memory: batch systems limit it (Slurm's `--mem`) by control groups, in which
-//! shared memory counts as that of whoever made it. Who goes beyond the limit is killed.
+//! The memory that the job may still use. Batch systems limit it by control groups (Slurm's `--mem`); shared memory counts for
+//! the job that made it, and a job beyond its limit is killed.
 
 use std::path::Path;
 
-/// Of all groups that this process is in, the least that is left; all that can be asked for where none has a limit.
+/// The least bytes left in any group of this process; `u64::MAX` where none has a limit.
 pub(crate) fn bytes_left() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     left_in(Path::new("/sys/fs/cgroup"), &groups)
@@ -21,7 +21,7 @@ fn left_in(root: &Path, groups: &str) -> u64 {
             _ => continue,
         };
         let group = root.join(path.trim_start_matches('/'));
-        // A limit holds for the groups below it, too.
+        // A limit holds for the groups below it as well.
         for group in group.ancestors().take_while(|group| group.starts_with(&root)) {
             least = least.min(left_of(group, files).unwrap_or(u64::MAX));
         }
@@ -32,30 +32,30 @@ fn left_in(root: &Path, groups: &str) -> u64 {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// Lines of `memory.stat`: pages of files on disk, which are given back where others need them.
-    given_back: [&'static str; 2],
+    /// Lines of `memory.stat`: pages of files on disk, which the kernel reclaims when memory is needed.
+    reclaimable: [&'static str; 2],
 }
 
 const VERSION_2: Files =
-    Files { limit: "memory.max", used: "memory.current", given_back: ["inactive_file", "active_file"] };
+    Files { limit: "memory.max", used: "memory.current", reclaimable: ["inactive_file", "active_file"] };
 const VERSION_1: Files = Files {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
-    given_back: ["total_inactive_file", "total_active_file"],
+    reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
-/// None where there is no limit.
+/// `None`: there is no limit.
 fn left_of(group: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(files.limit)?, number(files.used)?);
     let statistics = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let given_back: u64 = statistics
+    let reclaimable: u64 = statistics
         .lines()
         .filter_map(|line| line.split_once(' '))
-        .filter(|(name, _)| files.given_back.contains(name))
+        .filter(|(name, _)| files.reclaimable.contains(name))
         .filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok())
         .sum();
-    Some(limit.saturating_sub(used.saturating_sub(given_back)))
+    Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_a_group_and_those_above_it_is_left() {
+    fn the_least_of_a_group_and_its_ancestors_is_left() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(&root.join("job/step"), &[("memory.max", "max\n"), ("memory.current", "70\n")]);
@@ -84,11 +84,11 @@ mod tests {
         write(&root.join("job/step"), &[("memory.max", "80\n")]);
         assert_eq!(left_in(root, "0::/job/step\n"), 10);
         write(&root.join("job/step"), &[("memory.max", "60\n")]);
-        assert_eq!(left_in(root, "0::/job/step\n"), 0, "beyond it");
+        assert_eq!(left_in(root, "0::/job/step\n"), 0, "beyond the limit");
     }
 
     #[test]
-    fn the_first_version_is_understood_too() {
+    fn version_1_is_read_as_well() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("memory/slurm/uid_0");
         let statistics = "inactive_file 1\ntotal_inactive_file 10\ntotal_active_file 10\n";

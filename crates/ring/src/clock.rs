@@ -1,4 +1,4 @@
-//! The processor's own counter, which Score-P's default timer reads, and the system's clocks beside it.
+//! The processor's time stamp counter, which Score-P's default timer reads, and the system's clocks.
 
 use ampere_model::Clocks;
 
@@ -6,12 +6,12 @@ use ampere_model::Clocks;
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has it; Linux lets programs read it.
+    // SAFETY: every x86-64 has the instruction, and Linux allows it.
     return unsafe { core::arch::x86_64::_rdtsc() };
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
-        // SAFETY: Linux lets programs read the virtual counter.
+        // SAFETY: Linux allows reading the virtual counter.
         unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
         return ticks;
     }
@@ -19,7 +19,7 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// The clock that is good for anything: [`ticks`], or CLOCK_MONOTONIC_RAW's nanoseconds where there are none.
+/// The clock of our own timestamps: [`ticks`], or nanoseconds of CLOCK_MONOTONIC_RAW where there are none.
 #[inline]
 pub fn usual() -> u64 {
     match ticks() {
@@ -33,7 +33,7 @@ fn nanoseconds(id: rustix::time::ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Reads all clocks, one right after the other.
+/// Reads all clocks, one after the other.
 pub fn read_clocks() -> Clocks {
     Clocks {
         tsc: ticks(),
@@ -43,21 +43,23 @@ pub fn read_clocks() -> Clocks {
     }
 }
 
-/// One moment, by [`usual`] and by somebody else's clock.
+/// One moment, by [`usual`] and by another clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
+    /// Ticks of [`usual`].
     pub usual: u64,
+    /// Ticks of the other clock.
     pub other: u64,
 }
 
 impl Moment {
-    /// Reads both clocks, several times, and takes the reading that leaves the least doubt.
+    /// Reads both clocks several times and takes the reading with the least uncertainty.
     pub fn now(mut other: impl FnMut() -> u64) -> Moment {
         let mut read = || {
             let before = usual();
             let other = other();
             let after = usual();
-            // The other clock is ours if it read between our two readings: then nothing is converted, nothing rounded.
+            // If the other reading lies between ours, it is the same clock: nothing is rounded.
             let same = (before..=after).contains(&other);
             let usual = if same { other } else { before + after.saturating_sub(before) / 2 };
             (after.saturating_sub(before), Moment { usual, other })
@@ -66,7 +68,8 @@ impl Moment {
         (0..7).map(|_| read()).fold(first, |best, new| if new.0 < best.0 { new } else { best }).1
     }
 
-    /// The other clock's time at a time of ours between two moments. `None` if there is no time between them.
+    /// Converts a time of [`usual`] to the other clock, linearly between two moments. `None`: it lies before `begin`, or the
+    /// moments do not increase.
     pub fn convert(begin: Moment, end: Moment, usual: u64) -> Option<u64> {
         let ours = u128::from(end.usual.checked_sub(begin.usual).filter(|ticks| *ticks > 0)?);
         let others = u128::from(end.other.checked_sub(begin.other)?);
@@ -75,8 +78,8 @@ impl Moment {
     }
 }
 
-/// Ticks per second of the clock that a time of now is from; `then` is an earlier reading, the longer ago the better.
-/// 0: of none of them. No memory is taken and nothing is waited for.
+/// Ticks per second of the clock that a current timestamp is from; `then` is an earlier reading, the older the better. 0: it is
+/// from none of them. Neither blocks nor allocates.
 pub fn ticks_per_second(time: u64, then: &Clocks) -> u64 {
     let now = read_clocks();
     let is_from = |clock: fn(&Clocks) -> u64| (clock(then)..=clock(&now)).contains(&time);
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_clock_is_recognised_as_the_same() {
+    fn the_same_clock_is_not_converted() {
         let (begin, end) = (Moment::now(usual), Moment::now(usual));
         assert_eq!(begin.usual, begin.other);
         for time in begin.usual..=end.usual.min(begin.usual + 1000) {
@@ -105,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn another_clock_is_a_straight_line_between_two_moments() {
+    fn another_clock_is_converted_linearly_between_two_moments() {
         let (begin, end) = (Moment { usual: 1000, other: 50 }, Moment { usual: 5000, other: 54 });
         let convert = |time| Moment::convert(begin, end, time);
         assert_eq!([1000, 1999, 2000, 5000].map(convert), [Some(50), Some(50), Some(51), Some(54)]);
-        assert_eq!(convert(999), None, "before the beginning nothing is known");
+        assert_eq!(convert(999), None, "before the first moment");
         assert_eq!(Moment::convert(begin, begin, 1000), None);
         let backwards = Moment { usual: 5000, other: 49 };
         assert_eq!(Moment::convert(begin, backwards, 2000), None, "a clock that was set back");
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_tells_its_clock() {
+    fn the_clock_of_a_timestamp_is_recognised() {
         let then = read_clocks();
         std::thread::sleep(std::time::Duration::from_millis(20));
         let now = read_clocks();

@@ -1,20 +1,20 @@
 //! A process' definitions log: an append-only file, written with `write` and read with `pread`.
 //!
-//! Not mapped: a definition is rare, a file grows without being made anew, a full tmpfs is an error code, and the
-//! reader never sees memory change under it. A definition is in the file before any event that uses it is published
-//! in a ring, so a reader that meets an unknown handle reads the log again and finds it.
+//! It is not mapped: definitions are rare, a file can grow, a full tmpfs is an error code, and the reader never sees memory
+//! change. A definition is in the file before any event that uses it is published in a ring, so a reader that meets an
+//! unknown handle reads the log again and finds it.
 //!
 //! ```text
 //! file      = "AMPDEFS1" entry*
 //! entry     = length u32 (of what follows)  kind u8  fields
-//! string    = length u32  bytes (UTF-8; what is not is replaced)
+//! string    = length u32  bytes (UTF-8; invalid sequences are replaced)
 //! ```
 //!
-//! An entry that the writer was killed in is shorter than its length says: it is not there.
+//! An entry that is shorter than its length says was being written when the writer was killed: it does not count.
 //!
-//! The writer holds a lock (flock) on its log as long as its program runs, whatever becomes of its descriptors: the kernel keeps
-//! the lock while the mapped file is open, and a program that ends or becomes another one (`exec`) has it mapped no more. So a reader
-//! sees whether the program still runs also where the process has no pid that the reader could look for (a container).
+//! The writer holds a lock (flock) on its log as long as its program runs, even if the program closes the descriptor: a mapping
+//! of the file keeps the lock until the program ends or calls `exec`. So a reader of another pid namespace (a container) sees
+//! whether the program still runs.
 
 mod codec;
 
@@ -28,24 +28,23 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
-/// No entry is longer: what is, is damage.
+/// A longer entry is damage.
 const LONGEST_ENTRY_BYTES: usize = 1 << 20;
-/// What the writer keeps for an entry. A longer one takes memory.
+/// The writer's buffer for an entry. A longer entry allocates.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How much of a log is read at a time.
+/// The size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// What is longer, or has more entries, is damage, too: a program of two million functions has less, and whoever reads it
-/// must come to an end.
+/// A longer log, or one with more entries, is damage: a program with two million functions has less, and reading must end.
 const MOST_LOG_BYTES: u64 = 256 << 20;
 const MOST_ENTRIES: u64 = 1 << 21;
 
-/// Appends definitions. Calls must not overlap (the plugin holds a lock that no event path takes).
+/// Appends definitions.
 ///
-/// The writer lives in somebody's program, which may close every file descriptor that it did not open, and then open files
-/// of its own under the same numbers: before anything is written it is seen whether the file is still ours. One that may have
-/// few descriptors has them all: the file is then opened for each definition.
+/// The program around the writer may close descriptors that it did not open, and then open files of its own under the same
+/// numbers: before each write the file is checked to be ours. Where the program may have few descriptors, the file is opened
+/// for each definition.
 pub struct LogWriter {
-    /// `None` until it is opened again: it was closed by somebody else, or is not to stay open.
+    /// `None`: the program closed it, or it does not stay open. It is opened for the next definition.
     file: Option<OwnedFd>,
     stays_open: bool,
     path: PathBuf,
@@ -53,12 +52,12 @@ pub struct LogWriter {
     identity: (u64, u64),
     buffer: Vec<u8>,
     left_out: u64,
-    /// Keeps the lock; never read.
-    _held: Option<MmapRaw>,
+    /// Keeps the lock.
+    _lock: Option<MmapRaw>,
 }
 
 impl LogWriter {
-    /// Makes the log; it must not exist.
+    /// Makes the log. It must not exist.
     pub fn create(path: &Path) -> Result<LogWriter, Error> {
         let flags = OFlags::RDWR
             | OFlags::APPEND
@@ -68,7 +67,7 @@ impl LogWriter {
             | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("create", path, e))?;
-        let held = hold(&file);
+        let lock = lock(&file);
         let file = out_of_the_way(file);
         let identity = identity_of(&file).map_err(|e| Error::io("look at", path, e))?;
         match without_write_signals(|| rustix::io::write(&file, MAGIC)) {
@@ -79,15 +78,15 @@ impl LogWriter {
                 identity,
                 buffer: Vec::with_capacity(BUFFER_BYTES),
                 left_out: 0,
-                _held: held,
+                _lock: lock,
             }),
             Ok(_) | Err(rustix::io::Errno::NOSPC) => Err(Error::NoSpace { path: path.to_owned(), bytes: 8 }),
             Err(e) => Err(Error::io("write to", path, e)),
         }
     }
 
-    /// Goes on with the log of a writer that is dead. An entry that it was killed in is taken away.
-    pub fn go_on(path: &Path) -> Result<LogWriter, Error> {
+    /// Reopens the log of a dead writer. An incomplete entry is removed.
+    pub fn reopen(path: &Path) -> Result<LogWriter, Error> {
         let mut whole = 0;
         if let Some(mut reader) = LogReader::open(path)? {
             reader.read_new(|_| {})?;
@@ -108,16 +107,16 @@ impl LogWriter {
             identity,
             buffer,
             left_out: 0,
-            _held: None,
+            _lock: None,
         })
     }
 
-    /// Writes one definition. `false` if it found no room; it is counted then.
+    /// Writes one definition. `false`: there was no room; it is counted.
     pub fn append(&mut self, definition: &Definition) -> bool {
         self.append_encoded(|buffer| codec::encode(definition, buffer))
     }
 
-    /// The same for a region, whose texts may be any bytes. It takes no memory: Score-P defines regions in signal handlers.
+    /// Writes a region, whose texts may be any bytes. Does not allocate: Score-P defines regions in signal handlers.
     pub fn append_region(&mut self, region: &Region<impl AsRef<[u8]>>) -> bool {
         self.append_encoded(|buffer| codec::encode_region(region, buffer))
     }
@@ -132,7 +131,7 @@ impl LogWriter {
             return false;
         }
         self.buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        self.see_that_it_is_ours();
+        self.reopen_if_not_ours();
         let written = self.file.as_ref().is_some_and(|file| write_whole(file, &self.buffer));
         if !self.stays_open {
             self.file = None;
@@ -141,11 +140,11 @@ impl LogWriter {
         written
     }
 
-    fn see_that_it_is_ours(&mut self) {
+    fn reopen_if_not_ours(&mut self) {
         if self.file.as_ref().is_some_and(|file| identity_of(file) == Ok(self.identity)) {
             return;
         }
-        // The number is somebody else's now, or nobody's: not ours to close.
+        // The number is closed, or belongs to a file of the program: it is not ours to close.
         if let Some(file) = self.file.take() {
             let _ = file.into_raw_fd();
         }
@@ -154,7 +153,7 @@ impl LogWriter {
         self.file = again.map(out_of_the_way).filter(|file| identity_of(file) == Ok(self.identity));
     }
 
-    /// Definitions that found no room.
+    /// The number of definitions that found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -165,21 +164,21 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     if matches!(without_write_signals(|| rustix::io::write(file, bytes)), Ok(n) if n == bytes.len()) {
         return true;
     }
-    // Take back what was half-written, so that what follows stays readable.
+    // Remove the incomplete entry, so that the log stays readable.
     if let Ok(start) = start {
         let _ = rustix::fs::ftruncate(file, start);
     }
     false
 }
 
-/// `None` where the file system has no locks: then a process is known by its pid alone.
-fn hold(file: &OwnedFd) -> Option<MmapRaw> {
+/// `None` where the file system has no locks: then a process is recognised by its pid alone.
+fn lock(file: &OwnedFd) -> Option<MmapRaw> {
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
     MmapOptions::new().len(1).map_raw_read_only(file).ok()
 }
 
-/// With a number that the program will not expect: not those of its standard files, if it has closed them, nor the lowest
-/// that is free.
+/// Moves a descriptor to a number that the program does not expect for itself: neither a standard file's, if it has closed
+/// those, nor the lowest that is free.
 fn out_of_the_way(file: OwnedFd) -> OwnedFd {
     const NUMBERS: [i32; 2] = [64, 3];
     if file.as_raw_fd() >= NUMBERS[0] {
@@ -189,7 +188,7 @@ fn out_of_the_way(file: OwnedFd) -> OwnedFd {
     moved.unwrap_or(file)
 }
 
-/// Whether the program will not miss the descriptor.
+/// Whether the program has enough descriptors left.
 fn may_stay_open(file: &OwnedFd) -> bool {
     const LEFT_TO_THE_PROGRAM: u64 = 128;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -202,24 +201,24 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
 
 /// Reads a log as it grows.
 pub struct LogReader {
-    /// `None`: no more is read.
+    /// `None`: closed.
     file: Option<OwnedFd>,
     path: PathBuf,
-    /// After the last whole entry. What was read of the next is read again: its writer may take it back.
+    /// The end of the last complete entry. Bytes after it are read again: their writer may remove them.
     offset: u64,
     pending: Vec<u8>,
     entries: u64,
-    /// An entry made no sense: nothing after it can be read.
+    /// An entry was damaged: nothing after it can be read.
     damaged: bool,
     chunk: Vec<u8>,
-    /// Where a copy is kept, byte for byte, as far as it has been read.
+    /// A byte-for-byte copy of what has been read.
     copy: Option<std::fs::File>,
-    /// Entries of a kind, or with fields, that this version does not know.
+    /// The number of entries that this version does not know.
     pub unknown_entries: u64,
 }
 
 impl LogReader {
-    /// `None` while its writer has just made it and not yet written its first bytes.
+    /// Opens a log. `None`: its writer has not written its first bytes yet.
     pub fn open(path: &Path) -> Result<Option<LogReader>, Error> {
         let (file, _) = mapping::open_ours(path, OFlags::RDONLY)?;
         let mut magic = [0; 8];
@@ -242,11 +241,12 @@ impl LogReader {
         }))
     }
 
+    /// Where the log is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the program that writes the log still runs, by its lock.
+    /// Whether the program that writes the log still runs: whether it holds the lock.
     pub fn is_held(&self) -> bool {
         self.file.as_ref().is_some_and(|file| {
             let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
@@ -258,20 +258,23 @@ impl LogReader {
         })
     }
 
-    /// Keeps a copy of what is read from now on; to be said before anything is read. Bytes go where they are in the log, so
-    /// a second reader of the same log changes nothing. A copy that cannot be written any more is given up.
+    /// Keeps a copy of what is read. To be called before the first read. Bytes are copied to their offsets, so that several
+    /// readers may share a copy. It is given up when writing fails.
     pub fn copy_to(&mut self, copy: std::fs::File) {
         use std::os::unix::fs::FileExt;
         self.copy = copy.write_all_at(MAGIC, 0).is_ok().then_some(copy);
     }
 
-    /// No more is read: its descriptors and its memory are given back.
+    /// Gives descriptors and memory back. Nothing more is read.
     pub fn close(&mut self) {
         (self.file, self.copy) = (None, None);
         (self.pending, self.chunk) = (Vec::new(), Vec::new());
     }
 
-    /// Hands over every definition that has been written since the last call.
+    /// Passes every definition to `each` that was written since the last call.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], once, for a damaged entry.
     pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
         self.pending.clear();
         let mut end = self.offset;

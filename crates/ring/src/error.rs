@@ -1,19 +1,28 @@
-//! What can go wrong with shared memory, each as one line: what, where, what to do.
+//! What can go wrong with shared memory. Each text is one line: what, where, and what to do.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
-#[derive(Debug)]
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused.
+    #[error("cannot {what} {}: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
-    /// tmpfs has no room.
+    /// The file system or the job has no room for so many bytes.
+    #[error(
+        "no room for {bytes} bytes at {}: free some of that file system, give the job more memory, raise ulimit -f, or set AMPERE_RING_BYTES lower",
+        .path.display()
+    )]
     NoSpace { path: PathBuf, bytes: u64 },
     /// The file is not what its name says.
+    #[error("{} is no file of this ampere: {why}", .path.display())]
     Malformed { path: PathBuf, why: String },
-    /// Something that somebody else owns or may write to, or that is not what it should be.
+    /// Another user owns the file or may write to it, or it is of another kind.
+    #[error("{} {why}: remove it, or set AMPERE_SHM to a directory of your own", .path.display())]
     NotOurs { path: PathBuf, why: &'static str },
     /// Another live process holds this end of the ring.
+    #[error("{} is in use by process {by_pid}", .path.display())]
     Held { path: PathBuf, by_pid: u32 },
 }
 
@@ -25,42 +34,11 @@ impl Error {
     pub(crate) fn malformed(path: &Path, why: impl Into<String>) -> Error {
         Error::Malformed { path: path.to_owned(), why: why.into() }
     }
-}
 
-impl Error {
-    /// It is this process that has no more descriptors or memory: others may have.
+    /// Whether this process has no more descriptors or memory, which others may have.
     pub fn is_a_limit(&self) -> bool {
         let limits =
             [rustix::io::Errno::MFILE, rustix::io::Errno::NOMEM].map(rustix::io::Errno::raw_os_error);
         matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| limits.contains(&code)))
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Io { what, path, source } => write!(f, "cannot {what} {}: {source}", path.display()),
-            Error::NoSpace { path, bytes } => write!(
-                f,
-                "no room for {bytes} bytes at {}: free some of that file system, give the job more memory, raise ulimit -f, or set AMPERE_RING_BYTES lower",
-                path.display()
-            ),
-            Error::Malformed { path, why } => {
-                write!(f, "{} is no file of this ampere: {why}", path.display())
-            }
-            Error::NotOurs { path, why } => {
-                write!(f, "{} {why}: remove it, or set AMPERE_SHM to a directory of your own", path.display())
-            }
-            Error::Held { path, by_pid } => write!(f, "{} is in use by process {by_pid}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            _ => None,
-        }
     }
 }

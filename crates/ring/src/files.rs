@@ -1,4 +1,4 @@
-//! Small files that are this user's alone: what a session's processes leave for each other beside rings and logs.
+//! Small files of this user alone, which the processes of a session leave for each other.
 
 use crate::mapping;
 use ampere_signal_safety::without_write_signals;
@@ -7,20 +7,20 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// What is read of such a file.
+/// The most bytes that are read of such a file.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// A new file, mode 0600, in the place of one that is there. Nothing that lies there is followed or written to.
+/// Makes a file, mode 0600, in place of an existing one. Links are not followed.
 pub fn create_private(path: &Path) -> io::Result<File> {
     create(path, Mode::RUSR | Mode::WUSR)
 }
 
-/// The same with the mode that the user's umask leaves: for results, which others may be meant to read.
+/// As [`create_private`], with the mode that the umask allows: for results, which others may be meant to read.
 pub fn create_shared(path: &Path) -> io::Result<File> {
     create(path, Mode::from_raw_mode(0o666))
 }
 
-/// One that is there is gone on with, if it is ours: a log that several processes write to, one after the other.
+/// Opens a file for appending, if it is ours, or makes it: a log that several processes write to, one after the other.
 pub fn append_private(path: &Path) -> io::Result<File> {
     match mapping::open_ours(path, OFlags::WRONLY | OFlags::APPEND) {
         Ok((file, _)) => Ok(file.into()),
@@ -37,26 +37,27 @@ fn create(path: &Path, mode: Mode) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, mode)?.into())
 }
 
+/// Writes a file as [`create_private`] makes it.
 pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = create_private(path)?;
     without_write_signals(|| file.write_all(text.as_bytes()))
 }
 
-/// The same, whole or not at all.
+/// As [`write_private`], completely or not at all.
 pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
     let making = path.with_extension("part");
     write_private(&making, text)?;
     std::fs::rename(&making, path)
 }
 
-/// The beginning of a text that was left so, fit to print: empty where there is none.
+/// The beginning of such a file, safe to print. Empty if there is none.
 pub fn read_text(path: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok((file, _)) = mapping::open_ours(path, OFlags::RDONLY) {
         let _ = File::from(file).take(MOST_BYTES).read_to_end(&mut bytes);
     }
-    let fit = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
-    String::from_utf8_lossy(&bytes).chars().map(fit).collect()
+    let printable = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
+    String::from_utf8_lossy(&bytes).chars().map(printable).collect()
 }
 
 #[cfg(test)]
@@ -65,7 +66,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn nothing_is_followed_and_nothing_is_open_to_others() {
+    fn links_are_not_followed_and_files_are_not_open_to_others() {
         let place = tempfile::tempdir().unwrap();
         let (path, precious) = (place.path().join("failure"), place.path().join("precious"));
         std::fs::write(&precious, "mine").unwrap();
@@ -78,7 +79,7 @@ mod tests {
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .unwrap();
-        assert_eq!(read_text(&pipe), "", "nobody is waited for");
+        assert_eq!(read_text(&pipe), "", "a pipe is not waited for");
         create_shared(&path).unwrap();
         assert_eq!(read_text(&path), "");
     }

@@ -4,16 +4,20 @@ use crossbeam_utils::CachePadded;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// The first bytes of a ring.
 pub const MAGIC: [u8; 8] = *b"AMPRING1";
-/// Changes with every change of the format.
+/// Changes with the format.
 pub const ABI_VERSION: u32 = 2;
+/// The records begin after so many bytes: a page.
 pub const HEADER_BYTES: usize = 4096;
+/// The size of a record.
 pub const RECORD_BYTES: usize = 16;
 
-/// `state`: the creator is still filling the header in.
+/// `state`: the creator is still writing the header.
 pub const STATE_MAKING: u32 = 0;
+/// `state`: the ring is in use.
 pub const STATE_OPEN: u32 = 1;
-/// The producer has written its last record.
+/// `state`: the producer has written its last record.
 pub const STATE_CLOSED: u32 = 2;
 
 #[repr(C)]
@@ -24,7 +28,7 @@ pub struct RingHeader {
     pub holds: CachePadded<Holds>,
 }
 
-/// Written once, before `state` says so.
+/// Written once, before `state` is set to open.
 #[repr(C)]
 pub struct Identity {
     pub magic: [u8; 8],
@@ -52,12 +56,12 @@ pub struct ConsumerLine {
     pub read: AtomicU64,
 }
 
-/// Who holds which end, by pid. A holder that is dead is taken over.
+/// The pids of the processes that hold the two ends. A dead holder's end may be taken.
 #[repr(C)]
 pub struct Holds {
     pub producer: AtomicU32,
     pub consumer: AtomicU32,
-    /// The consumer's start time: a pid can be another process' by now.
+    /// The consumer's start time, because pids are used again.
     pub consumer_start: AtomicU64,
 }
 

@@ -5,22 +5,22 @@
 //! ```text
 //! /dev/shm/ampere-<uid>/               0700, owned by the user              $AMPERE_SHM replaces /dev/shm
 //!   <session>/                         0700, one per job and node
-//!     session                          one page: who collects, how far it is           (session.rs)
-//!     collector.lock                   locked by who collects, for as long as it lives  (session.rs)
+//!     session                          one page: the collector and its state           (session.rs)
+//!     collector.lock                   locked by the collector as long as it lives     (session.rs)
 //!     waiter.lock                      locked by the `ampere run` that waits for the results
-//!     command.end                      how the command ended, by who started it
-//!     <pid>.defs                       a process' definitions log, append-only          (definitions.rs)
-//!     <pid>.<location>.ring            one ring per location of that process            (layout.rs, this page)
+//!     command.end                      how the command ended, written by `ampere run`
+//!     <pid>.defs                       a process' definitions log, append-only         (definitions.rs)
+//!     <pid>.<location>.ring            one ring per location of that process           (layout.rs, this page)
 //!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
-//!     sampler.notes                    the sampler's: what it did not find, one line each, for messages
-//!     settings.notes                   settings that make no sense, where there is no summary to say it
-//!     sampler.<device>.samples         the same samples, kept, once a metric plugin wants them (samples.rs)
-//!     replay.json                      of a replayed trace: what its processes, locations and metrics are
+//!     sampler.notes                    the sampler's notes, one line each, for messages
+//!     settings.notes                   notes about settings, where there is no summary for them
+//!     sampler.<device>.samples         the series of samples, once a metric plugin wants it (samples.rs)
+//!     replay.json                      the processes, locations and metrics of a replayed trace
 //! ```
 //!
-//! All files are 0600, little-endian, fixed-width. tmpfs has really given the space (`fallocate`) before a ring is
-//! used, so a full /dev/shm is an error at start and not a SIGBUS later. The files outlive both processes: what was
-//! published survives a killed application and a killed collector.
+//! All files have mode 0600. Numbers are little-endian and of fixed width. Space is allocated (`fallocate`) before a ring is used,
+//! so a full /dev/shm is an error at the start and no SIGBUS later. The files outlive both processes: what was published
+//! survives a killed application and a killed collector.
 //!
 //! # A ring
 //!
@@ -32,18 +32,18 @@
 //!    8     ABI version            u32   producer, once
 //!   12     bytes of this header   u32   producer, once   (4096: the records begin on a page)
 //!   16     bytes of a record      u32   producer, once   (16)
-//!   20     state                  u32   producer: 0 in the making, 1 open, 2 closed. Published last
+//!   20     state                  u32   producer: 0 being made, 1 open, 2 closed. Published last
 //!   24     capacity in records    u64   producer, once
 //!   32     pid                    u32   producer, once
 //!   36     location               u32   producer, once
-//!   40     producer's start time  u64   producer, once   (with pid: who it is)
+//!   40     producer's start time  u64   producer, once   (identifies it, with pid)
 //!  128     write position         u64   producer         cache line of its own
 //!  136     suppressed calls       u64   producer
 //!  144     dropped records        u64   producer
 //!  256     read position          u64   consumer         cache line of its own
 //!  384     producer's hold        u32   producer: its pid, 0 when free
-//!  388     consumer's hold        u32   consumer: its pid, 0 when free, 2^32 - 1 when it does not read any further
-//!  392     consumer's start time  u64   consumer (with its pid: who it is; 0 where it is not known)
+//!  388     consumer's hold        u32   consumer: its pid, 0 when free, 2^32 - 1 when it has given up reading
+//!  392     consumer's start time  u64   consumer (identifies it, with its pid; 0: not known)
 //! 4096     records
 //! ```
 //!
@@ -69,16 +69,15 @@
 //!
 //! # After a death
 //!
-//! A dead producer's ring is read to its write position. A dead consumer's is taken over: the hold names a process that does
-//! not live any more, and reading goes on at the read position. The sampler's, whose producer dies with its consumer, gets a
-//! new producer likewise, which goes on at the write position ([`RingProducer::take_over`]): what was written and not
-//! published is not there.
+//! A dead producer's ring is read to its write position. If the hold names a dead consumer, another one takes over and reads on
+//! from the read position. The sampler's ring, whose producer dies together with the consumer, gets a new producer as well, which
+//! continues at the write position ([`RingProducer::take_over`]): records that were not published do not count.
 //!
 //! # Trust
 //!
-//! **Every byte is hostile to the reader.** It takes the capacity from the file's size and the header once, checks
-//! that the write position has not gone back and is no further than one capacity ahead, copies a record out before
-//! it looks at it, and answers an unknown kind or handle with a counter, never with a panic.
+//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write position
+//! has not gone back and is at most one capacity ahead, copies a record before it examines it, and counts unknown kinds and
+//! handles instead of panicking.
 
 mod calltree;
 mod cgroup;

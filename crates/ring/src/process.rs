@@ -1,8 +1,8 @@
-//! Who a process is: a pid can be used again, a pid with its start time cannot.
+//! The identity of processes: a pid can be used again, a pid with its start time cannot.
 
 use std::os::fd::OwnedFd;
 
-/// Start time of a process in clock ticks since boot, or `None` if there is no such process.
+/// Start time of a process in clock ticks since boot. `None`: there is no such process, or it is a zombie.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
     start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -13,15 +13,14 @@ fn start_time_of(stat: &str) -> Option<u64> {
     let mut fields = after_command.split_ascii_whitespace();
     let state = fields.next()?;
     let threads: u32 = fields.nth(16)?.parse().ok()?;
-    // A zombie runs no more, unless only its main thread has ended and others go on.
+    // A zombie has ended, unless only its main thread has.
     if state == "X" || state == "Z" && threads <= 1 {
         return None;
     }
     fields.nth(1)?.parse().ok()
 }
 
-/// As [`start_time`] without memory, and without telling one process from a later one of the same pid: for where a thread
-/// waits for another process and may not allocate. A process that has ended and was not waited for is not alive.
+/// Whether a process of this pid, be it a later one, lives. Does not allocate. A zombie does not live.
 pub fn seems_alive(pid: u32) -> bool {
     use std::io::Write;
     let mut path = [0u8; 32];
@@ -34,23 +33,23 @@ pub fn seems_alive(pid: u32) -> bool {
     let file = match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) if proc_is_there() => return false,
-        // No descriptor is left, say.
+        // For instance, no descriptor is left.
         Err(_) => return has_pid(pid),
     };
     let mut stat = [0; 128];
     let Ok(count) = rustix::io::read(&file, &mut stat) else { return false };
-    // The command in parentheses has 15 bytes at most, and the state is behind it.
+    // The command in parentheses has at most 15 bytes; the state follows.
     let after = stat[..count].iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
     !matches!(after, None | Some(b'Z' | b'X'))
 }
 
-/// No descriptor is left to look with, say: nothing follows about who was looked for.
+/// Whether the error says nothing about the process: for instance, no descriptor was left.
 fn is_unknown(error: &std::io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
     !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) || !proc_is_there()
 }
 
-/// A process may have changed its root to where there is no /proc: nobody would be found there.
+/// A process may have changed its root to where there is no /proc.
 fn proc_is_there() -> bool {
     rustix::fs::access(c"/proc/self/stat", rustix::fs::Access::READ_OK).is_ok()
 }
@@ -61,8 +60,7 @@ fn has_pid(pid: u32) -> bool {
     pid.is_some_and(|pid| matches!(asked(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Which boot of the machine this is: pids and start times begin anew with each. Source: /proc/sys/kernel/random/boot_id.
-/// 0, 0 where the kernel does not say.
+/// The boot of the node: pids and start times repeat in another one. Source: /proc/sys/kernel/random/boot_id. 0, 0: not known.
 pub fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -70,23 +68,23 @@ pub fn boot_id() -> [u64; 2] {
     [half(0).unwrap_or(0), half(16).unwrap_or(0)]
 }
 
-/// The same as text: what `ampere run` gives its command's processes, so that they know whether they are on its node.
+/// [`boot_id`] as text: `ampere run` passes it to its command's processes, which compare it with their node's.
 pub fn boot_text() -> String {
     let [first, second] = boot_id();
     format!("{first:016x}{second:016x}")
 }
 
-/// In which pids are this process' own: some number; 0 where the kernel does not say.
+/// A number for the pid namespace of this process; 0: not known.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
 }
 
-/// This process' own among all of the node, for names of files: in another pid namespace there is another process of its pid.
+/// A name that no other process of the node has, for files: the pid and its namespace.
 pub fn own_name() -> String {
     format!("{}.{}", std::process::id(), pid_namespace())
 }
 
-/// Whether a process of this node that had this [`own_name`] is gone, where that can be told.
+/// Whether the process of this node with this [`own_name`] is known to have ended.
 pub fn is_gone(name: &str) -> bool {
     let pid = name.strip_suffix(&format!(".{}", pid_namespace())).and_then(|pid| pid.parse().ok());
     pid.is_some_and(|pid| start_time(pid).is_none())
@@ -97,13 +95,13 @@ pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Whose child it is.
+/// The parent's pid.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether the process that had this pid and start time still runs.
+/// Whether the process with this pid and start time still runs.
 pub fn is_alive(pid: u32, started: u64) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => start_time_of(&stat) == Some(started),
@@ -111,20 +109,21 @@ pub fn is_alive(pid: u32, started: u64) -> bool {
     }
 }
 
-/// A process that is looked at often: a system call each time, instead of a file of /proc.
+/// A handle for asking often whether a process runs: a system call instead of a file of /proc.
 pub struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
-    /// `None` if it is gone, or the kernel has no such handles (Linux 5.3).
+    /// `None`: it has ended, or the kernel is older than Linux 5.3.
     pub fn open(pid: u32, started: u64) -> Option<ProcessHandle> {
         let number = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;
-        // It is the one that has the number now: so it must be the one that is meant.
+        // The handle is for the process that has the pid now, which must be the right one.
         is_alive(pid, started).then_some(ProcessHandle(handle))
     }
 
+    /// Whether the process still runs.
     pub fn is_alive(&self) -> bool {
-        // It becomes readable when the process ends.
+        // The handle becomes readable when the process ends.
         let mut asked = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         !matches!(rustix::event::poll(&mut asked, Some(&now)), Ok(ended) if ended > 0)
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_has_us_as_its_parent() {
+    fn a_child_has_this_process_as_its_parent() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert_eq!(parent(child.id()), Some(std::process::id()));
         child.kill().unwrap();
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_tells_when_its_process_ends() {
+    fn a_handle_shows_when_its_process_ends() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = start_time(child.id()).unwrap();
         assert!(ProcessHandle::open(child.id(), started + 1).is_none());
@@ -155,13 +154,13 @@ mod tests {
         child.kill().unwrap();
         let begun = std::time::Instant::now();
         while handle.is_alive() {
-            assert!(begun.elapsed().as_secs() < 10, "a zombie runs no more");
+            assert!(begun.elapsed().as_secs() < 10, "a zombie is not alive");
         }
         child.wait().unwrap();
     }
 
     #[test]
-    fn we_are_alive_and_others_are_not() {
+    fn this_process_is_alive_and_an_ended_one_is_not() {
         let me = std::process::id();
         let started = start_time(me).unwrap();
         assert!(is_alive(me, started));
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn this_boot_has_a_name() {
+    fn the_boot_id_is_known_and_constant() {
         assert_ne!(boot_id(), [0, 0]);
         assert_eq!(boot_id(), boot_id());
     }

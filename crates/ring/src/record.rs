@@ -1,12 +1,12 @@
 //! The 16 bytes that an event takes.
 
-/// What a record says. Numbers are the format's: never reuse one.
+/// The kind of a record. The numbers are part of the format: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A region was entered; argument: region handle.
     Enter = 1,
-    /// A region was left; argument: region handle. Frames above it are over, too; of none that is open it is nothing.
+    /// A region was left; argument: region handle. Frames above it have ended as well. Ignored if no such frame is open.
     Leave = 2,
     /// The program's measurement began.
     ProgramBegin = 3,
@@ -28,7 +28,7 @@ pub enum Kind {
     Resume = 11,
 }
 
-/// What a group says of one call path: those below it follow, each with its depth.
+/// The coalesced calls of one call path. Those of its descendants follow it in the group, each with its depth.
 ///
 /// ```text
 /// word 0   bits 0..40 exclusive ticks    bits 40..64 calls that began
@@ -37,14 +37,14 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalescedCalls {
     pub region: u32,
-    /// 0 for what is directly below the frame that is open in the ring.
+    /// 0 directly below the innermost frame in the ring.
     pub depth: u16,
     pub calls: u32,
     pub exclusive_ticks: u64,
 }
 
 impl CoalescedCalls {
-    /// More than that takes several records.
+    /// More calls or ticks take several records.
     pub const MOST_CALLS: u32 = (1 << 24) - 1;
     pub const MOST_TICKS: u64 = (1 << 40) - 1;
 }
@@ -72,21 +72,22 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Timestamp in ticks, or what its kind says.
+    /// Timestamp in ticks, or what the kind specifies.
     pub word0: u64,
     word1: u64,
 }
 
 impl Record {
+    /// A record with a timestamp or other word, and an argument.
     #[inline]
     pub const fn new(kind: Kind, word0: u64, argument: u32) -> Record {
         Record { word0, word1: argument as u64 | (kind as u64) << 32 }
     }
 
-    /// `None` for what this version does not know, or bits that must be zero and are not.
+    /// `None`: a kind that this version does not know, or bits that must be zero are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
-        // Nearly all are one of two.
+        // Nearly all records are of these two kinds.
         match self.word1 >> 32 {
             1 => Some(Kind::Enter),
             2 => Some(Kind::Leave),
@@ -101,14 +102,14 @@ impl Record {
         (unused == 0).then_some(kind)
     }
 
-    /// The region handle, of the kinds that begin a frame.
+    /// The region handle of a record that begins a frame.
     #[inline]
     pub fn begun_region(&self) -> Option<u32> {
         matches!(self.kind(), Some(Kind::Enter | Kind::Resume | Kind::CoalescedCalls))
             .then_some(self.argument())
     }
 
-    /// Ticks and calls must be no more than there is room for.
+    /// Encodes coalesced calls; at most [`CoalescedCalls::MOST_CALLS`] and [`CoalescedCalls::MOST_TICKS`].
     #[inline]
     pub const fn coalesced_calls(of: CoalescedCalls) -> Record {
         let word0 = of.exclusive_ticks & CoalescedCalls::MOST_TICKS | (of.calls as u64) << 40;
@@ -116,7 +117,7 @@ impl Record {
         Record { word0, word1: head.word1 | (of.depth as u64) << 48 }
     }
 
-    /// What a record of kind `CoalescedCalls` says.
+    /// Decodes a record of kind `CoalescedCalls`.
     #[inline]
     pub const fn as_coalesced_calls(&self) -> CoalescedCalls {
         CoalescedCalls {
@@ -132,10 +133,10 @@ impl Record {
         self.word1 as u32
     }
 
-    /// Records as they are in a file.
+    /// The bytes of records in a file.
     #[cfg(target_endian = "little")]
     pub fn bytes_of(records: &[Record]) -> &[u8] {
-        // SAFETY: two words without padding, as the format has them; any byte may be read.
+        // SAFETY: a record is two words without padding; any byte may be read.
         unsafe { std::slice::from_raw_parts(records.as_ptr().cast(), size_of_val(records)) }
     }
 
@@ -149,7 +150,7 @@ impl Record {
         Record { word0: words[0], word1: words[1] }
     }
 
-    /// As it lies in a file.
+    /// Its bytes in a file.
     pub fn to_bytes(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.word0.to_le_bytes());
@@ -175,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(kind in 1u8..=11, word0: u64, argument: u32) {
+        fn records_are_encoded_and_decoded(kind in 1u8..=11, word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));

@@ -1,22 +1,21 @@
 //! The series of a counter's samples, for a reader beside the collector: the metric plugin, which hands it to Score-P when
 //! the measurement ends.
 //!
-//! One file per device, `sampler.<device>.samples`, kept once a process has asked for it ([`Session::want_samples`]). Written
-//! and not mapped, for the reasons that [`crate::definitions`] gives.
+//! One file per device, `sampler.<device>.samples`, kept once a process has asked for it ([`Session::want_samples`]). It is
+//! written and not mapped, for the reasons given in [`crate::definitions`].
 //!
 //! ```text
 //! byte  0   magic "AMPSAMP1"
-//!       8   until            u64   every sample before this time is here
+//!       8   until            u64   every sample before this time is in the file
 //!      16   latest sample    time u64, nanojoules u64; 0, 0 before the first
 //!      32   samples          (time u64, nanojoules u64)*
 //! ```
 //!
-//! Times are of [`crate::clock::usual`], whatever clock the session's events are of: the plugin knows Score-P's clock and
-//! converts.
+//! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
 //!
-//! **Bounded.** When a file has [`MOST_SAMPLES`], every second one is left out, and from then on only every second (fourth,
-//! eighth ...) is written. Energy is cumulative: that loses when it was spent, never how much. The thinner file takes the
-//! other's place by renaming, so that a reader has one or the other, whole.
+//! **Bounded.** When a file has [`MOST_SAMPLES`], every second one is removed, and from then on only every second (fourth,
+//! eighth ...) is written. Energy is cumulative: that costs resolution in time and no joules. The thinner file replaces the
+//! other one by renaming, so that a reader has a complete one.
 
 use crate::error::Error;
 use crate::session::Session;
@@ -31,21 +30,21 @@ const HEADER_BYTES: usize = 32;
 const SAMPLE_BYTES: usize = 16;
 /// 4 MiB per device: the first four minutes at every millisecond, an hour at every 14.
 pub const MOST_SAMPLES: usize = 1 << 18;
-/// What is read of a file at most, whatever its size.
+/// The most bytes that are read of a file.
 const READ_BYTES_MAX: u64 = 4 * (MOST_SAMPLES * SAMPLE_BYTES) as u64;
-/// How often the files are brought up to date.
+/// The time between two writes.
 const FLUSH_PERIOD: Duration = Duration::from_millis(10);
 
 /// Time and cumulative nanojoules.
 pub type Sample = (u64, u64);
 
-/// Where a device's series is.
+/// The file of a device's series.
 pub fn path_of(directory: &Path, device: usize) -> PathBuf {
     directory.join(format!("sampler.{device}.samples"))
 }
 
-/// The sampler's side. Does nothing until somebody wants samples, and never fails aloud: a series that cannot be written
-/// any more says so by its `until`.
+/// The sampler's side. Does nothing until the session wants samples. It reports no errors: the `until` of a series that cannot be
+/// written stays behind.
 pub struct SampleWriter {
     session: Option<Session>,
     directory: PathBuf,
@@ -53,12 +52,12 @@ pub struct SampleWriter {
     most: usize,
     series: Vec<Series>,
     flushed: Instant,
-    /// Series that are there already are a dead sampler's: they go on.
-    goes_on: bool,
+    /// Existing series are a dead sampler's and are continued.
+    continues: bool,
 }
 
 impl SampleWriter {
-    /// For a session's directory. `most`: [`MOST_SAMPLES`], but for tests.
+    /// For a session's directory. `most`: [`MOST_SAMPLES`], except in tests.
     pub fn new(directory: &Path, devices: usize, most: usize) -> SampleWriter {
         SampleWriter {
             session: Session::open(directory).ok(),
@@ -67,34 +66,36 @@ impl SampleWriter {
             most,
             series: Vec::new(),
             flushed: Instant::now(),
-            goes_on: false,
+            continues: false,
         }
     }
 
-    /// Goes on with the series of a sampler that is dead.
-    pub fn go_on(self) -> SampleWriter {
-        SampleWriter { goes_on: true, ..self }
+    /// Continues the series of a dead sampler.
+    pub fn continued(self) -> SampleWriter {
+        SampleWriter { continues: true, ..self }
     }
 
+    /// Adds a sample of a device.
     pub fn add(&mut self, device: usize, time: u64, nanojoules: u64) {
         if let Some(series) = self.series.get_mut(device) {
             series.add((time, nanojoules));
         }
     }
 
-    /// Brings the files up to date, if it is time for that. `now`: no later sample has been added.
+    /// Writes the files if it is time to. `now`: a time after every sample that was added.
     pub fn flush_if_due(&mut self, now: impl FnOnce() -> u64) {
         if self.flushed.elapsed() >= FLUSH_PERIOD {
             self.flush(now());
         }
     }
 
+    /// Writes the files.
     pub fn flush(&mut self, now: u64) {
         self.flushed = Instant::now();
         if self.series.is_empty() && self.session.as_ref().is_some_and(Session::samples_are_wanted) {
             let make = |device| {
                 let path = path_of(&self.directory, device);
-                let old = self.goes_on.then(|| Series::go_on(&path)).flatten();
+                let old = self.continues.then(|| Series::reopen(&path)).flatten();
                 old.unwrap_or_else(|| Series::create(path))
             };
             self.series = (0..self.devices).map(make).collect();
@@ -107,11 +108,11 @@ impl SampleWriter {
 
 struct Series {
     path: PathBuf,
-    /// `None` once it could not be written: what is there stays.
+    /// `None` after a failed write: the file stays as it is.
     file: Option<OwnedFd>,
     pending: Vec<u8>,
     written: usize,
-    /// One sample of so many is kept.
+    /// One sample in so many is kept.
     stride: u64,
     seen: u64,
     latest: Sample,
@@ -119,13 +120,13 @@ struct Series {
 
 impl Series {
     fn create(path: PathBuf) -> Series {
-        let _ = std::fs::remove_file(&path); // an earlier sampler's, by another clock
+        let _ = std::fs::remove_file(&path); // an earlier sampler's
         let file = create(&path).ok();
         Series { path, file, pending: Vec::new(), written: 0, stride: 1, seen: 0, latest: (0, 0) }
     }
 
-    /// One that a dead sampler has left. It is thinned out again when it is full, whatever it was before.
-    fn go_on(path: &Path) -> Option<Series> {
+    /// A dead sampler's series. Its stride starts at 1 again.
+    fn reopen(path: &Path) -> Option<Series> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         let latest = sample_of(&read_header(&file, path).ok()?[16..]);
@@ -149,7 +150,7 @@ impl Series {
     fn flush(&mut self, until: u64, most: usize) {
         let Some(file) = &self.file else { return };
         let at = HEADER_BYTES + self.written * SAMPLE_BYTES;
-        // The samples first: the header says that they are there.
+        // The samples first: the header promises that they are there.
         let done = write_all(file, &self.pending, at).and_then(|()| write_all(file, &self.header(until), 0));
         if done.is_err() {
             self.file = None;
@@ -166,7 +167,7 @@ impl Series {
         [&MAGIC[..], &until.to_le_bytes(), &bytes_of(self.latest)].concat()
     }
 
-    /// Leaves out every second sample.
+    /// Removes every second sample.
     fn thin(&mut self, until: u64) -> Option<()> {
         let all = std::fs::read(&self.path).ok()?;
         let samples = all.get(HEADER_BYTES..)?.chunks_exact(SAMPLE_BYTES);
@@ -189,7 +190,7 @@ fn create(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// All or an error: tmpfs writes less than asked only when it is full.
+/// Writes everything or fails: tmpfs writes less than asked only when it is full.
 fn write_all(file: &OwnedFd, bytes: &[u8], at: usize) -> Result<(), Errno> {
     match rustix::io::pwrite(file, bytes, at as u64)? {
         written if written == bytes.len() => Ok(()),
@@ -209,21 +210,21 @@ fn sample_of(bytes: &[u8]) -> Sample {
     (word(0), word(8))
 }
 
-/// What a series is by now.
+/// A series as read.
 #[derive(Debug, Default, PartialEq)]
 pub struct SampleSeries {
-    /// Every sample before this time is among them, but for those left out because there are too many.
+    /// Every sample before this time is included, except those removed by thinning.
     pub until: u64,
-    /// In order of time. The last one is the newest, whatever was left out.
+    /// In order of time. The newest sample is always the last.
     pub samples: Vec<Sample>,
 }
 
-/// Up to when a series is written.
+/// The time up to which a series is complete.
 pub fn read_until(path: &Path) -> Result<u64, Error> {
     Ok(sample_of(&read_header(&open(path)?, path)?[8..]).0)
 }
 
-/// Reads a series. Nothing in it is trusted: what is out of order is left out.
+/// Reads a series. Nothing in it is trusted: samples out of order are left out.
 pub fn read(path: &Path) -> Result<SampleSeries, Error> {
     let file = open(path)?;
     let header = read_header(&file, path)?;
@@ -255,7 +256,7 @@ fn open(path: &Path) -> Result<OwnedFd, Error> {
     crate::mapping::open_ours(path, OFlags::RDONLY).map(|(file, _)| file)
 }
 
-/// A header that two readings agree about: one could be in the middle of being written.
+/// Reads the header until two readings agree: it could be changing.
 fn read_header(file: &OwnedFd, path: &Path) -> Result<[u8; HEADER_BYTES], Error> {
     let mut before = [0; HEADER_BYTES];
     for _ in 0..100 {

@@ -1,33 +1,33 @@
-//! A session: one job on one node. A directory, and in it one shared page that says who collects and how far it is.
+//! A session: one job on one node. A directory with a shared page that holds the collector's pid and state.
 //!
 //! ```text
 //! byte    field                           written by
-//!    0    magic "AMPSESS1"                whoever makes it
-//!    8    ABI version          u32        whoever makes it
-//!   12    state                u32        whoever makes it: 1 once the rest is valid
-//!   16    generation           u64        everybody: +1 after every process or definition that is new
-//!   24    collector's pid      u32        the collector, or who started it
+//!    0    magic "AMPSESS1"                creator
+//!    8    ABI version          u32        creator
+//!   12    state                u32        creator: 1 once the rest is valid
+//!   16    generation           u64        all processes: +1 after each new process or definition
+//!   24    collector's pid      u32        the collector, or the process that starts it
 //!   28    collector's state    u32        the collector: see CollectorState
-//!   32    collector's start    u64        the collector, or who started it
+//!   32    collector's start    u64        the collector, or the process that starts it
 //!   40    heartbeat            u64        the collector: +1 per round
 //!   48    processes joined     u32        each process, once
 //!   52    processes left       u32        each process, once, in order
-//!   56    waited for            u32        the collector: the pid of who started it and waits for its end, or 0
-//!   60    samples wanted       u32        a metric plugin: 1 once it wants the series of samples (samples.rs)
+//!   56    waited for            u32        the collector: the pid of the process that waits for its end, or 0
+//!   60    samples wanted       u32        a metric plugin: 1 to have the series of samples kept (samples.rs)
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set before the state is `Running`
-//! 4072    told time            u64        a replay: the time, in its trace's ticks, before which all is in the rings;
-//!                                         never goes back. 0 until it begins, and where time is the machine's own
-//! 4080    boot                 2 x u64    whoever makes it: which boot of the node (process.rs); 0, 0: not known
-//! 4096    finishing            u32        the collector: 1 while it writes the results, and nobody can join any more
-//! 4104    bytes to leave       u64        whoever makes it: half of what was free in the file system then. Rings that would
-//!                                         leave less are not made: the program, and MPI, have shared memory of their own
-//! 4112    pid namespace        u64        whoever makes it: of which all pids are; 0: not known
-//! 4120    unmeasured           u32        processes: +1 by each that belongs to the job and is not measured, or no longer
-//! 4128    job bytes to leave   u64        whoever makes it: the same of the memory that the job may use (cgroup.rs), a GiB at most
+//! 4072    replay time          u64        a replay: the time, in its trace's ticks, before which all events are in the
+//!                                         rings; never goes back. 0 before the replay and without one
+//! 4080    boot                 2 x u64    creator: the boot of the node (process.rs); 0, 0: not known
+//! 4096    finishing            u32        the collector: 1 while it writes the results: no process can join any more
+//! 4104    bytes to leave       u64        creator: half of what was free in the file system. Rings leave at least that
+//!                                         much: the program and MPI use shared memory as well
+//! 4112    pid namespace        u64        creator: the namespace of all pids here; 0: not known
+//! 4120    unmeasured           u32        processes: +1 by each of the job that is not measured, or no longer
+//! 4128    job bytes to leave   u64        creator: the same for the job's memory (cgroup.rs), a GiB at most
 //! ```
 //!
-//! **Who collects** is who holds a lock on the file `collector.lock`: the kernel lets go of it when the holder dies, however
-//! it dies. The page only says who that was, to processes that want to know without a lock.
+//! **The collector** is the process that holds a lock on the file `collector.lock`, which the kernel releases when the process
+//! ends in any way. The page tells the others its pid.
 
 use crate::cgroup;
 use crate::error::Error;
@@ -44,7 +44,7 @@ const ABI_VERSION: u32 = 1;
 const PAGE_BYTES: u64 = 8192;
 const PAGE_NAME: &str = "session";
 const LONGEST_PATH_BYTES: usize = 4000;
-/// A program that has begun with the job's memory for itself needs no more than that of it.
+/// The upper bound on what rings leave of the job's memory.
 const MOST_TO_LEAVE_TO_JOB: u64 = 1 << 30;
 
 #[repr(C)]
@@ -88,30 +88,32 @@ const _: () = {
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
-/// How the name of a session ends that only samples counters, for metric plugins. It is another one than the job's, so that
-/// a collector never has to become more than it was started as.
+/// The end of the name of a session that only samples counters, for metric plugins. It is a session of its own, so that a
+/// collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CollectorState {
-    /// Nobody has started one.
+    /// None has been started.
     None = 0,
+    /// A process is starting it.
     Starting = 1,
+    /// It collects.
     Running = 2,
     /// Trace and summary are written.
     Finished = 3,
-    /// It gave up and said why on standard error.
+    /// It gave up, and wrote the reason to the file `failure`.
     Failed = 4,
 }
 
-/// One session, open.
+/// An open session.
 pub struct Session {
     directory: PathBuf,
     map: Mapping,
 }
 
-// SAFETY: all of the page is atomics; the mapping belongs to no thread.
+// SAFETY: the page consists of atomics; the mapping belongs to no thread.
 unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
@@ -120,7 +122,7 @@ const START_LOCK: &str = "start.lock";
 const COLLECTOR_LOCK: &str = "collector.lock";
 const WAITER_LOCK: &str = "waiter.lock";
 
-/// Held for as long as its holder lives.
+/// A lock that is held until this is dropped or its process ends.
 pub struct HeldLock {
     _file: OwnedFd,
 }
@@ -128,11 +130,11 @@ pub struct HeldLock {
 /// Which of a session's locks are held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
-    /// A process collects.
+    /// A collector runs.
     pub collector: bool,
     /// One is being started.
     pub start: bool,
-    /// Somebody waits for the collector's end.
+    /// A process waits for the collector's end.
     pub waiter: bool,
 }
 
@@ -142,7 +144,7 @@ pub struct StartLock {
 }
 
 impl Drop for StartLock {
-    /// Closing it is not enough: a child that was forked meanwhile has it open, too.
+    /// Closing the file is not enough: a child that was forked meanwhile has it open as well.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -151,10 +153,9 @@ impl Drop for StartLock {
 /// The variable with which a user switches ampere off in a process.
 pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
 
-/// Which boot of which machine `ampere run` runs on, beside `AMPERE_SESSION`: there its session exists.
+/// The boot of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
 pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
-/// Why a process is not measured whose node's session is where it cannot look, and what to do; in one line, after what it
-/// could not find.
+/// Why a process cannot see its node's session, and what to do: the end of a message.
 pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own, as in a container: let it use the node's, or set AMPERE_SHM to a \
      directory that all processes of the run on this node share";
 
@@ -163,13 +164,16 @@ pub fn is_switched_off() -> bool {
     std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value))
 }
 
-/// Whether this value of [`ENV_DISABLE`] does.
+/// Whether this value of [`ENV_DISABLE`] switches ampere off.
 pub fn switches_off(value: &str) -> bool {
     !value.is_empty() && value != "0"
 }
 
 impl Session {
-    /// The directory under which all sessions of this user lie: made if absent, refused if somebody else's.
+    /// The directory of all sessions of this user: made if absent.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if it belongs to another user or is open to others.
     pub fn base_directory() -> Result<PathBuf, Error> {
         let (root, base) = base_path();
         check_root(&root)?;
@@ -177,7 +181,7 @@ impl Session {
         Ok(base)
     }
 
-    /// Where the session of this name would be, if it is not there.
+    /// Where the session of this name would be, if it does not exist.
     pub fn missing(name: &str) -> Option<PathBuf> {
         let directory = base_path().1.join(name);
         (!directory.join(PAGE_NAME).exists()).then_some(directory)
@@ -190,8 +194,7 @@ impl Session {
         Self::open_page(&directory, true)
     }
 
-    /// Opens the session in this directory, which is there, making it if it is none yet: for a run that is finished from
-    /// what is on disk.
+    /// Opens the session in this existing directory, making it if necessary: for finishing a run from what is on disk.
     pub fn open_or_create_in(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, true)
     }
@@ -204,7 +207,7 @@ impl Session {
     fn open_page(directory: &Path, may_create: bool) -> Result<Session, Error> {
         let path = directory.join(PAGE_NAME);
         if may_create {
-            // Made under another name and renamed without replacing, so that whoever finds it finds it whole.
+            // Made under another name and linked without replacing, so that a page that is found is complete.
             let making = directory.join(format!("session.{}", process::own_name()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
@@ -249,12 +252,13 @@ impl Session {
         unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
 
+    /// Where the session is.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// One process at a time decides whether to start a collector. The others wait, but no longer than `limit`: the one
-    /// that holds the lock may have been stopped.
+    /// One process at a time decides whether to start a collector. The others wait up to `limit`: the holder of the lock may
+    /// be stopped.
     pub fn lock_start(&self, limit: Duration) -> Result<StartLock, Error> {
         let (path, file) = self.lock_file(START_LOCK)?;
         let begun = Instant::now();
@@ -278,12 +282,12 @@ impl Session {
         Ok((path, file))
     }
 
-    /// Becomes the session's collector; `None` while another process is it.
+    /// Becomes the session's collector. `None`: another process is.
     pub fn lock_collector(&self) -> Result<Option<HeldLock>, Error> {
         self.hold(COLLECTOR_LOCK)
     }
 
-    /// Shows that somebody waits for the collector's end, to those who cannot see him by his pid.
+    /// Shows that this process waits for the collector's end to processes of other pid namespaces.
     pub fn lock_waiter(&self) -> Result<Option<HeldLock>, Error> {
         self.hold(WAITER_LOCK)
     }
@@ -300,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Who is there, by their locks. Leaves no trace, as a look at other people's things should.
+    /// Which locks are held. Creates no file.
     pub fn locks(&self) -> Locks {
         let locked = |name| self.is_locked(name);
         Locks { collector: locked(COLLECTOR_LOCK), start: locked(START_LOCK), waiter: locked(WAITER_LOCK) }
@@ -313,7 +317,7 @@ impl Session {
         file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
-    /// Whether it was made since the node was started. If not, no process of it lives, whatever has its pid.
+    /// Whether it was made since the node was booted. If not, none of its processes lives, whatever has their pids.
     pub fn is_of_this_boot(&self) -> bool {
         let boot = [0, 1].map(|at| self.page().boot[at].load(Ordering::Relaxed));
         boot == [0, 0] || boot == process::boot_id()
@@ -328,10 +332,12 @@ impl Session {
         self.page().generation.fetch_add(1, Ordering::Release);
     }
 
+    /// Grows with every process and definition.
     pub fn generation(&self) -> u64 {
         self.page().generation.load(Ordering::Acquire)
     }
 
+    /// Sets the collector's process and state.
     pub fn set_collector(&self, pid: u32, state: CollectorState) {
         let page = self.page();
         page.collector_start.store(process::start_time(pid).unwrap_or(0), Ordering::Relaxed);
@@ -339,6 +345,7 @@ impl Session {
         page.collector_state.store(state as u32, Ordering::Release);
     }
 
+    /// The collector's state, as it was last set.
     pub fn collector_state(&self) -> CollectorState {
         match self.page().collector_state.load(Ordering::Acquire) {
             1 => CollectorState::Starting,
@@ -349,13 +356,12 @@ impl Session {
         }
     }
 
-    /// Whether whoever has started a collector waits for it no longer, or it has said why it cannot collect.
+    /// Whether the collector, or the process that started it, gave up.
     pub fn is_given_up(&self) -> bool {
         self.collector_state() == CollectorState::Failed
     }
 
-    /// Whether a collector has been started and still runs. Seen from another pid namespace it has no pid, and its lock all
-    /// the same.
+    /// Whether a collector has been started and still runs: by its pid, or by its lock from another pid namespace.
     pub fn collector_is_alive(&self) -> bool {
         let (pid, start) = (&self.page().collector_pid, &self.page().collector_start);
         matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
@@ -363,8 +369,7 @@ impl Session {
                 || self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// As [`Session::collector_is_alive`] without a look at who has the pid: some system calls, and memory only from another pid
-    /// namespace.
+    /// As [`Session::collector_is_alive`], but another process with that pid counts. Allocates only in another pid namespace.
     pub fn collector_seems_alive(&self) -> bool {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
@@ -373,15 +378,17 @@ impl Session {
                 || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// Who comes now is too late: the results are being written.
+    /// The collector writes the results: it is too late to join.
     pub fn set_finishing(&self, finishing: bool) {
         self.page().finishing.store(finishing.into(), Ordering::Release);
     }
 
+    /// Whether the collector writes the results.
     pub fn is_finishing(&self) -> bool {
         self.page().finishing.load(Ordering::Acquire) != 0
     }
 
+    /// The collector has looked at all rings.
     pub fn beat(&self) {
         self.page().heartbeat.fetch_add(1, Ordering::Relaxed);
     }
@@ -391,12 +398,13 @@ impl Session {
         self.page().heartbeat.load(Ordering::Relaxed)
     }
 
+    /// This process joins.
     pub fn join(&self) {
         self.page().joined.fetch_add(1, Ordering::AcqRel);
         self.announce();
     }
 
-    /// Says goodbye. Returns how many processes are left by this count (a killed one is never counted off).
+    /// This process leaves. Returns the number of those that have not left, killed ones included.
     pub fn leave(&self) -> u32 {
         let page = self.page();
         let left = page.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -404,50 +412,52 @@ impl Session {
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
 
-    /// This process waits for the collector's end: those that are measured need not.
+    /// The process of this pid waits for the collector's end, so that measured ones need not.
     pub fn set_waited_for(&self, by: u32) {
         self.page().waited_for.store(by, Ordering::Release);
     }
 
-    /// Whether who waits for the collector's end is still there; seen from another pid namespace by his lock alone.
+    /// Whether the process that waits for the collector's end lives: by its pid, or by its lock from another pid namespace.
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         let is_known_by_lock = self.is_of_another_pid_namespace();
         by != 0 && (if is_known_by_lock { self.is_locked(WAITER_LOCK) } else { process::seems_alive(by) })
     }
 
-    /// The same for who is not of the session: from another pid namespace he is known by his lock alone.
+    /// As [`Session::is_waited_for`], asked from outside the session: by its pid or its lock.
     pub fn has_waiter(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         let seen = || !self.is_of_another_pid_namespace() && process::seems_alive(by);
         by != 0 && (seen() || self.is_locked(WAITER_LOCK))
     }
 
-    /// Then this process cannot tell who lives by the pids in it.
+    /// Whether the pids in the page mean nothing to this process.
     fn is_of_another_pid_namespace(&self) -> bool {
         let (its, ours) = (self.page().pid_namespace.load(Ordering::Relaxed), process::pid_namespace());
         its != 0 && ours != 0 && its != ours
     }
 
-    /// Asks the sampler to keep what it samples: see [`crate::samples`].
+    /// Asks the sampler to keep the series of samples: see [`crate::samples`].
     pub fn want_samples(&self) {
         self.page().samples_wanted.store(1, Ordering::Release);
     }
 
+    /// Whether the series of samples are to be kept.
     pub fn samples_are_wanted(&self) -> bool {
         self.page().samples_wanted.load(Ordering::Acquire) != 0
     }
 
-    /// This process is one of the job, and its calls are in no ring, or not to their end.
-    pub fn tell_unmeasured(&self) {
+    /// Counts this process as one of the job whose calls are in no ring, or not to their end.
+    pub fn count_unmeasured(&self) {
         self.page().unmeasured.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The number of processes that are not measured to their end.
     pub fn unmeasured(&self) -> u32 {
         self.page().unmeasured.load(Ordering::Relaxed)
     }
 
-    /// What rings are to leave free.
+    /// What rings must leave free.
     pub fn to_leave(&self) -> ToLeave {
         ToLeave {
             file_system: self.page().bytes_to_leave.load(Ordering::Relaxed),
@@ -455,11 +465,12 @@ impl Session {
         }
     }
 
+    /// The number of processes that have joined.
     pub fn joined(&self) -> u32 {
         self.page().joined.load(Ordering::Acquire)
     }
 
-    /// Where the results go. Set before anything is made there, so that a collector that takes over finds it.
+    /// Sets the output directory: before anything is made there, so that the next collector finds it.
     pub fn set_output(&self, output: &Path) {
         use std::os::unix::ffi::OsStrExt;
         let bytes = output.as_os_str().as_bytes();
@@ -470,6 +481,7 @@ impl Session {
         self.page().output_length.store(bytes.len() as u32, Ordering::Release);
     }
 
+    /// The output directory, once it is known.
     pub fn output(&self) -> Option<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
         let length = self.page().output_length.load(Ordering::Acquire) as usize;
@@ -480,9 +492,9 @@ impl Session {
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
-    /// Says that everything before `time` is in the rings, but for GPU streams, which come late. For a replay.
+    /// A replay's events before `time` are in the rings, except those of GPU streams, which come late.
     pub fn tell_time(&self, time: u64) {
-        // Pairs with the acquire in `told_time`: who reads the time finds the events before it.
+        // Pairs with the acquire in `told_time`: a process that reads the time finds the events before it.
         self.page().told_time.fetch_max(time, Ordering::Release);
     }
 
@@ -491,8 +503,8 @@ impl Session {
         self.page().told_time.load(Ordering::Acquire)
     }
 
-    /// Removes the session's files. Whoever has its page open still sees what is said there. The page goes last: as long as
-    /// it is there, somebody else can go on with removing.
+    /// Removes the session's files. A process that has the page open still sees it. The page goes last: while it exists, another
+    /// process can continue an interrupted removal.
     pub fn remove(&self) {
         for file in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if file.file_name() != PAGE_NAME {
@@ -503,21 +515,20 @@ impl Session {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 
-    /// Whether it has been removed, or as good as. Who cannot even see where it was (a process that has changed its root)
-    /// does not know.
+    /// Whether it has been removed. False for a process that cannot see its place, because it has changed its root.
     pub fn is_removed(&self) -> bool {
         !self.directory.join(PAGE_NAME).exists() && self.directory.parent().is_some_and(Path::exists)
     }
 }
 
-/// Where shared memory is, and the directory of this user's sessions in it.
+/// The root of shared memory, and the directory of this user's sessions in it.
 fn base_path() -> (PathBuf, PathBuf) {
     let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
     let base = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
     (root, base)
 }
 
-/// Makes a directory for this user alone, or checks that an existing one is.
+/// Makes a directory for this user alone, or checks that an existing one is such.
 fn make_private(path: &Path) -> Result<(), Error> {
     let refuse = |why| Err(Error::NotOurs { path: path.to_owned(), why });
     match rustix::fs::mkdir(path, Mode::RWXU) {
@@ -538,12 +549,12 @@ fn make_private(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where everybody may write, they must not be able to put another directory in the place of ours.
+/// In a world-writable directory without the sticky bit, other users could replace ours.
 fn check_root(root: &Path) -> Result<(), Error> {
-    // Where there is none, making ours says so.
+    // If it does not exist, making ours will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
-    let (of_others, sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
-    if of_others && !sticky {
+    let (is_world_writable, is_sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
+    if is_world_writable && !is_sticky {
         return Err(Error::NotOurs {
             path: root.to_owned(),
             why: "may be written to by everybody, and is not sticky",

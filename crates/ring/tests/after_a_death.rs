@@ -96,7 +96,7 @@ fn a_log_is_copied_as_it_is_read_and_continued_after_its_writers_death() {
     whole.extend_from_slice(&[40, 0, 0, 0, 3, 1]);
     std::fs::write(&path, &whole).unwrap();
     drop(log);
-    LogWriter::go_on(&path).unwrap().append(&Definition::Rank { rank: 0, size: 1 });
+    LogWriter::reopen(&path).unwrap().append(&Definition::Rank { rank: 0, size: 1 });
     assert_eq!(std::fs::read(&path).unwrap()[..length], whole[..length]);
     let mut all = Vec::new();
     LogReader::open(&path).unwrap().unwrap().read_new(|definition| all.push(definition)).unwrap();

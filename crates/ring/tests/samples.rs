@@ -114,7 +114,7 @@ fn a_series_is_continued_after_its_samplers_death() {
     (1..=10).for_each(|time| first.add(0, time, 100 * time));
     first.flush(11);
     (20..=30).for_each(|time| first.add(0, time, 100 * time)); // never written
-    let mut second = SampleWriter::new(directory, 1, 1000).go_on();
+    let mut second = SampleWriter::new(directory, 1, 1000).continued();
     second.flush(40);
     (41..=50).for_each(|time| second.add(0, time, 100 * time));
     second.flush(51);

@@ -12,9 +12,9 @@ const DEVICE: u8 = 5;
 const FINISHED: u8 = 6;
 const UNRECORDED: u8 = 7;
 
-/// More environment entries than this are damage.
+/// The most environment entries of a process: more are damage.
 const MOST_ENVIRONMENT: u32 = 256;
-/// More parts of a device than this, likewise.
+/// The most parts of a device: more are damage.
 const MOST_PARTS: u32 = 4096;
 
 struct Out<'a>(&'a mut Vec<u8>);
@@ -144,7 +144,7 @@ pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8
     out.u8(region.paradigm);
 }
 
-/// `None` for bytes that are no entry of this version.
+/// `None`: the bytes are no entry of this version.
 pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
     let mut from = In(bytes);
     Some(match from.u8()? {
