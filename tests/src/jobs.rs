@@ -1,5 +1,5 @@
-//! Jobs that things happen to. A place of its own for one test: directories, programs, commands with a clean environment, and
-//! a look at what was left behind.
+//! A place of its own for a test: a directory, programs, commands with a clean environment, what they did, and what they left
+//! behind. With `AMPERE_TEST_KEEP` set the directory of a test that fails is kept.
 
 use crate::artifact;
 use crate::runs::{may_mount, succeed};
@@ -106,12 +106,17 @@ impl Default for Place {
 
 impl Place {
     pub fn new() -> Place {
-        let dir = tempfile::Builder::new().prefix("ampere-bad-").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new().prefix("ampere-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("shm")).expect("a directory");
         Place { dir }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub fn directory(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file or directory in this place.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -151,6 +156,10 @@ impl Place {
         }
         command
             .current_dir(self.dir.path())
+            // cargo puts its build's libraries there, among them stand-ins for vendors' libraries.
+            .env_remove("LD_LIBRARY_PATH")
+            // Whatever counters this machine has: a run that wants others names them.
+            .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.path("shm"))
             .env("AMPERE_LISTEN", "127.0.0.1:0")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -273,6 +282,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("AMPERE_TEST_KEEP").is_some() {
+            self.dir.disable_cleanup(true);
+            println!("kept in {}", self.dir.path().display());
+        }
         // After a failed test. By pid, and only what has this place in its environment.
         for (pid, _) in self.processes() {
             if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
@@ -351,7 +364,21 @@ pub fn start(command: &mut Command) -> Running {
     Running { child, readers: readers.into(), begun: Instant::now() }
 }
 
+/// Sends a signal to a process that may just have ended by itself.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+pub fn kill(pid: u32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
 impl Running {
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     pub fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.child)
     }

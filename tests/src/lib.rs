@@ -1,21 +1,31 @@
-//! Tests of whole processes and of the built libraries: what several of them need.
+//! What tests of whole processes and of the built libraries share.
 //!
 //! ```text
-//! runs.rs         runs that go well: a place for each, and their figures
-//! jobs.rs         jobs that things happen to: what a command did and said, what it left behind
-//! collector.rs    a run's collector      process.rs   programs that do not outlive a test, MPI
-//! stand_in_scorep.rs  the plugin's host      http.rs, openmetrics.rs, prometheus.rs, dashboard.rs   who looks at a run
+//! jobs.rs              a place for a test, commands in it, what they did and what they left behind
+//! runs.rs              figures of a run; what is installed on this machine
+//! counting_program.rs  a program that counts its own calls, and what has to hold for a run of it
+//! random.rs            tests with random numbers that repeat from a seed
+//! small_trace.rs       a trace from a few lines of text
+//! stand_ins.rs         counters of the stand-ins for vendors' libraries
+//! stand_in_scorep.rs   plays Score-P to the plugin, through its C interface
+//! collector.rs         a run's collector, as its output directory announces it
+//! process.rs           programs that do not outlive a test; MPI
+//! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    those who look at a run
 //! ```
 
 pub mod collector;
+pub mod counting_program;
 pub mod dashboard;
 pub mod http;
 pub mod jobs;
 pub mod openmetrics;
 pub mod process;
 pub mod prometheus;
+pub mod random;
 pub mod runs;
+pub mod small_trace;
 pub mod stand_in_scorep;
+pub mod stand_ins;
 
 use std::path::{Path, PathBuf};
 

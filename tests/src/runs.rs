@@ -1,5 +1,6 @@
-//! Whole runs: a place for one, how it is made, and what came of it.
+//! Figures of whole runs, and what is installed on this machine.
 
+use crate::jobs::Place;
 use crate::{artifact, process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,78 +57,6 @@ macro_rules! skip_unless {
     };
 }
 
-/// An output directory and a shared memory of its own.
-pub struct Place {
-    pub directory: tempfile::TempDir,
-}
-
-impl Default for Place {
-    fn default() -> Place {
-        Place::new()
-    }
-}
-
-impl Place {
-    pub fn new() -> Place {
-        Place {
-            directory: tempfile::Builder::new()
-                .prefix("ampere-run")
-                .tempdir_in("/dev/shm")
-                .expect("a directory"),
-        }
-    }
-
-    pub fn output(&self) -> PathBuf {
-        self.directory.path().join("out")
-    }
-
-    /// A command with this place's environment and nothing else of ampere's.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        for (name, _) in
-            std::env::vars().filter(|(name, _)| name.starts_with("AMPERE_") || name.starts_with("SCOREP_"))
-        {
-            command.env_remove(name);
-        }
-        command
-            // cargo puts its build's libraries there, among them a stand-in for librocm_smi64.
-            .env_remove("LD_LIBRARY_PATH")
-            // What a machine has is its own matter: a run that wants a counter names it.
-            .env("AMPERE_COUNTERS", "estimate")
-            .env("AMPERE_SHM", self.directory.path())
-            .env("AMPERE_LISTEN", "127.0.0.1:19977")
-            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            .current_dir(self.directory.path());
-        command
-    }
-
-    /// `ampere run -o <place>/out -- ...`
-    pub fn ampere_run(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(artifact("ampere"));
-        command.arg("run").arg("-o").arg(self.output()).arg("--").args(arguments);
-        command
-    }
-
-    pub fn summary(&self) -> Value {
-        json(&self.output().join("summary.json"))
-    }
-
-    pub fn trace(&self) -> PathBuf {
-        self.output().join("traces.otf2")
-    }
-
-    /// Nothing of the session is left in shared memory.
-    pub fn is_clean(&self) -> bool {
-        // "ampere-<uid>", not an output directory's "ampere-<date>_<time>_<id>".
-        let is_base = |name: &str| name.strip_prefix("ampere-").is_some_and(|uid| uid.parse::<u32>().is_ok());
-        let mut entries = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
-        let base =
-            entries.find(|entry| is_base(&entry.file_name().to_string_lossy())).map(|entry| entry.path());
-        base.is_none_or(|base| std::fs::read_dir(base).is_ok_and(|mut inside| inside.next().is_none()))
-    }
-}
-
 pub fn json(path: &Path) -> Value {
     let text = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
@@ -152,23 +81,21 @@ pub fn attribute(trace: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON on standard output")
 }
 
-/// The MPI example, built.
+/// The MPI example, built. Several tests, of several processes, ask for it at once.
 pub fn stencil() -> String {
-    let program = crate::root().join("examples/mpi/stencil");
-    if !program.exists() {
-        succeed(Command::new("make").arg("-C").arg(crate::root().join("examples/mpi")));
-    }
-    program.to_string_lossy().into_owned()
+    let directory = crate::root().join("examples/mpi");
+    succeed(Command::new("flock").arg(&directory).args(["make", "-s", "-C"]).arg(&directory));
+    directory.join("stencil").to_string_lossy().into_owned()
 }
 
 /// Compiles a C program into the place.
 pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> PathBuf {
-    let file = place.directory.path().join(format!("{name}.c"));
+    let file = place.path(format!("{name}.c"));
     std::fs::write(&file, source).expect("room for a source file");
-    let program = place.directory.path().join(name);
+    let program = place.path(name);
     let mut command = Command::new(compiler[0]);
     // Score-P's wrapper leaves files where it is called, by names that two tests can share.
-    command.current_dir(place.directory.path());
+    command.current_dir(place.directory());
     succeed(command.args(&compiler[1..]).arg("-o").arg(&program).arg(&file));
     program
 }

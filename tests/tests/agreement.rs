@@ -2,9 +2,10 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;
+use ampere_tests::jobs::Place;
 use ampere_tests::openmetrics;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{Place, attribute, list, number, on_path, recorded_trace, stencil, text};
+use ampere_tests::runs::{attribute, list, number, on_path, recorded_trace, stencil, text};
 use ampere_tests::{artifact, skip_unless};
 use otf2::{
     ArchiveWriter, Definitions, Location, LocationGroup, LocationGroupType, LocationRef, LocationType,
@@ -38,7 +39,7 @@ fn near(is: f64, should: f64, within: f64) {
 }
 
 fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
-    let mut command = place.ampere_run(&[&stencil(), seconds]);
+    let mut command = place.ampere_run("out", [&stencil(), seconds]);
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
@@ -54,7 +55,7 @@ fn a_counter_that_stalls_is_told_by_the_power_sensor() {
     let place = Place::new();
     let script = "watts=300,200;gauge=1:power:194;freeze=0@4-7";
     let mut run = Running::start(&mut run_on(&place, script, "11"));
-    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.output()));
+    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.path("out")));
     let ratio = wait_for("a ratio", Duration::from_secs(20), || {
         let body = http::get(collector.address(), "/metrics").ok()?.body;
         let samples = openmetrics::parse(&body).unwrap_or_else(|why| panic!("{why}"));
@@ -66,7 +67,7 @@ fn a_counter_that_stalls_is_told_by_the_power_sensor() {
     near(ratio, 0.97, 0.05);
     assert!(run.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
 
-    let summary = place.summary();
+    let summary = place.summary("out");
     let good = check(&summary, "GPU-1", "power sensor");
     near(number(good, "difference_ratio"), -0.03, 0.02);
     near(number(good, "joules"), 194.0 * number(good, "seconds"), 1.0);
@@ -80,8 +81,8 @@ fn a_counter_that_stalls_is_told_by_the_power_sensor() {
     let notes = notes(&summary);
     assert!(notes.contains("s after its first sample its counter has "), "{notes}");
     assert!(!notes.contains("GPU-1"), "{notes}");
-    let printed = std::fs::read_to_string(place.output().join("summary.txt")).expect("a table");
-    let page = std::fs::read_to_string(place.output().join("report.html")).expect("a page");
+    let printed = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
+    let page = std::fs::read_to_string(place.path("out/report.html")).expect("a page");
     for shown in [printed, page] {
         assert!(
             shown.contains("its average power, integrated, has ") && shown.contains("% less than the "),
@@ -118,7 +119,7 @@ fn cray_node(root: &Path, stop: &AtomicBool) {
 fn a_node_and_its_accelerator_are_held_against_other_counters() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let root = place.directory.path().join("root");
+    let root = place.path("root");
     std::fs::create_dir_all(root.join("sys/cray/pm_counters")).expect("directories");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -131,8 +132,8 @@ fn a_node_and_its_accelerator_are_held_against_other_counters() {
         stop.store(true, Ordering::Relaxed);
         assert!(output.status.success(), "{}", text(&output.stderr));
     });
-    let summary = place.summary();
-    for summary in [&summary, &attribute(&place.trace(), &[])] {
+    let summary = place.summary("out");
+    for summary in [&summary, &attribute(&place.path("out/traces.otf2"), &[])] {
         let accelerator = check(summary, "GPU-0", "counter");
         assert_eq!(accelerator["against"], "accel0");
         near(number(accelerator, "device_joules"), 300.0 * number(accelerator, "seconds"), 30.0);
@@ -154,7 +155,7 @@ type Gpu = (fn(f64) -> f64, f64);
 /// A trace of GPUs as Score-P writes PAPI's counters, every 50 ms for 60 s.
 fn trace_of(place: &Place, gpus: &[Gpu]) -> std::path::PathBuf {
     const SECOND: u64 = 1_000_000;
-    let directory = place.directory.path().join("trace");
+    let directory = place.path("trace");
     std::fs::create_dir(&directory).expect("a directory");
     let archive = ArchiveWriter::create(&directory).expect("an archive");
     let mut definitions = Definitions::default();

@@ -2,6 +2,7 @@
 //! application does what it does without ampere, or nothing was started at all; and one line says why.
 
 use ampere_tests::jobs::{Done, PLAIN, Place, built, files_below, have, run};
+use ampere_tests::stand_ins::with_rocm_smi;
 use std::path::PathBuf;
 
 /// A program with and without `ampere run`: the same to whoever looks at it.
@@ -326,11 +327,6 @@ fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
     assert_eq!(std::fs::read_to_string(place.path("file")).expect("it is there"), "a file");
 }
 
-/// The stand-in for AMD's library.
-fn stand_in() -> PathBuf {
-    built().join("libstand_in_rocm_smi64.so")
-}
-
 #[test]
 fn without_a_counter_times_and_calls_are_still_there() {
     let place = Place::new();
@@ -404,7 +400,7 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
         ("lost", "watts=100,200;gone=1@0.02", "simulated"),
     ] {
         let mut command = place.ampere_run(output, [&program]);
-        command.env("AMPERE_ROCM_SMI_LIBRARY", stand_in()).env("STAND_IN_ROCM_SMI", script);
+        with_rocm_smi(&mut command, script).env_remove("AMPERE_COUNTERS");
         let done = run(command.env("AMPERE_SYS_ROOT", place.made_up_node()));
         done.as_without(&plain);
         done.said_nothing();

@@ -1,7 +1,8 @@
 //! `ampere calibrate` as a whole: the stand-in for librocm_smi64 lags by what its script says, and a command tells the edges
 //! of its square wave.
 
-use ampere_tests::runs::{Place, attribute, compile, list, number, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{attribute, compile, list, number, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ const SCRIPT: &str = "watts=300/50@0.5,400/90@0.5,100,200;lag_ms=120,30,0,0;step
 fn the_delay_that_was_put_in_is_found_written_and_used() {
     let place = Place::new();
     let wave = wave(&place);
-    let file = place.directory.path().join("ampere.toml");
+    let file = place.path("ampere.toml");
     let before = "# kept\n[attribution]\nsharing = \"shared\" # kept, too\n\n[[device]]\nname = \"first\"\n\
                   metric = 'rocm_smi:::energy_count:device=0'\ndelay = \"1ms\" # a guess\n";
     std::fs::write(&file, before).unwrap();
@@ -120,12 +121,12 @@ fn the_delay_that_was_put_in_is_found_written_and_used() {
 /// the idle ones'.
 #[track_caller]
 fn check_attribution(place: &Place, wave: &str, config: &str) {
-    let mut run = place.ampere_run(&[wave, "1", "6"]);
+    let mut run = place.ampere_run("out", [wave, "1", "6"]);
     run.env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
     succeed(run.env("STAND_IN_ROCM_SMI", SCRIPT));
     let watts = |name: &str, more: &[&str]| {
-        let summary = attribute(&place.trace(), more);
+        let summary = attribute(&place.path("out/traces.otf2"), more);
         let device = device(&summary, name);
         let regions = list(&device["views"][0], "regions");
         let busy = regions.iter().find(|row| row["region"] == "busy").expect("the program's busy phases");
@@ -201,7 +202,7 @@ fn run_with(place: &Place, counters: &str) -> Output {
 #[test]
 fn a_file_that_cannot_be_amended_is_told_before_anything_is_measured() {
     let place = Place::new();
-    let here = place.directory.path();
+    let here = place.directory();
     let file = |name: &str, text: &str| {
         std::fs::write(here.join(name), text).unwrap();
         here.join(name)
@@ -230,7 +231,7 @@ fn a_file_that_cannot_be_amended_is_told_before_anything_is_measured() {
 #[test]
 fn an_interrupt_ends_the_command_too() {
     let place = Place::new();
-    let pid_file = place.directory.path().join("pid");
+    let pid_file = place.path("pid");
     let script = format!("echo $$ > {}; exec sleep 100", pid_file.display());
     let mut child = with_script(&place, "watts=100", &["--", "sh", "-c", &script])
         .stdout(std::process::Stdio::null())
@@ -268,7 +269,7 @@ fn processor_ticks() -> [u64; 2] {
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
     let place = Place::new();
-    let file = place.directory.path().join("new.toml");
+    let file = place.path("new.toml");
     let mut command = place.command(artifact("ampere"));
     command.args(["calibrate", "--period", "500ms", "--duration", "8s", "--json", "-o"]).arg(&file);
     let before = processor_ticks();

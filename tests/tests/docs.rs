@@ -4,7 +4,8 @@
 //! that begin with `$ ` are commands, and the others are what they print. The blocks of a page run one after the other in one
 //! scratch directory, which has a copy of `examples/mpi`.
 
-use ampere_tests::runs::{Place, on_path, stencil, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{on_path, stencil, succeed, text};
 use ampere_tests::{artifact, root, skip_unless};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -128,7 +129,7 @@ fn the_commands_of_each_page_run() {
             continue;
         }
         let place = Place::new();
-        let examples = place.directory.path().join("examples");
+        let examples = place.path("examples");
         std::fs::create_dir(&examples).expect("a folder");
         succeed(Command::new("cp").arg("-r").arg(root().join("examples/mpi")).arg(&examples));
         let mut command = place.command("bash");
@@ -186,7 +187,7 @@ fn every_option_in_the_documentation_exists() {
 #[test]
 fn every_settings_file_in_the_documentation_is_valid() {
     let place = Place::new();
-    let file = place.directory.path().join("ampere.toml");
+    let file = place.path("ampere.toml");
     let mut tried = 0;
     for page in pages() {
         for block in blocks(&read(&page)).iter().filter(|block| block.language == "toml") {

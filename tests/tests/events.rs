@@ -1,7 +1,8 @@
 //! A program that calls tiny functions faster than anybody could follow: `AMPERE_EVENTS`.
 
+use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
-    Place, assert_same_figures, attribute, compile, list, number, on_path, relative, succeed, text,
+    assert_same_figures, attribute, compile, list, number, on_path, relative, succeed, text,
 };
 use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
@@ -42,10 +43,10 @@ fn calls(summary: &Value) -> BTreeMap<String, u64> {
 fn run(events: &str, rounds: &str) -> (Place, Value) {
     let place = Place::new();
     let program = program(&place);
-    let mut command = place.ampere_run(&[&program, rounds]);
+    let mut command = place.ampere_run("out", [&program, rounds]);
     let output = succeed(command.env("AMPERE_EVENTS", events));
     assert_eq!(text(&output.stdout).trim(), (2 * rounds.parse::<u64>().unwrap()).to_string());
-    let summary = place.summary();
+    let summary = place.summary("out");
     for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records", "late_events"] {
         assert_eq!(summary["quality"][key], 0, "{key}, {events}");
     }
@@ -70,18 +71,25 @@ fn folded_calls_are_those_of_a_run_with_all_events() {
         let coalesced = number(&folded["quality"], "coalesced_calls");
         assert!(coalesced > 2_000_000.0, "{events}: {coalesced}");
         // What the trace says, with how many calls an enter stands for.
-        let offline = attribute(&place.trace(), &[]);
+        let offline = attribute(&place.path("out/traces.otf2"), &[]);
         assert_eq!(offline["quality"]["coalesced_calls"], folded["quality"]["coalesced_calls"]);
         assert_same_figures(&folded, &offline);
         // A replay has no words for folded calls: that is said.
         let again = Place::new();
         let mut replay = again.command(artifact("ampere"));
-        replay.arg("replay").arg(place.trace()).args(["--speed", "max", "-o"]).arg(again.output());
+        replay
+            .arg("replay")
+            .arg(place.path("out/traces.otf2"))
+            .args(["--speed", "max", "-o"])
+            .arg(again.path("out"));
         let messages = text(&succeed(&mut replay).stderr);
         assert!(messages.contains(&format!("{coalesced} calls were folded")), "{messages}");
-        assert!(text(again.summary()["run"]["notes"].to_string().as_bytes()).contains("calls were folded"));
+        assert!(
+            text(again.summary("out")["run"]["notes"].to_string().as_bytes()).contains("calls were folded")
+        );
         if on_path("otf2-print") {
-            let printed = text(&succeed(Command::new("otf2-print").arg(place.trace())).stdout);
+            let printed =
+                text(&succeed(Command::new("otf2-print").arg(place.path("out/traces.otf2"))).stdout);
             assert!(printed.contains("ampere::calls"), "other tools see it, too");
         }
     }
@@ -109,10 +117,10 @@ fn calls_deeper_than_the_host_keeps_are_counted_and_make_the_run_incomplete() {
     let place = Place::new();
     let compiler = ["cc", "-O1", "-g", "-finstrument-functions", "-pthread"];
     let program = compile(&place, &compiler, "deep", DEEP).to_string_lossy().into_owned();
-    let output = succeed(&mut place.ampere_run(&[&program]));
+    let output = succeed(&mut place.ampere_run("out", [&program]));
     let messages = text(&output.stderr);
     assert!(messages.contains("calls deeper than 65536 are not recorded"), "{messages}");
-    let summary = place.summary();
+    let summary = place.summary("out");
     // `thread` is the outermost frame.
     assert_eq!(summary["quality"]["unrecorded_calls"], 70_001 - 65_536, "{}", summary["quality"]);
     assert_eq!(summary["run"]["complete"], false);
@@ -125,7 +133,7 @@ fn an_unknown_word_is_said_and_the_program_runs() {
     skip_unless!(on_path("cc"), "no C compiler");
     let place = Place::new();
     let program = program(&place);
-    let mut command = place.ampere_run(&[&program, "10"]);
+    let mut command = place.ampere_run("out", [&program, "10"]);
     let output = succeed(command.env("AMPERE_EVENTS", "some"));
     let messages = text(&output.stderr);
     assert!(messages.contains("AMPERE_EVENTS=\"some\": use all, auto or folded"), "{messages}");

@@ -1,6 +1,7 @@
 //! The HIP examples: built for the CPU and run, alone and measured; built with hipcc, where there is one.
 
-use ampere_tests::runs::{Place, list, number, on_path, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{list, number, on_path, succeed, text};
 use ampere_tests::{root, skip_unless};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ const PROGRAMS: [&str; 4] = ["vector_add", "dgemm", "square_wave", "two_kernels"
 
 /// Makes a target of examples/hip outside of the repository. Returns where its programs are.
 fn build(place: &Place, target: &str, more: &[&str]) -> PathBuf {
-    let build = place.directory.path().join("build");
+    let build = place.path("build");
     let mut command = Command::new("make");
     command.arg("-C").arg(root().join("examples/hip")).arg(target).args(more);
     // Score-P's wrapper names files in the current directory after the second: one at a time.
@@ -113,8 +114,8 @@ fn phases_and_kernels_are_regions_with_energy() {
         let path = programs.join(program).display().to_string();
         let mut command: Vec<&str> = vec![&path];
         command.extend(arguments);
-        succeed(place.ampere_run(&command).env("AMPERE_COUNTERS", "estimate"));
-        let summary = place.summary();
+        succeed(place.ampere_run("out", &command).env("AMPERE_COUNTERS", "estimate"));
+        let summary = place.summary("out");
         for function in functions {
             assert!(number(region(&summary, function), "calls") >= 1.0);
         }
@@ -140,7 +141,7 @@ fn phases_and_kernels_are_regions_with_energy() {
             ),
             _ => {}
         }
-        std::fs::remove_dir_all(place.output()).unwrap();
+        std::fs::remove_dir_all(place.path("out")).unwrap();
     }
 }
 
@@ -155,14 +156,14 @@ fn with_mpi_every_rank_does_its_part() {
         if program == "square_wave" {
             run.push("0.6");
         }
-        let output = succeed(place.ampere_run(&run).env("AMPERE_COUNTERS", "estimate"));
+        let output = succeed(place.ampere_run("out", &run).env("AMPERE_COUNTERS", "estimate"));
         let said = text(&output.stdout);
         assert!(said.contains(&format!("{program}: 2 ranks on the CPU")), "{said}");
         assert_eq!(said.matches("result is right").count(), 1);
-        let summary = place.summary();
+        let summary = place.summary("out");
         assert_eq!(summary["run"]["ranks"], 2);
         assert_eq!(number(region(&summary, "main"), "calls"), 2.0);
-        std::fs::remove_dir_all(place.output()).unwrap();
+        std::fs::remove_dir_all(place.path("out")).unwrap();
     }
 }
 
@@ -172,8 +173,8 @@ fn under_score_p_the_kernels_have_their_names_too() {
     let place = Place::new();
     let programs = build(&place, "scorep-cpu", &[]);
     let path = programs.join("two_kernels").display().to_string();
-    succeed(place.ampere_run(&[&path, "0.3"]).env("AMPERE_COUNTERS", "estimate"));
-    let summary = place.summary();
+    succeed(place.ampere_run("out", [&path, "0.3"]).env("AMPERE_COUNTERS", "estimate"));
+    let summary = place.summary("out");
     assert_eq!(summary["run"]["host"], "score-p");
     for function in ["heavy_kernel", "light_kernel"] {
         assert!(number(region(&summary, function), "calls") >= 1.0);

@@ -2,9 +2,10 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;
+use ampere_tests::jobs::Place;
 use ampere_tests::openmetrics;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{Place, list, number, on_path, stencil, succeed};
+use ampere_tests::runs::{list, number, on_path, stencil, succeed};
 use ampere_tests::{artifact, skip_unless};
 use serde_json::Value;
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 /// A run of two ranks on GPUs of a script.
 fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
-    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
+    let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
@@ -31,7 +32,7 @@ fn they_are_in_the_metrics_and_in_the_summary() {
     let place = Place::new();
     let script = "watts=300/100@0.5,150;gauge=1:edge:71.5,1:busy:5;gauge_error=1:junction:2,1:socket:2";
     let mut run = Running::start(&mut run_on(&place, script, "5"));
-    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.output()));
+    let collector = wait_for("a collector", Duration::from_secs(20), || announced(&place.path("out")));
     let address = collector.address();
     let samples = wait_for("gauges", Duration::from_secs(20), || {
         let body = http::get(address, "/metrics").ok()?.body;
@@ -57,7 +58,7 @@ fn they_are_in_the_metrics_and_in_the_summary() {
     assert_eq!(value("ampere_device_memory_used_bytes", "GPU-0", "", ""), Some(1e9));
     assert!(run.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
 
-    let summary = place.summary();
+    let summary = place.summary("out");
     let devices = list(&summary, "devices");
     let busy = gauge(&devices[1], "busy_ratio", "").unwrap();
     assert_eq!((number(busy, "min"), number(busy, "max")), (0.05, 0.05));
@@ -70,7 +71,7 @@ fn they_are_in_the_metrics_and_in_the_summary() {
     assert!([100.0, 300.0].contains(&min) && [100.0, 300.0].contains(&max), "{power}");
     assert!((min..=max).contains(&mean), "{power}");
     assert!(gauge(&devices[1], "temperature_celsius", "junction").is_none(), "{}", devices[1]["gauges"]);
-    let printed = std::fs::read_to_string(place.output().join("summary.txt")).unwrap();
+    let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
     assert!(printed.contains("\n  as it reports: average power 150.0 W, edge 71.5 C, "), "{printed}");
     // A gauge that cannot be read is no failed reading of a counter.
     assert_eq!(number(&devices[1]["readings"], "failed_readings"), 0.0);
@@ -82,7 +83,7 @@ fn off_is_off() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     succeed(run_on(&place, "watts=300", "1").env("AMPERE_GAUGES", "off"));
-    let summary = place.summary();
+    let summary = place.summary("out");
     assert!(list(&summary, "devices")[0].get("gauges").is_none(), "{summary}");
     assert_eq!(number(&summary["overhead"]["sampler"], "gauges_seconds"), 0.0);
 }
@@ -93,7 +94,7 @@ fn a_slow_library_keeps_no_counter_waiting_for_long() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     succeed(&mut run_on(&place, "watts=300;gauge_us=20000", "3"));
-    let summary = place.summary();
+    let summary = place.summary("out");
     let sampler = &summary["overhead"]["sampler"];
     let asked = number(sampler, "gauges_seconds");
     assert!(asked >= 0.02 && number(sampler, "longest_gauge_seconds") >= 0.02, "{sampler}");

@@ -2,7 +2,8 @@
 //! 50 ms, while `main` runs on each rank: so many joules have to come out, whatever the trace is like.
 
 use ampere_tests::artifact;
-use ampere_tests::runs::{Place, assert_same_figures, attribute, list, number, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{assert_same_figures, attribute, list, number, succeed, text};
 use otf2::{
     ArchiveWriter, ClockProperties, Definitions, EventWriter, Location, LocationGroup, LocationGroupType,
     LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode,
@@ -27,7 +28,7 @@ struct Trace {
 impl Trace {
     fn new() -> Trace {
         let place = Place::new();
-        let directory = place.directory.path().join("trace");
+        let directory = place.path("trace");
         std::fs::create_dir(&directory).expect("a directory");
         let archive = ArchiveWriter::create(&directory).expect("an archive");
         let clock = ClockProperties {
@@ -133,7 +134,7 @@ impl Trace {
 
     fn finish(self) -> (Place, PathBuf) {
         self.archive.finish(&self.definitions).expect("a trace");
-        let trace = self.place.directory.path().join("trace/traces.otf2");
+        let trace = self.place.path("trace/traces.otf2");
         (self.place, trace)
     }
 
@@ -142,10 +143,10 @@ impl Trace {
         let (place, trace) = self.finish();
         let offline = attribute(&trace, &[]);
         let mut replay = place.command(artifact("ampere"));
-        succeed(replay.arg("replay").arg(&trace).args(["--speed", "max", "-o"]).arg(place.output()));
-        let live = place.summary();
+        succeed(replay.arg("replay").arg(&trace).args(["--speed", "max", "-o"]).arg(place.path("out")));
+        let live = place.summary("out");
         assert_same_figures(&live, &offline);
-        assert_same_figures(&attribute(&place.trace(), &[]), &offline);
+        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &[]), &offline);
         for key in ["complete", "energy", "nodes"] {
             assert_eq!(live["run"][key], offline["run"][key], "{key}: {}", live["run"]);
         }
@@ -155,7 +156,7 @@ impl Trace {
             "{known:?} not in {said}"
         );
         let mut report = place.command(artifact("ampere"));
-        let report = succeed(report.args(["report", "-f", "chrome"]).arg(place.output()));
+        let report = succeed(report.args(["report", "-f", "chrome"]).arg(place.path("out")));
         assert_eq!(text(&report.stderr), "", "what is drawn is what the summary has");
         let events: Value = serde_json::from_slice(&report.stdout).expect("JSON");
         let names = |list: &[Value], key: &str| -> BTreeSet<String> {
@@ -313,7 +314,7 @@ fn a_delay_is_one_from_the_first_moment_on() {
         writer.leave(begin + 200_000, trace.main).expect("an event");
         writer.metric(begin + 275_000, class, &[MetricValue::U64(27_500_000)]).expect("a sample");
         writer.close().expect("a location");
-        let config = trace.place.directory.path().join("ampere.toml");
+        let config = trace.place.path("ampere.toml");
         std::fs::write(
             &config,
             "[[device]]\nname = \"e\"\nmetric = 'energy'\nscale = 1e-6\ndelay = \"75ms\"\n",
@@ -583,7 +584,7 @@ fn a_power_is_integrated_in_its_own_unit() {
         };
         // Without any setting, and with one that does not say its scale.
         let trace = made();
-        let config = trace.place.directory.path().join("ampere.toml");
+        let config = trace.place.path("ampere.toml");
         let setting = "[[device]]\nname = \"node\"\nmetric = 'node_power'\nkind = \"instantaneous\"\n";
         std::fs::write(&config, setting).expect("room");
         let configured = trace.attribute(&["--config", config.to_str().expect("text")]);

@@ -3,9 +3,10 @@
 mod made_up;
 
 use ampere_tests::collector::announced;
+use ampere_tests::jobs::Place;
 use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{
-    Place, assert_same_figures, attribute, json, list, number, recorded_trace, relative, succeed, text,
+    assert_same_figures, attribute, json, list, number, recorded_trace, relative, succeed, text,
 };
 use ampere_tests::{artifact, http, openmetrics, skip_unless};
 use serde_json::Value;
@@ -19,7 +20,7 @@ const CONFIG: &str =
 
 fn replay(place: &Place, trace: &Path, policy: &str, options: &[&str]) -> Command {
     let mut command = place.command(artifact("ampere"));
-    command.arg("replay").arg(trace).arg("-o").arg(place.output()).args(options);
+    command.arg("replay").arg(trace).arg("-o").arg(place.path("out")).args(options);
     command.env("AMPERE_POLICY", policy);
     command
 }
@@ -49,19 +50,19 @@ fn the_published_figures_at_any_speed() {
         let mut expected = None;
         for (speed, lag) in [("50", "0.5"), ("1000", "0.1"), ("1000", "end"), ("max", "0"), ("0", "2")] {
             let place = Place::new();
-            let config = place.directory.path().join("ampere.toml");
+            let config = place.path("ampere.toml");
             std::fs::write(&config, format!("{CONFIG}[attribution]\npolicy = \"{policy}\"\n")).expect("room");
             let config = config.to_str().expect("a name");
             let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
             succeed(&mut replay(&place, &trace, policy, &options));
-            let live = place.summary();
+            let live = place.summary("out");
             let offline = expected.get_or_insert_with(|| attribute(&trace, &["--config", config]));
             assert_same_figures(&live, offline);
             if policy == "busy_only" {
                 check_published(&live);
             }
             // What was written down is the same trace again.
-            assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
+            assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
             let run = &live["run"];
             assert_eq!((&run["host"], &run["energy"]), (&"trace".into(), &"measured".into()));
             assert_eq!((&run["complete"], &run["ranks"]), (&true.into(), &1.into()));
@@ -69,7 +70,7 @@ fn the_published_figures_at_any_speed() {
             for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
                 assert_eq!(number(&live["quality"], key), 0.0, "{key}");
             }
-            assert!(place.is_clean());
+            place.is_clean();
         }
     }
 }
@@ -92,7 +93,7 @@ fn the_published_figures_are_in_the_last_scrape() {
     skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
     for speed in ["50", "1000"] {
         let place = Place::new();
-        let config = place.directory.path().join("ampere.toml");
+        let config = place.path("ampere.toml");
         std::fs::write(&config, CONFIG).expect("room");
         let address = http::free_address();
         let mut command = replay(&place, recorded.as_ref().expect("checked"), "busy_only", &[]);
@@ -128,7 +129,7 @@ struct MadeUp {
 impl MadeUp {
     fn new(settings: &str) -> MadeUp {
         let place = Place::new();
-        let directory = place.directory.path();
+        let directory = place.directory();
         let trace = made_up::write(&directory.join("made-up"), &made_up::Shape::default());
         let file = directory.join("ampere.toml");
         std::fs::write(&file, format!("{}{settings}", made_up::CONFIG)).expect("room");
@@ -149,9 +150,9 @@ fn two_ranks_with_gpu_streams_equal_offline() {
         let mut command =
             replay(&place, trace, "time_sliced", &["--config", config, "--speed", speed, "--gpu-lag", lag]);
         succeed(command.env("AMPERE_RING_BYTES", "16384"));
-        let live = place.summary();
+        let live = place.summary("out");
         assert_same_figures(&live, offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
+        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
         assert_eq!((&live["run"]["nodes"], &live["run"]["ranks"]), (&offline["run"]["nodes"], &2.into()));
         assert_eq!(live["run"]["start"].as_str().map(|s| &s[..4]), Some("2023"));
         for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
@@ -182,9 +183,9 @@ fn threads_and_time_equal_offline() {
         let place = Place::new();
         let options = ["--config", config, "--speed", speed, "--gpu-lag", lag];
         succeed(&mut replay(&place, trace, "time_sliced", &options));
-        assert_same_figures(&place.summary(), offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
-        assert_eq!(number(&place.summary()["quality"], "late_events"), 0.0);
+        assert_same_figures(&place.summary("out"), offline);
+        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
+        assert_eq!(number(&place.summary("out")["quality"], "late_events"), 0.0);
     }
 }
 
@@ -197,7 +198,7 @@ fn streams_beyond_all_patience_are_late_and_settled_at_the_end() {
         let options = ["--config", config, "--speed", "100", "--gpu-lag", "30"];
         let mut command = replay(&place, trace, "time_sliced", &options);
         succeed(command.env("AMPERE_TRACE", environment));
-        (place.summary(), place)
+        (place.summary("out"), place)
     };
     let (settled, _place) = run("on");
     assert!(number(&settled["quality"], "late_events") > 0.0);
@@ -221,13 +222,13 @@ fn streams_beyond_all_patience_are_late_and_settled_at_the_end() {
 fn many_events_are_neither_late_nor_suppressed() {
     let place = Place::new();
     let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
-    let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
+    let trace = made_up::write(&place.path("made-up"), &shape);
     let offline = attribute(&trace, &[]);
     for (speed, ring) in [("max", "16384"), ("max", "1048576"), ("1e9", "33554432")] {
         let place = Place::new();
         let mut command = replay(&place, &trace, "time_sliced", &["--speed", speed]);
         succeed(command.env("AMPERE_RING_BYTES", ring));
-        let live = place.summary();
+        let live = place.summary("out");
         for key in ["late_events", "suppressed_calls", "dropped_records"] {
             assert_eq!(number(&live["quality"], key), 0.0, "{key} at {speed}, {ring}");
         }
@@ -239,8 +240,7 @@ fn many_events_are_neither_late_nor_suppressed() {
 /// The ring of a host's main thread, once there is one.
 fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
     let directories = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
-    let sessions =
-        directories(place.directory.path()).flat_map(|base| directories(&base).collect::<Vec<_>>());
+    let sessions = directories(&place.path("shm")).flat_map(|base| directories(&base).collect::<Vec<_>>());
     let mut files = sessions.flat_map(|session| directories(&session).collect::<Vec<_>>());
     files.find(|file| file.to_string_lossy().ends_with(".0.ring") && !file.ends_with("sampler.0.ring"))
 }
@@ -251,19 +251,19 @@ fn what_waits_in_a_ring_is_not_late() {
     use rustix::process::Signal;
     let place = Place::new();
     let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
-    let trace = made_up::write(&place.directory.path().join("made-up"), &shape);
+    let trace = made_up::write(&place.path("made-up"), &shape);
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "1e9"]);
     command.env("AMPERE_RING_BYTES", "33554432").stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = Running::start(&mut command);
     while ring_of_a_host(&place).is_none() && !running.has_ended() {
         std::thread::sleep(Duration::from_micros(200));
     }
-    let collector = announced(&place.output()).expect("it is announced");
+    let collector = announced(&place.path("out")).expect("it is announced");
     collector.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(1));
     collector.signal(Signal::CONT);
     assert!(running.wait(Duration::from_secs(30)).expect("it ends").success());
-    let live = place.summary();
+    let live = place.summary("out");
     assert_eq!(number(&live["quality"], "late_events"), 0.0);
     assert_same_figures(&live, &attribute(&trace, &[]));
 }
@@ -276,10 +276,10 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         let place = Place::new();
         let options = ["--config", config, "--speed", "20", "--gpu-lag", "10"];
         let mut command = replay(&place, trace, "time_sliced", &options);
-        let output = place.directory.path().join("words");
+        let output = place.path("words");
         let words = std::fs::File::create(&output).expect("a file");
         let mut running = Running::start(command.stdout(Stdio::null()).stderr(words));
-        let collector = || announced(&place.output());
+        let collector = || announced(&place.path("out"));
         let limit = Duration::from_secs(10);
         let mut known = wait_for("the collector", limit, collector);
         for milliseconds in &kills {
@@ -291,11 +291,11 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         assert!(running.wait(Duration::from_secs(60)).expect("it ends").success(), "{kills:?}");
         let words = std::fs::read_to_string(&output).expect("its words");
         assert_eq!(words.matches("another one goes on").count(), kills.len(), "{words}");
-        let live = place.summary();
+        let live = place.summary("out");
         assert_same_figures(&live, offline);
-        assert_same_figures(&attribute(&place.trace(), &["--config", config]), offline);
+        assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
         assert_eq!(live["run"]["complete"], true, "{}", live["run"]);
-        assert!(place.is_clean());
+        place.is_clean();
     }
 }
 
@@ -307,26 +307,26 @@ fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
     assert_eq!(output.status.code(), Some(status), "{said}");
     words.iter().for_each(|word| assert!(said.contains(word), "{word:?} is not in {said}"));
     assert!(status == 2 || said.lines().count() == 1, "{said}");
-    assert!(place.is_clean() && !place.output().exists());
+    assert!(!place.path("out").exists());
 }
 
 #[test]
 fn bad_input_is_refused_with_what_to_do() {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
-    let absent = place.directory.path().join("absent.otf2");
+    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
+    let absent = place.path("absent.otf2");
     refused(&place, &mut replay(&place, &absent, "time_sliced", &[]), 1, &["absent.otf2", "no such file"]);
     for speed in ["fast", "-1", "nan", "inf", ""] {
         let option = format!("--speed={speed}");
         refused(&place, &mut replay(&place, &trace, "time_sliced", &[&option]), 2, &["--speed", "max"]);
     }
     refused(&place, &mut replay(&place, &trace, "time_sliced", &["--gpu-lag", "soon"]), 2, &["--gpu-lag"]);
-    let config = place.directory.path().join("other.toml");
+    let config = place.path("other.toml");
     std::fs::write(&config, "[[device]]\nname = \"x\"\nmetric = 'nvml.*'\n").expect("room");
     let options = ["--config", config.to_str().expect("a name")];
     refused(&place, &mut replay(&place, &trace, "time_sliced", &options), 1, &["[[device]]", "it has"]);
     let shape = made_up::Shape { samples: 0, ..made_up::Shape::default() };
-    let without = made_up::write(&place.directory.path().join("without"), &shape);
+    let without = made_up::write(&place.path("without"), &shape);
     refused(
         &place,
         &mut replay(&place, &without, "time_sliced", &[]),
@@ -338,7 +338,7 @@ fn bad_input_is_refused_with_what_to_do() {
 #[test]
 fn of_a_truncated_trace_the_rest_is_played() {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
     let events = trace.with_extension("").join(format!("{}.evt", made_up::MAIN_OF_RANK_1));
     let file = std::fs::OpenOptions::new().write(true).open(&events).expect("its events");
     let length = file.metadata().expect("a length").len();
@@ -347,7 +347,7 @@ fn of_a_truncated_trace_the_rest_is_played() {
     let said = text(&output.stderr);
     let number = made_up::MAIN_OF_RANK_1.to_string();
     assert!(said.contains(&format!("location {number} is replayed up to where its events end")), "{said}");
-    let live = place.summary();
+    let live = place.summary("out");
     assert_eq!(live["run"]["complete"], false);
     assert!(live["run"]["notes"][0].as_str().is_some_and(|note| note.contains(&number)), "{}", live["run"]);
     assert_same_figures(&live, &attribute(&trace, &[]));
@@ -359,25 +359,25 @@ fn of_a_truncated_trace_the_rest_is_played() {
         said.contains(&format!("location {number} (MPI Rank 1/Master thread) has no event file")),
         "{said}"
     );
-    assert_same_figures(&other.summary(), &attribute(&trace, &[]));
+    assert_same_figures(&other.summary("out"), &attribute(&trace, &[]));
 }
 
 #[test]
 fn an_interrupt_leaves_what_was_played() {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), &made_up::Shape::default());
+    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    wait_for("the collector", Duration::from_secs(10), || announced(&place.output()));
+    wait_for("the collector", Duration::from_secs(10), || announced(&place.path("out")));
     std::thread::sleep(Duration::from_millis(1500));
     let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let status = running.wait(Duration::from_secs(10)).expect("it ends");
     assert_eq!(status.code(), Some(1));
-    let summary = json(&place.output().join("summary.json"));
+    let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["complete"], false);
     let whole = attribute(&trace, &[]);
     let joules = |summary: &Value| number(&list(summary, "devices")[0], "total_joules");
     assert!(joules(&summary) > 0.0 && joules(&summary) < joules(&whole), "{} J", joules(&summary));
-    assert!(place.trace().exists() && place.is_clean());
+    assert!(place.path("out/traces.otf2").exists());
 }

@@ -1,7 +1,8 @@
 //! Whole runs, as users make them, on the embedded host.
 
+use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
-    Place, attribute, compile, figures, has_python_otf2, json, list, may_mount, number, on_path, oracle,
+    attribute, compile, figures, has_python_otf2, json, list, may_mount, number, on_path, oracle,
     recorded_trace, relative, stencil, succeed, text,
 };
 use ampere_tests::{artifact, root, skip_unless};
@@ -52,14 +53,15 @@ fn check_contract(summary: &Value) {
 fn the_main_job_from_run_to_trace() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let output = succeed(&mut place.ampere_run(&["mpirun", "--oversubscribe", "-n", "4", &stencil(), "3"]));
+    let output =
+        succeed(&mut place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "4", &stencil(), "3"]));
     assert!(text(&output.stdout).starts_with("stencil: 4 ranks"), "the command's own output, and no other");
     let messages = text(&output.stderr);
     assert!(messages.contains("/metrics"), "{messages}");
     assert!(messages.contains("traces.otf2") && messages.contains("summary.json"), "{messages}");
     assert!(messages.contains("ESTIMATED"), "an estimate is called one: {messages}");
 
-    let live = place.summary();
+    let live = place.summary("out");
     check_contract(&live);
     assert_eq!(live["run"]["complete"], true, "{}", live["run"]);
     assert_eq!((&live["run"]["ranks"], &live["run"]["host"]), (&Value::from(4), &Value::from("embedded")));
@@ -81,35 +83,43 @@ fn the_main_job_from_run_to_trace() {
     assert_eq!(path[..2], ["main", "simulate"]);
 
     // The same events through the offline reader give the same figures.
-    let offline = attribute(&place.trace(), &[]);
+    let offline = attribute(&place.path("out/traces.otf2"), &[]);
     check_contract(&offline);
     let (live, offline) = (figures(&live), figures(&offline));
     assert_eq!(live.keys().collect::<Vec<_>>(), offline.keys().collect::<Vec<_>>());
     for (name, value) in &live {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
     }
-    let entries = std::fs::read_dir(place.output()).unwrap().flatten();
+    let entries = std::fs::read_dir(place.path("out")).unwrap().flatten();
     let mut left: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     left.sort();
     assert_eq!(left, ["report.html", "summary.json", "summary.txt", "traces", "traces.def", "traces.otf2"]);
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
 
     opens_in_other_tools(&place, 4);
-    agrees_with_the_oracle(&place.trace(), "estimate:::energy", 1e-9, "node", &["Master thread"], "ranks");
+    agrees_with_the_oracle(
+        &place.path("out/traces.otf2"),
+        "estimate:::energy",
+        1e-9,
+        "node",
+        &["Master thread"],
+        "ranks",
+    );
 }
 
 /// otf2-print and python3-otf2 read the trace, and see every rank.
 fn opens_in_other_tools(place: &Place, ranks: usize) {
     if on_path("otf2-print") {
-        let printed = text(&succeed(Command::new("otf2-print").arg(place.trace())).stdout);
+        let printed = text(&succeed(Command::new("otf2-print").arg(place.path("out/traces.otf2"))).stdout);
         for rank in 0..ranks {
             let enters = printed
                 .lines()
                 .filter(|l| l.starts_with("ENTER") && l.split_whitespace().nth(1) == Some(&rank.to_string()));
             assert!(enters.count() > 100, "rank {rank}");
         }
-        let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(place.trace())).stdout);
+        let definitions =
+            text(&succeed(Command::new("otf2-print").arg("-G").arg(place.path("out/traces.otf2"))).stdout);
         assert!(definitions.contains("stencil.c"), "regions have their source");
         assert!(definitions.contains("\"estimate:::energy\""));
     } else {
@@ -120,11 +130,12 @@ with otf2.reader.open(sys.argv[1]) as trace:
     kinds = [type(event) for location, event in trace.events]
 print(kinds.count(otf2.events.Enter), kinds.count(otf2.events.Leave))";
     skip_unless!(has_python_otf2(), "no python3-otf2");
-    let read = succeed(Command::new("/usr/bin/python3").arg("-c").arg(script).arg(place.trace()));
+    let read =
+        succeed(Command::new("/usr/bin/python3").arg("-c").arg(script).arg(place.path("out/traces.otf2")));
     let counts = text(&read.stdout);
     let counts: Vec<u64> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
     assert_eq!(counts[0], counts[1], "every enter has its leave");
-    assert_eq!(counts[0] + counts[1], place.summary()["quality"]["events"].as_u64().unwrap());
+    assert_eq!(counts[0] + counts[1], place.summary("out")["quality"]["events"].as_u64().unwrap());
 }
 
 /// An independent implementation computes the same, per call path and region, with both policies.
@@ -212,10 +223,10 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
         .arg(root().join("tests/programs/stand_in_amd_gpu.py"))
         .args(["--watts", "300,150", "--"])
         .env("AMPERE_COUNTERS", "auto");
-    command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.output());
+    command.arg(artifact("ampere")).arg("run").arg("-o").arg(place.path("out"));
     command.args(["--", "mpirun", "--oversubscribe", "-n", "4", &stencil(), "4"]);
     succeed(&mut command);
-    let summary = place.summary();
+    let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "measured");
     let seconds = number(&summary["run"], "seconds");
     assert!(seconds > 4.0, "{seconds}");
@@ -227,7 +238,7 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
         let joules = number(device, "total_joules");
         assert!(relative(joules, watts * seconds) < 0.01, "{joules} J, {} J expected", watts * seconds);
     }
-    let (live, offline) = (figures(&summary), figures(&attribute(&place.trace(), &[])));
+    let (live, offline) = (figures(&summary), figures(&attribute(&place.path("out/traces.otf2"), &[])));
     for (name, value) in &live {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
     }
@@ -292,9 +303,9 @@ impl Drop for MovingNode {
 fn what_a_node_contains_is_not_added_to_it() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let (place, node) = (Place::new(), MovingNode::new());
-    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
+    let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
     succeed(command.env("AMPERE_COUNTERS", "auto").env("AMPERE_SYS_ROOT", node.root.path()));
-    let summary = place.summary();
+    let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "measured");
     let notes = summary["run"]["notes"].to_string();
     assert!(!["cray_pm", "rapl", "hwmon"].iter().any(|source| notes.contains(source)), "{notes}");
@@ -316,10 +327,10 @@ fn what_a_node_contains_is_not_added_to_it() {
     }
     assert_eq!(named("node")["contains"], serde_json::json!(["package-0", "package-1"]));
     assert_eq!(number(&summary["run"], "total_joules"), number(named("node"), "total_joules"));
-    let printed = std::fs::read_to_string(place.output().join("summary.txt")).unwrap();
+    let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
     assert!(printed.contains(" J in node; these have in them package-0, package-1\n"), "{printed}");
     // The trace says the same.
-    let offline = attribute(&place.trace(), &[]);
+    let offline = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(offline["run"]["total_joules"], summary["run"]["total_joules"]);
     for device in list(&offline, "devices") {
         let live = named(device["name"].as_str().unwrap());
@@ -336,13 +347,13 @@ fn what_a_node_contains_is_not_added_to_it() {
 fn a_gpu_that_sleeps_adds_no_joules() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "4"]);
+    let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "4"]);
     command
         .env("AMPERE_COUNTERS", "rocm_smi")
         .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
         .env("STAND_IN_ROCM_SMI", "watts=300;asleep=0@1-2.5");
     succeed(&mut command);
-    let summary = place.summary();
+    let summary = place.summary("out");
     let device = &list(&summary, "devices")[0];
     let expected = 300.0 * number(device, "sampled_seconds");
     let joules = number(device, "total_joules");
@@ -352,7 +363,7 @@ fn a_gpu_that_sleeps_adds_no_joules() {
         (number(device, "uncovered_seconds"), summary["quality"]["counter_resets"].as_u64()),
         (0.0, Some(0))
     );
-    let offline = attribute(&place.trace(), &[]);
+    let offline = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(offline["devices"][0]["total_joules"], device["total_joules"]);
 }
 
@@ -365,14 +376,14 @@ fn an_unmodified_hpcc_runs_as_ever() {
         input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
     let results = |measured: bool| {
         let place = Place::new();
-        std::fs::write(place.directory.path().join("hpccinf.txt"), &input).unwrap();
+        std::fs::write(place.path("hpccinf.txt"), &input).unwrap();
         let arguments = ["mpirun", "--oversubscribe", "-n", "2", "hpcc"];
         let output = if measured {
-            succeed(&mut place.ampere_run(&arguments))
+            succeed(&mut place.ampere_run("out", arguments))
         } else {
             succeed(place.command(arguments[0]).args(&arguments[1..]))
         };
-        let report = std::fs::read_to_string(place.directory.path().join("hpccoutf.txt")).unwrap();
+        let report = std::fs::read_to_string(place.path("hpccoutf.txt")).unwrap();
         // Names, not figures: those are times.
         let names: Vec<String> =
             report.lines().filter_map(|l| l.split_once('=')).map(|(name, _)| name.to_owned()).collect();
@@ -382,7 +393,7 @@ fn an_unmodified_hpcc_runs_as_ever() {
     let (plain_out, plain_names, _) = results(false);
     let (out, names, place) = results(true);
     assert_eq!((out, names), (plain_out, plain_names));
-    let summary = place.summary();
+    let summary = place.summary("out");
     check_contract(&summary);
     for region in ["MPI_Sendrecv", "MPI_Allreduce", "MPI_Bcast", "hpcc"] {
         let row = list(&summary["devices"][0]["views"][0], "regions").iter().find(|r| r["region"] == region);
@@ -396,7 +407,7 @@ fn is_of_two_ranks(summary: &Value, place: &Place) {
         (&summary["run"]["ranks"], &summary["run"]["complete"]),
         (&Value::from(2), &Value::from(true))
     );
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
 }
 
 /// Without `ampere run`: the plugin starts the collector itself.
@@ -409,7 +420,7 @@ fn the_plugin_alone_does_the_same() {
     command.env("LD_PRELOAD", artifact("libampere_host.so"));
     let output = succeed(&mut command);
     assert!(text(&output.stderr).contains("summary.txt"), "{}", text(&output.stderr));
-    let entries = std::fs::read_dir(place.directory.path()).unwrap().flatten().map(|e| e.path());
+    let entries = std::fs::read_dir(place.directory()).unwrap().flatten().map(|e| e.path());
     let results = entries.filter(|p| p.join("summary.json").exists()).collect::<Vec<_>>();
     assert_eq!(results.len(), 1, "one output directory");
     let summary = json(&results[0].join("summary.json"));
@@ -427,7 +438,7 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     let output = succeed(&mut command);
     let told = text(&output.stderr);
     assert_eq!(told.matches("once for each rank").count(), 1, "{told}");
-    let summary = json(&place.directory.path().join("here/summary.json"));
+    let summary = json(&place.path("here/summary.json"));
     is_of_two_ranks(&summary, &place);
 }
 
@@ -442,8 +453,8 @@ fn every_timer_gives_the_same_seconds() {
     let program = compile(&place, &["gcc", "-O0", "-g", "-finstrument-functions"], "nap", source);
     for (timer, ticks) in [("tsc", 0), ("gettimeofday", 1_000_000), ("clock_gettime", 1_000_000_000)] {
         let place = Place::new();
-        succeed(place.ampere_run(&[program.to_str().unwrap()]).env("SCOREP_TIMER", timer));
-        let summary = place.summary();
+        succeed(place.ampere_run("out", [program.to_str().unwrap()]).env("SCOREP_TIMER", timer));
+        let summary = place.summary("out");
         let known = summary["run"]["ticks_per_second"].as_u64().unwrap();
         assert!(known == ticks || (ticks == 0 && known > 1_000_000), "{timer}: {known}");
         let regions = list(&summary["devices"][0]["views"][0], "regions");
@@ -460,15 +471,15 @@ fn every_timer_gives_the_same_seconds() {
 fn the_trace_can_be_left_out() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
+    let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
     let output = succeed(command.env("AMPERE_TRACE", "off"));
-    let entries = std::fs::read_dir(place.output()).unwrap().flatten();
+    let entries = std::fs::read_dir(place.path("out")).unwrap().flatten();
     let mut left: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     left.sort();
     assert_eq!(left, ["report.html", "summary.json", "summary.txt"]);
     assert!(!text(&output.stderr).contains("traces.otf2"));
-    let summary = place.summary();
+    let summary = place.summary("out");
     check_contract(&summary);
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     assert!(number(&summary["quality"], "events") > 1000.0);
@@ -485,10 +496,10 @@ fn late_events_are_in_their_places_in_the_end() {
     // Whether one is late is a matter of nanoseconds, even without any slack: most runs have some, and one is enough.
     let run = || {
         let place = Place::new();
-        std::fs::write(place.directory.path().join("hpccinf.txt"), &input).unwrap();
-        let mut command = place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "hpcc"]);
+        std::fs::write(place.path("hpccinf.txt"), &input).unwrap();
+        let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "hpcc"]);
         succeed(command.env("AMPERE_SLACK", "0ms"));
-        let summary = place.summary();
+        let summary = place.summary("out");
         (number(&summary["quality"], "late_events") > 0.0).then_some((place, summary))
     };
     let (place, live) = (0..25).find_map(|_| run()).expect("a run with late events");
@@ -497,7 +508,7 @@ fn late_events_are_in_their_places_in_the_end() {
         (&live["devices"][0]["source"], &live["run"]["energy"]),
         (&"estimate".into(), &"estimated".into())
     );
-    let (live, offline) = (figures(&live), figures(&attribute(&place.trace(), &[])));
+    let (live, offline) = (figures(&live), figures(&attribute(&place.path("out/traces.otf2"), &[])));
     for (name, value) in &live {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
     }
@@ -508,15 +519,16 @@ fn late_events_are_in_their_places_in_the_end() {
 fn a_delay_is_the_same_live_and_offline() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let config = place.directory.path().join("ampere.toml");
+    let config = place.path("ampere.toml");
     let text = "[[device]]\nname = \"slow\"\nmetric = 'estimate:::energy'\ndelay = \"20ms\"\n";
     std::fs::write(&config, text).unwrap();
     let config = config.to_str().unwrap();
     let mut command = place.command(artifact("ampere"));
-    command.args(["run", "--config", config, "-o"]).arg(place.output());
+    command.args(["run", "--config", config, "-o"]).arg(place.path("out"));
     command.args(["--", "mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
     succeed(&mut command);
-    let (live, offline) = (place.summary(), attribute(&place.trace(), &["--config", config]));
+    let (live, offline) =
+        (place.summary("out"), attribute(&place.path("out/traces.otf2"), &["--config", config]));
     assert_eq!(live["devices"][0]["name"], "slow");
     assert_eq!((&live["quality"]["late_events"], &offline["quality"]["late_events"]), (&0.into(), &0.into()));
     let (live, offline) = (figures(&live), figures(&offline));
@@ -524,16 +536,20 @@ fn a_delay_is_the_same_live_and_offline() {
         assert!(relative(*value, offline[name]) < 1e-9, "{name}: {value} live, {} offline", offline[name]);
     }
     let idle = |summary: &Value| number(&summary["devices"][0]["views"][0], "idle_joules");
-    assert_ne!(idle(&attribute(&place.trace(), &[])), idle(&place.summary()), "the delay has an effect");
+    assert_ne!(
+        idle(&attribute(&place.path("out/traces.otf2"), &[])),
+        idle(&place.summary("out")),
+        "the delay has an effect"
+    );
 }
 
 #[test]
 fn the_exit_status_is_the_commands_own() {
     let place = Place::new();
-    let status = place.ampere_run(&["sh", "-c", "exit 7"]).output().unwrap().status;
+    let status = place.ampere_run("out", ["sh", "-c", "exit 7"]).output().unwrap().status;
     assert_eq!(status.code(), Some(7));
     let place = Place::new();
-    let status = place.ampere_run(&["sh", "-c", "kill -9 $$"]).output().unwrap().status;
+    let status = place.ampere_run("out", ["sh", "-c", "kill -9 $$"]).output().unwrap().status;
     assert_eq!(status.code(), Some(128 + 9));
 }
 
@@ -541,7 +557,7 @@ fn the_exit_status_is_the_commands_own() {
 #[test]
 fn a_parent_that_ignores_its_children_changes_nothing() {
     let place = Place::new();
-    let (ampere, output) = (artifact("ampere"), place.output());
+    let (ampere, output) = (artifact("ampere"), place.path("out"));
     let mut command = place.command("env");
     command.arg("--ignore-signal=CHLD").arg(ampere).arg("run").arg("-o").arg(&output).arg("--");
     command.args(["grep", "-hs", "SigIgn", "/proc/self/status", "/nowhere"]);
@@ -556,11 +572,11 @@ fn a_parent_that_ignores_its_children_changes_nothing() {
 #[test]
 fn a_program_with_the_address_sanitizer_is_measured() {
     let place = Place::new();
-    let source = place.directory.path().join("checked.c");
+    let source = place.path("checked.c");
     let code = "__attribute__((noinline)) int next(int i) { return i + 1; }
         int main(void) { int n = 0; for (int i = 0; i < 9; i++) n = next(n); return n; }";
     std::fs::write(&source, code).unwrap();
-    let program = place.directory.path().join("checked");
+    let program = place.path("checked");
     let mut compiler = std::process::Command::new("gcc");
     compiler.args(["-fsanitize=address", "-finstrument-functions", "-o"]).arg(&program).arg(&source);
     skip_unless!(on_path("gcc"), "no gcc");
@@ -568,9 +584,9 @@ fn a_program_with_the_address_sanitizer_is_measured() {
     let library = text(&succeed(Command::new("gcc").arg("-print-file-name=libasan.so")).stdout);
     skip_unless!(library.starts_with('/'), "no gcc with an AddressSanitizer");
     succeed(&mut compiler);
-    let done = place.ampere_run(&[program.to_str().unwrap()]).output().unwrap();
+    let done = place.ampere_run("out", [program.to_str().unwrap()]).output().unwrap();
     assert_eq!(done.status.code(), Some(9), "{}", String::from_utf8_lossy(&done.stderr));
-    let summary = place.summary();
+    let summary = place.summary("out");
     let regions = list(&summary["devices"][0]["views"][0], "regions");
     let next = regions.iter().find(|row| row["region"] == "next").expect("it is instrumented");
     assert_eq!(next["calls"], 9);
@@ -581,9 +597,9 @@ fn a_program_with_the_address_sanitizer_is_measured() {
 fn a_script_that_does_not_say_whose_it_is_is_the_shells() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    let script = place.directory.path().join("job");
+    let script = place.path("job");
     std::fs::write(&script, "echo $1; exit 4\n").unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let done = place.ampere_run(&["./job", "a word"]).output().unwrap();
+    let done = place.ampere_run("out", ["./job", "a word"]).output().unwrap();
     assert_eq!((done.status.code(), text(&done.stdout).as_str()), (Some(4), "a word\n"));
 }

@@ -1,6 +1,7 @@
 //! This machine as it is, compared with what the test finds by itself; Score-P and launchers under several PATHs.
 
 use super::*;
+use ampere_tests::jobs::files_below;
 use ampere_tests::runs::on_path;
 use ampere_tests::skip_unless;
 use std::ffi::OsString;
@@ -48,8 +49,8 @@ fn this_machine_is_told_as_it_is() {
         found.says("ampere", part, "ok", &[]);
     }
     // Nothing of it is left.
-    assert!(place.is_clean());
-    assert_eq!(std::fs::read_dir(place.directory.path()).map(Iterator::count).ok(), Some(0));
+    place.is_clean();
+    assert!(files_below(place.directory()).is_empty());
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn a_clock_that_may_stop_is_told() {
     let measured = (to - from) as f64 / (ended - begun).as_secs_f64() / 1e6;
     assert!(mhz.is_some_and(|mhz| (mhz / measured - 1.0).abs() < 0.01), "{mhz:?}, {measured} measured");
     let command = doctor(&place);
-    let root = place.directory.path().join("root");
+    let root = place.path("root");
     put(&root.join("proc/cpuinfo"), "flags\t\t: fpu tsc constant_tsc\n");
     ask(command).says("cores and clock", "clock", "note", &["no nonstop_tsc", "SCOREP_TIMER=clock_gettime"]);
     let command = doctor(&place);
@@ -101,7 +102,7 @@ fn path_with(first: &Path) -> OsString {
 #[test]
 fn score_p_is_found_where_the_path_has_it() {
     let place = Place::new();
-    let programs = place.directory.path().join("bin");
+    let programs = place.path("bin");
     std::fs::create_dir(&programs).expect("a folder");
     let without = |programs: &Path| {
         let mut command = doctor(&place);
@@ -146,7 +147,7 @@ fn the_loader_is_asked_for_the_plugins() {
             .for_each(|name| drop(found.says("Score-P", name, "ok", &["the loader finds"]).clone()));
     }
     // What lies under the name may be another ampere's, or no plugin at all, and it may do anything.
-    let folder = place.directory.path().join("lib");
+    let folder = place.path("lib");
     let library = folder.join("libscorep_substrate_ampere.so");
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::copy(artifact("libscorep_substrate_ampere.so"), &library).expect("a copy");
@@ -175,7 +176,7 @@ fn the_loader_is_asked_for_the_plugins() {
 #[test]
 fn launchers_that_do_not_answer_are_told() {
     let place = Place::new();
-    let programs = place.directory.path().join("bin");
+    let programs = place.path("bin");
     script(
         &programs.join("mpirun"),
         "#!/bin/sh\necho 'HYDRA build details:'; echo '    Version:    4.0.2'\n",
@@ -192,7 +193,7 @@ fn launchers_that_do_not_answer_are_told() {
     found.says("MPI", "srun", "ok", &["Slurm 23.02.7"]);
     // None at all: /usr/bin may have one, so only ours is on the path.
     let mut command = doctor(&place);
-    command.env("PATH", place.directory.path().join("nothing"));
+    command.env("PATH", place.path("nothing"));
     let found = ask(command);
     found.says("MPI", "launcher", "note", &["none of mpirun, mpiexec, srun"]);
     found.says("OTF2", "otf2-print", "note", &["otf2-tools"]);
@@ -201,7 +202,7 @@ fn launchers_that_do_not_answer_are_told() {
 #[test]
 fn parts_that_are_missing_are_a_problem() {
     let place = Place::new();
-    let alone = place.directory.path().join("bin");
+    let alone = place.path("bin");
     std::fs::create_dir(&alone).expect("a folder");
     let ampere = alone.join("ampere");
     std::fs::copy(artifact("ampere"), &ampere).expect("a copy");

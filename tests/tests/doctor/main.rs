@@ -1,7 +1,8 @@
 //! `ampere doctor`, as a whole process: whether what it says is so.
 
 use ampere_tests::artifact;
-use ampere_tests::runs::{Place, list, number, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{list, number, succeed, text};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ mod surroundings;
 
 /// A doctor that sees no counter but the estimate's, whatever the machine has: a made-up root without any.
 fn doctor(place: &Place) -> Command {
-    let root = place.directory.path().join("root");
+    let root = place.path("root");
     put(&root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
     // Of a machine on which nothing is odd.
     put(&root.join("proc/cpuinfo"), "flags\t\t: fpu tsc constant_tsc nonstop_tsc\n");

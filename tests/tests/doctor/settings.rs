@@ -22,7 +22,7 @@ fn what_is_set_and_wrong_is_told() {
     found.says("settings", "AMPERE_POLICY", "problem", &["\"fair\" is no policy", "unset AMPERE_POLICY"]);
     found.says("settings", "AMPERE_SLACK", "problem", &["\"soon\" is no time"]);
     assert_eq!(found.code, 1);
-    let refused = place.ampere_run(&["true"]).env("AMPERE_SLACK", "soon").output().expect("it runs");
+    let refused = place.ampere_run("out", ["true"]).env("AMPERE_SLACK", "soon").output().expect("it runs");
     assert_eq!(refused.status.code(), Some(1), "a run refuses it, too");
 }
 
@@ -37,7 +37,7 @@ fn a_counter_that_is_none_is_a_problem() {
 #[test]
 fn a_file_is_read_as_a_run_reads_it() {
     let place = Place::new();
-    let file = place.directory.path().join("ampere.toml");
+    let file = place.path("ampere.toml");
     let there = || {
         let mut command = doctor(&place);
         command.arg("--config").arg(&file);

@@ -121,7 +121,7 @@ fn a_library_that_crashes_is_survived_and_left_out() {
         let check = found.says("counters", which[0], "problem", &["crashed with signal 11 (SIGSEGV)", when]);
         assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=estimate");
         assert_eq!(found.code, 1);
-        let core = std::fs::read_dir(place.directory.path()).expect("a folder").flatten();
+        let core = std::fs::read_dir(place.directory()).expect("a folder").flatten();
         assert!(!core.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("core")));
         // The advice taken: the run is right, and what is wrong with the library is still told.
         let without = ask(crashing().with(&[("AMPERE_COUNTERS", "estimate")]));
@@ -154,7 +154,7 @@ fn a_library_that_hangs_is_not_waited_for() {
     );
     found.says("counters", "nvml", "problem", &["hung for 11 s when it was read"]);
     assert_eq!(found.code, 1);
-    let left = processes_of(place.directory.path());
+    let left = processes_of(place.directory());
     assert!(left.is_empty(), "a probe is left: {left:?}");
 }
 
@@ -169,10 +169,10 @@ fn what_a_library_prints_does_no_harm() {
         int rsmi_num_monitor_devices(unsigned *n) { *n = 0; return 0; }
         int rsmi_dev_energy_count_get(unsigned d, void *a, void *b, void *c) { return 1; }
     "#;
-    put(&place.directory.path().join("loud.c"), source);
+    put(&place.path("loud.c"), source);
     let mut compile = place.command("cc");
     succeed(compile.args(["-shared", "-fPIC", "-o", "libloud.so", "loud.c"]));
-    let library = place.directory.path().join("libloud.so");
+    let library = place.path("libloud.so");
     let found = ask(doctor(&place).with(&[("AMPERE_ROCM_SMI_LIBRARY", library.to_str().expect("UTF-8"))]));
     found.says("counters", "rocm_smi", "note", &["rsmi_init", "libloud.so failed"]);
     assert_eq!(found.code, 0);
@@ -190,7 +190,7 @@ fn zone(root: &Path, zone: &str, name: &str) -> PathBuf {
 fn the_kernels_files_show_their_devices() {
     let place = Place::new();
     let command = doctor(&place);
-    let root = place.directory.path().join("root");
+    let root = place.path("root");
     let moving = zone(&root, "0", "package-0\n");
     zone(&root, "0:1", "dram\n");
     put(&root.join("sys/cray/pm_counters/energy"), "4721362 J 1700000000123456 us\n");
@@ -232,13 +232,14 @@ fn the_kernels_files_show_their_devices() {
 fn a_counter_that_only_root_may_read_is_told() {
     let place = Place::new();
     let mut command = doctor(&place);
-    let root = place.directory.path().join("root");
+    let root = place.path("root");
     let file = zone(&root, "0", "package-0\n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).expect("chmod");
     if is_root() {
         // Root may read anything: somebody else is to look.
         let all = std::fs::Permissions::from_mode(0o1777);
-        std::fs::set_permissions(place.directory.path(), all).expect("chmod");
+        std::fs::set_permissions(place.directory(), all.clone()).expect("chmod");
+        std::fs::set_permissions(place.path("shm"), all).expect("chmod");
         let mut other = place.command("setpriv");
         other
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "test", "-x"])
@@ -270,7 +271,7 @@ fn the_estimates_watts_are_told() {
     let watts = [("AMPERE_ESTIMATE_IDLE_WATTS", "250"), ("AMPERE_ESTIMATE_WATTS_PER_CORE", "2.5")];
     let found = ask(doctor(&place).with(&watts));
     found.says("counters", "estimate node", "ok", &["250 W and 2.5 W per busy core", "estimated"]);
-    let file = place.directory.path().join("ampere.toml");
+    let file = place.path("ampere.toml");
     put(&file, "[estimate]\nidle_watts = 77\n");
     let mut command = doctor(&place);
     command.arg("--config").arg(&file);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 #[test]
 fn without_shared_memory_nothing_can_be_measured() {
     let place = Place::new();
-    let file = place.directory.path().join("file");
+    let file = place.path("file");
     put(&file, "");
     for shm in ["/nonexistent", file.to_str().expect("UTF-8")] {
         let found = ask(doctor(&place).with(&[("AMPERE_SHM", shm)]));
@@ -19,7 +19,7 @@ fn without_shared_memory_nothing_can_be_measured() {
     }
     // One that others could look into.
     let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
-    let base = place.directory.path().join(format!("ampere-{}", uid.trim()));
+    let base = place.path(format!("shm/ampere-{}", uid.trim()));
     std::fs::create_dir(&base).expect("a folder");
     std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     ask(doctor(&place)).says("shared memory", "directory", "problem", &["is open to others"]);
@@ -29,7 +29,7 @@ fn without_shared_memory_nothing_can_be_measured() {
 fn little_shared_memory_is_told() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     let place = Place::new();
-    let shm = place.directory.path().join("small");
+    let shm = place.path("small");
     std::fs::create_dir(&shm).expect("a folder");
     let with = |size: &str| {
         let mount = format!("mount -t tmpfs -o size={size} none '{}' && exec \"$0\" \"$@\"", shm.display());
@@ -77,7 +77,7 @@ fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
 fn what_was_left_behind_is_told() {
     let place = Place::new();
     let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
-    let base = place.directory.path().join(format!("ampere-{}", uid.trim()));
+    let base = place.path(format!("shm/ampere-{}", uid.trim()));
     std::fs::create_dir(&base).expect("a folder");
     std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o700)).expect("chmod");
     ask(doctor(&place)).says("shared memory", "sessions", "ok", &["none left in"]);
@@ -121,18 +121,18 @@ fn an_output_directory_that_a_run_would_refuse_is_a_problem() {
         command.arg("-o").arg(output);
         command
     };
-    let new = place.directory.path().join("a/new/one");
+    let new = place.path("a/new/one");
     ask(wanted(&new)).says("output", "directory", "ok", &["a/new/one", "free"]);
-    assert!(!place.directory.path().join("a").exists(), "it only looks");
-    let file = place.directory.path().join("file");
+    assert!(!place.path("a").exists(), "it only looks");
+    let file = place.path("file");
     put(&file, "");
     let found = ask(wanted(&file.join("out")));
     found.says("output", "directory", "problem", &["cannot write to", "AMPERE_OUTPUT"]);
     assert_eq!(found.code, 1);
-    let results = place.directory.path().join("results");
+    let results = place.path("results");
     put(&results.join("summary.json"), "{}");
     ask(wanted(&results)).says("output", "directory", "problem", &["results of another run"]);
-    let claimed = place.directory.path().join("claimed");
+    let claimed = place.path("claimed");
     let node = text(&succeed(Command::new("uname").arg("-n")).stdout);
     std::fs::create_dir_all(claimed.join(format!("spool-{}", node.trim()))).expect("a folder");
     ask(wanted(&claimed)).says("output", "directory", "problem", &["in use by another run"]);

@@ -1,6 +1,8 @@
 //! Ranks that cannot be seen as others can: with a shared memory, or a pid namespace, of their own, as containers have.
 
-use crate::program::{check, counted, forget_counts, mpi, mpirun, nothing_is_missing};
+use ampere_tests::counting_program::{
+    assert_every_call_recorded, build_mpi, check, counted, forget_counts, mpirun,
+};
 use ampere_tests::jobs::{Done, Place, have, host, run};
 use std::ffi::OsString;
 
@@ -22,7 +24,7 @@ fn can_unshare(place: &Place) -> bool {
 
 /// `mpirun` of a script that starts the program as `how` says in ranks from `first` on.
 fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
-    let program = format!("'{}' none 2000", mpi(place).display());
+    let program = format!("'{}' none 2000", build_mpi(place).display());
     let text =
         format!("#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK -lt {first} ] && exec {program}\n{how} {program}\n");
     mpirun(RANKS, &place.script("as-in-a-container", &text), &[])
@@ -115,7 +117,7 @@ fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
         assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{output}: {done:#?}");
         done.said_nothing();
         let summary = check(&place, output, true);
-        nothing_is_missing(&place, &summary, RANKS);
+        assert_every_call_recorded(&place, &summary, RANKS);
         assert!((0..RANKS).all(|rank| counted(&place, &rank.to_string()) == 2000));
         forget_counts(&place);
         place.is_clean();

@@ -1,19 +1,22 @@
 //! How a program can end.
 
-use crate::program::{alone, calls, check, mpi, mpirun, nothing_is_missing, plain};
-use ampere_tests::jobs::{Place, have, run};
+use ampere_tests::counting_program::{
+    assert_every_call_recorded, build_mpi, build_serial, check, counted, have_mpi, mpirun, total_calls,
+    without_ampere,
+};
+use ampere_tests::jobs::{Place, run};
 
 /// Two ranks, of which one does it in the middle: the other is ended by mpirun, or waits and is ended then.
 #[test]
 fn however_a_rank_ends_its_calls_are_in_the_results() {
-    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+    if !have_mpi() {
         return;
     }
     for fault in ["kill", "abort", "segv", "_exit", "exit", "mpi-abort", "bus"] {
         let place = Place::new();
-        let program = mpi(&place);
+        let program = build_mpi(&place);
         let words = mpirun(2, &program, &[fault, "4000", "1", "3000"]);
-        let without = plain(&place, &words);
+        let without = without_ampere(&place, &words);
         let done = run(&mut place.ampere_run("out", &words));
         done.as_without(&without);
         done.no_panic();
@@ -22,8 +25,8 @@ fn however_a_rank_ends_its_calls_are_in_the_results() {
         let crashes = |text: &str| text.matches("Process received signal").count();
         assert_eq!(crashes(&done.stderr), crashes(&without.stderr), "{fault}: {done:#?} {without:#?}");
         let summary = check(&place, "out", false);
-        nothing_is_missing(&place, &summary, 2);
-        assert_eq!(crate::program::counted(&place, "1"), 3000, "{fault}");
+        assert_every_call_recorded(&place, &summary, 2);
+        assert_eq!(counted(&place, "1"), 3000, "{fault}");
         place.is_clean();
     }
 }
@@ -31,18 +34,18 @@ fn however_a_rank_ends_its_calls_are_in_the_results() {
 #[test]
 fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     for fault in ["abort", "segv", "_exit", "exit", "bus", "bus-handled", "bus-sent", "no-memory", "raw-exit"]
     {
         let words = [program.clone().into(), fault.into(), "2000".into()];
-        let without = plain(&place, &words);
+        let without = without_ampere(&place, &words);
         let done = run(&mut place.ampere_run(fault, &words));
         done.as_without(&without);
         done.no_panic();
         let ended_in_order = ["exit", "no-memory", "raw-exit"].contains(&fault);
         let summary = check(&place, fault, ended_in_order);
-        let did = crate::program::counted(&place, "0");
-        let told: u64 = crate::program::calls(&summary, "step").values().sum();
+        let did = counted(&place, "0");
+        let told = total_calls(&summary, "step");
         assert!((did..=did + 4).contains(&told), "{fault}: {did} calls, {told} are there");
         place.is_clean();
     }
@@ -52,16 +55,16 @@ fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
 #[test]
 fn threads_that_outlive_main_are_measured_to_their_end() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     for fault in ["outlive", "running-threads"] {
         let words = [program.clone().into(), fault.into(), "2000".into()];
-        let without = plain(&place, &words);
+        let without = without_ampere(&place, &words);
         let mut command = place.ampere_run(fault, &words);
         let done = run(command.env("AMPERE_LOCATIONS", "all"));
         done.as_without(&without);
         done.said_nothing();
         let summary = check(&place, fault, true);
-        let told: u64 = crate::program::calls(&summary, "in_thread").values().sum();
+        let told = total_calls(&summary, "in_thread");
         // A millisecond and more each, for 0.3 s or 0.1 s.
         let least = if fault == "outlive" { 150 } else { 30 };
         assert!(told >= least, "{fault}: {told} calls in the thread");
@@ -73,7 +76,7 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
 #[test]
 fn a_closed_standard_error_ends_nobody() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = place.bare("out", &program);
@@ -82,6 +85,6 @@ fn a_closed_standard_error_ends_nobody() {
     assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"done 1000\n"[..]), "{done:?}");
     place.nobody_left();
     let summary = check(&place, "out", true);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 1000);
+    assert_eq!(total_calls(&summary, "step"), 1000);
     place.is_clean();
 }

@@ -1,6 +1,9 @@
 //! Files that are full or gone.
 
-use crate::program::{alone, calls, check, is_conserved, plain, read_trace, until_counted};
+use ampere_tests::counting_program::{
+    assert_conserved, assert_trace_readable, build_serial, calls, check, total_calls, until_counted,
+    without_ampere,
+};
 use ampere_tests::jobs::{Done, Place, Running, Tiny, files_below, run, start};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -11,20 +14,20 @@ use std::process::Command;
 fn a_disk_that_gets_full_ends_the_trace_and_not_the_figures() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "3m") else { return };
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "none".into(), "30000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("disk/out", &words));
     done.as_without(&without);
     done.no_panic();
     let summary = place.summary("disk/out");
-    is_conserved(&summary);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 30000);
+    assert_conserved(&summary);
+    assert_eq!(total_calls(&summary, "step"), 30000);
     assert_eq!(summary["run"]["complete"], false);
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("the trace ends early, so that there is room for it"), "{notes}");
-    let traced = read_trace(&place, "disk/out");
-    is_conserved(&traced);
+    let traced = assert_trace_readable(&place, "disk/out");
+    assert_conserved(&traced);
     let of_trace = calls(&traced, "step").values().sum::<u64>();
     assert!((1000..30000).contains(&of_trace), "{of_trace} calls");
     // The program's own output would have found room.
@@ -34,8 +37,8 @@ fn a_disk_that_gets_full_ends_the_trace_and_not_the_figures() {
 
 /// A run that writes to the disk, which somebody else fills; and the same program without ampere.
 fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
-    let words = [alone(place).into(), "none".into(), "20000".into()];
-    let without = plain(place, &words);
+    let words = [build_serial(&place).into(), "none".into(), "20000".into()];
+    let without = without_ampere(place, &words);
     let running = start(&mut place.ampere_run("disk/out", &words));
     until_counted(place, "0", 2000);
     tiny.fill();
@@ -52,8 +55,8 @@ fn a_disk_that_is_full_has_room_for_the_summary() {
     done.as_without(&without);
     done.no_panic();
     let summary = place.summary("disk/out");
-    is_conserved(&summary);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_conserved(&summary);
+    assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
     assert!(summary["run"]["notes"].to_string().contains("ends early"), "{}", summary["run"]);
     place.is_clean();
@@ -62,9 +65,9 @@ fn a_disk_that_is_full_has_room_for_the_summary() {
 #[test]
 fn an_output_directory_that_is_removed_is_made_again() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let running = start(&mut place.ampere_run("out", &words));
     until_counted(&place, "0", 2000);
     std::fs::remove_dir_all(place.path("out")).expect("the output directory");
@@ -72,7 +75,7 @@ fn an_output_directory_that_is_removed_is_made_again() {
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(total_calls(&summary, "step"), 20000);
     assert!(
         summary["run"]["notes"].to_string().contains("was removed while the job ran"),
         "{}",
@@ -86,9 +89,9 @@ fn an_output_directory_that_is_removed_is_made_again() {
 #[test]
 fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let temporary = place.path("temporary");
     std::fs::create_dir(&temporary).expect("a directory");
     let running = start(place.ampere_run("out", &words).env("TMPDIR", &temporary));
@@ -104,8 +107,8 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     assert_eq!(std::fs::metadata(directory).expect("it is there").permissions().mode() & 0o777, 0o700);
     let name = directory.strip_prefix(place.path("")).expect("below").to_str().expect("text").to_owned();
     let summary = place.summary(&name);
-    is_conserved(&summary);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_conserved(&summary);
+    assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false);
     assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "somebody else's");
     // Of the records nothing is left, and that is said.
@@ -121,9 +124,9 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
 fn a_shared_memory_that_gets_full_costs_the_later_threads_only() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("tiny"), "24m") else { return };
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "threads".into(), "20000".into(), "0".into(), "15000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
     let running = start(command.env("AMPERE_SHM", &tiny.at));
     until_counted(&place, "0", 2000);
@@ -133,7 +136,7 @@ fn a_shared_memory_that_gets_full_costs_the_later_threads_only() {
     done.said_once(&["no room for", "threads without a ring are not recorded"]);
     let summary = check(&place, "out", false);
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
 }
 
@@ -144,13 +147,13 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     let Some(tiny) = Tiny::mount(place.path("disk"), "16m") else { return };
     let (running, without) = fill_while_it_runs(&place, &tiny);
     let first = place.collectors();
-    first.iter().for_each(|collector| super::outside::signal(*collector, rustix::process::Signal::KILL));
+    first.iter().for_each(|collector| ampere_tests::jobs::signal(*collector, rustix::process::Signal::KILL));
     let done = running.wait();
     assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{done:#?}");
     done.said_once(&["killed by signal 9", "another one goes on"]);
     let summary = place.summary("disk/out");
-    is_conserved(&summary);
-    let made = calls(&summary, "step").values().sum::<u64>();
+    assert_conserved(&summary);
+    let made = total_calls(&summary, "step");
     assert!((10_000..=20_000).contains(&made), "{made}: {}", summary["run"]);
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
     place.is_clean();
@@ -161,7 +164,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
 fn figures_that_know_more_than_the_records_stay() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "600k") else { return };
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.as_os_str(), "none".as_ref(), "40000".as_ref()];
     let running = start(&mut place.ampere_run("disk/out", words));
     until_counted(&place, "0", 100);
@@ -179,7 +182,7 @@ fn figures_that_know_more_than_the_records_stay() {
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     recovered.said_once(&["has a trace now", "is as it was"]);
     assert_eq!(place.summary("disk/out"), before);
-    let of_trace = calls(&read_trace(&place, "disk/out"), "step").values().sum::<u64>();
+    let of_trace = calls(&assert_trace_readable(&place, "disk/out"), "step").values().sum::<u64>();
     assert!((1..40000).contains(&of_trace), "{of_trace} calls");
     place.is_clean();
 }

@@ -1,7 +1,7 @@
 //! What a program would notice of a guest that does not behave, and what one process must not do to the others' figures.
 
-use crate::program::{calls, check};
 use ampere_tests::collector::announced;
+use ampere_tests::counting_program::{calls, check};
 use ampere_tests::jobs::{Done, Place, Tiny, built, files_below, is_root, run, start, until};
 use ampere_tests::runs::may_mount;
 use ampere_tests::skip_unless;

@@ -1,6 +1,6 @@
 //! Threads that leave events, and themselves, in other ways than one by one: `tests/programs/jumps.c`.
 
-use crate::program::calls;
+use ampere_tests::counting_program::calls;
 use ampere_tests::jobs::{Place, run};
 use serde_json::Value;
 

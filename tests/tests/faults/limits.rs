@@ -1,30 +1,32 @@
 //! Limits of a process: descriptors and memory.
 
-use crate::program::{alone, calls, check, is_conserved, mpi, mpirun, plain};
-use ampere_tests::jobs::{Place, built, have, run};
+use ampere_tests::counting_program::{
+    assert_conserved, build_mpi, build_serial, calls, check, have_mpi, mpirun, total_calls, without_ampere,
+};
+use ampere_tests::jobs::{Place, built, run};
 
 #[test]
 fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "few-files".into(), "2000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     // The threads' rings cannot be made; the main thread's is there.
     done.said_once(&["Too many open files", "threads without a ring are not recorded"]);
     let summary = check(&place, "out", false);
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 2003);
-    assert_eq!(calls(&summary, "late_3").values().sum::<u64>(), 1);
+    assert_eq!(total_calls(&summary, "step"), 2003);
+    assert_eq!(total_calls(&summary, "late_3"), 1);
     place.is_clean();
 }
 
 #[test]
 fn a_program_that_may_not_open_anything_runs_unmeasured() {
     let place = Place::new();
-    let program = alone(&place);
-    let without = plain(&place, &[program.clone().into(), "none".into(), "500".into()]);
+    let program = build_serial(&place);
+    let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
     // From enough for the loader, which closes what it opens, to enough for a session, a log and a ring.
     for limit in 4..9 {
         let script = format!("ulimit -n {limit}; exec '{}' none 500", program.display());
@@ -41,7 +43,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
 #[test]
 fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let second = "OMPI_COMM_WORLD_LOCAL_RANK=1";
     for (name, limit) in [("ring", "ulimit -S -f 40"), ("descriptors", "ulimit -S -n 5")] {
         let program = program.display();
@@ -51,12 +53,12 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
         done.no_panic();
         place.nobody_left();
         let summary = place.summary(name);
-        is_conserved(&summary);
+        assert_conserved(&summary);
         let notes = summary["run"]["notes"].to_string();
         let is_told = summary["run"]["complete"] == false && notes.contains("could not be");
         // Without a descriptor for the session's page there is nothing that could be said there.
         let is_said = name == "descriptors" && done.stderr.contains("energy is not measured");
-        let is_measured = calls(&summary, "step").values().sum::<u64>() == 1000;
+        let is_measured = total_calls(&summary, "step") == 1000;
         assert!(is_told != is_measured || is_said, "{name}: {notes} {}", done.stderr);
         place.is_clean();
     }
@@ -64,12 +66,12 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
 
 #[test]
 fn a_collector_with_few_descriptors_goes_on_with_those() {
-    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let words = mpirun(2, &mpi(&place), &["threads", "2000", "1"]);
-    let without = plain(&place, &words);
+    let words = mpirun(2, &build_mpi(&place), &["threads", "2000", "1"]);
+    let without = without_ampere(&place, &words);
     let collector = built().join("ampere-collector");
     let script = format!("#!/bin/bash\nulimit -n 40\nexec '{}' \"$@\"\n", collector.display());
     let few = place.script("few", &script);
@@ -79,7 +81,7 @@ fn a_collector_with_few_descriptors_goes_on_with_those() {
     done.no_panic();
     place.nobody_left();
     let summary = place.summary("out");
-    is_conserved(&summary);
+    assert_conserved(&summary);
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("Too many open files"), "{notes}");
     assert_eq!(summary["run"]["complete"], false, "a trace without all that was measured is not complete");
@@ -91,8 +93,8 @@ fn a_collector_with_few_descriptors_goes_on_with_those() {
 #[test]
 fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
     let place = Place::new();
-    let program = alone(&place);
-    let without = plain(&place, &[program.clone().into(), "none".into(), "500".into()]);
+    let program = build_serial(&place);
+    let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
     // Kilobytes. From where the program alone starts to where all is well, in steps.
     for limit in [8_000, 12_000, 16_000, 24_000, 48_000] {
         let script = format!("ulimit -v {limit}; exec '{}' none 500", program.display());
@@ -113,13 +115,13 @@ fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
 #[test]
 fn a_limit_on_the_size_of_files_ends_nobody() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     // Kilobytes: no ring, a small one, one but no spool, and a spool but no trace.
     for limit in [4, 16, 64, 4_000, 9_000] {
         for bare in [false, true] {
             let output = format!("out-{limit}-{bare}");
             let script = format!("ulimit -f {limit}; exec '{}' none 20000", program.display());
-            let without = plain(&place, &["bash".into(), "-c".into(), script.clone().into()]);
+            let without = without_ampere(&place, &["bash".into(), "-c".into(), script.clone().into()]);
             assert_eq!(without.code, 0, "what the program writes itself is small");
             let mut command = match bare {
                 true => place.bare(&output, std::path::Path::new("bash")),
@@ -135,8 +137,8 @@ fn a_limit_on_the_size_of_files_ends_nobody() {
             place.nobody_left();
             if limit >= 4_000 && !bare {
                 let summary = place.summary(&output);
-                is_conserved(&summary);
-                assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000, "{limit}");
+                assert_conserved(&summary);
+                assert_eq!(total_calls(&summary, "step"), 20000, "{limit}");
             }
         }
     }

@@ -9,5 +9,4 @@ mod jumps;
 mod limits;
 mod outside;
 mod processes;
-mod program;
 mod told;

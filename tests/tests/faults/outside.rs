@@ -1,28 +1,12 @@
 //! What others do to a run: kill, stop, and end it as a scheduler does.
 
-use crate::program::{
-    alone, calls, check, counted, forget_counts, mpi, mpirun, nothing_is_missing, plain, until_counted,
+use ampere_tests::counting_program::{
+    assert_every_call_recorded, build_mpi, build_serial, check, counted, forget_counts, have_mpi, mpirun,
+    ranks, total_calls, until_counted, without_ampere,
 };
-use ampere_tests::jobs::{Place, Running, have, start, until};
-use rustix::process::{Pid, Signal, kill_process};
-use std::path::Path;
+use ampere_tests::jobs::{Place, Running, signal, start, until};
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
-
-fn has_mpi() -> bool {
-    have(&["mpirun.openmpi", "mpicc.openmpi"])
-}
-
-pub fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid as i32).expect("a pid");
-    let _ = kill_process(pid, signal); // it may just have ended
-}
-
-/// Processes of this program, in no order.
-fn ranks(place: &Place, program: &Path) -> Vec<u32> {
-    let name = program.to_str().expect("UTF-8");
-    let all = place.processes().into_iter();
-    all.filter(|(_, command)| command.starts_with(name)).map(|(pid, _)| pid).collect()
-}
 
 fn under_way(place: &Place, words: &[std::ffi::OsString], count: u32) -> Running {
     let running = start(&mut place.ampere_run("out", words));
@@ -34,11 +18,11 @@ fn under_way(place: &Place, words: &[std::ffi::OsString], count: u32) -> Running
 
 #[test]
 fn killed_ranks_leave_what_they_have_published() {
-    if !has_mpi() {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let program = mpi(&place);
+    let program = build_mpi(&place);
     let words = mpirun(2, &program, &["none", "1000000"]);
     let running = under_way(&place, &words, 2);
     let pids = ranks(&place, &program);
@@ -48,17 +32,17 @@ fn killed_ranks_leave_what_they_have_published() {
     assert_eq!(done.code, 128 + 9, "{done:#?}");
     done.no_panic();
     let summary = check(&place, "out", false);
-    nothing_is_missing(&place, &summary, 2);
+    assert_every_call_recorded(&place, &summary, 2);
     place.is_clean();
 }
 
 #[test]
 fn a_killed_mpirun_leaves_what_its_ranks_have_published() {
-    if !has_mpi() {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let program = mpi(&place);
+    let program = build_mpi(&place);
     let words = mpirun(2, &program, &["none", "1000000"]);
     let running = under_way(&place, &words, 2);
     let is_launcher = |(pid, command): &(u32, String)| command.starts_with("mpirun.openmpi").then_some(*pid);
@@ -69,19 +53,19 @@ fn a_killed_mpirun_leaves_what_its_ranks_have_published() {
     assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
     // Its ranks end by themselves when they notice.
     let summary = check(&place, "out", false);
-    nothing_is_missing(&place, &summary, 2);
+    assert_every_call_recorded(&place, &summary, 2);
     place.nobody_left();
 }
 
 /// As a batch system ends a job: SIGTERM to all of it, SIGKILL to what is left.
 #[test]
 fn a_job_that_is_ended_by_its_scheduler_has_results() {
-    if !has_mpi() {
+    if !have_mpi() {
         return;
     }
     for also_the_collector in [false, true] {
         let place = Place::new();
-        let program = mpi(&place);
+        let program = build_mpi(&place);
         let words = mpirun(2, &program, &["none", "1000000"]);
         let running = under_way(&place, &words, 2);
         let all = place.processes();
@@ -101,7 +85,7 @@ fn a_job_that_is_ended_by_its_scheduler_has_results() {
         done.no_panic();
         let summary = check(&place, "out", false);
         if !also_the_collector {
-            nothing_is_missing(&place, &summary, 2);
+            assert_every_call_recorded(&place, &summary, 2);
         }
         place.is_clean();
     }
@@ -109,13 +93,13 @@ fn a_job_that_is_ended_by_its_scheduler_has_results() {
 
 #[test]
 fn a_stopped_rank_goes_on_where_it_was() {
-    if !has_mpi() {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let program = mpi(&place);
+    let program = build_mpi(&place);
     let words = mpirun(2, &program, &["none", "6000"]);
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let running = under_way(&place, &words, 2);
     let stopped = ranks(&place, &program)[0];
     signal(stopped, Signal::STOP);
@@ -125,34 +109,34 @@ fn a_stopped_rank_goes_on_where_it_was() {
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 12000);
+    assert_eq!(total_calls(&summary, "step"), 12000);
     place.is_clean();
 }
 
-/// The program neither waits for it nor fails, and every call is told of.
+/// The program neither waits for it nor fails, and every call is in the results.
 #[test]
 fn a_stopped_collector_is_not_waited_for() {
     let place = Place::new();
-    let program = alone(&place);
-    // More than the ring of 4,096 records holds.
-    let words = [program.into(), "none".into(), "20000".into()];
-    let without = plain(&place, &words);
+    let program = build_serial(&place);
+    // More than the ring of 4,096 records holds, after the program was told to go on.
+    let words = [program.clone().into(), "wait".into(), "20000".into(), "0".into(), "500".into()];
+    place.write("go", "");
+    let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
     let running = start(command.env("AMPERE_RING_BYTES", "65536"));
-    until_counted(&place, "0", 500);
+    until("the program waits", || place.path("waits").exists());
     let collector = place.collectors()[0];
     signal(collector, Signal::STOP);
-    let at_stop = counted(&place, "0");
+    place.write("go", "");
     until("the program is done", || counted(&place, "0") == 20000);
-    assert!(at_stop < 15000, "the collector was stopped too late to tell: {at_stop}");
     // Its end is its own: only `ampere run` waits for the results.
-    until("the program has ended", || ranks(&place, &place.path("alone")).is_empty());
+    until("the program has ended", || ranks(&place, &program).is_empty());
     signal(collector, Signal::CONT);
     let done = running.wait();
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(calls(&summary, "step").values().sum::<u64>(), 20000);
+    assert_eq!(total_calls(&summary, "step"), 20000);
     assert!(summary["quality"]["coalesced_calls"].as_u64() > Some(1000), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["suppressed_calls"], 0);
     place.is_clean();
@@ -161,14 +145,14 @@ fn a_stopped_collector_is_not_waited_for() {
 /// What the program does is its own, whoever collects.
 #[test]
 fn a_killed_collector_changes_nothing_of_the_program() {
-    if !has_mpi() {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let program = mpi(&place);
+    let program = build_mpi(&place);
     for events in ["auto", "all"] {
         let words = mpirun(2, &program, &["none", "6000"]);
-        let without = plain(&place, &words);
+        let without = without_ampere(&place, &words);
         forget_counts(&place);
         let mut command = place.ampere_run(events, &words);
         let running = start(command.env("AMPERE_EVENTS", events).env("AMPERE_RING_BYTES", "65536"));

@@ -1,18 +1,17 @@
 //! Processes that make others, become others, or close what is not theirs.
 
-use crate::program::{alone, calls, check, counted, mpi, mpirun, nothing_is_missing, plain, until_counted};
-use ampere_tests::jobs::{Place, files_below, have, run, start, until};
-
-fn total(summary: &serde_json::Value, region: &str) -> u64 {
-    calls(summary, region).values().sum()
-}
+use ampere_tests::counting_program::{
+    assert_every_call_recorded, build_mpi, build_serial, check, counted, have_mpi, mpirun, total_calls,
+    until_counted, without_ampere,
+};
+use ampere_tests::jobs::{Place, files_below, run, start, until};
 
 #[test]
 fn a_forked_child_writes_nothing_and_says_no_goodbye() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "fork".into(), "2000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
@@ -20,34 +19,34 @@ fn a_forked_child_writes_nothing_and_says_no_goodbye() {
     // The child's 2000 are not among them.
     assert_eq!(counted(&place, "0"), 2500);
     assert_eq!(counted(&place, "child"), 2000);
-    assert_eq!(total(&summary, "step"), 2500);
+    assert_eq!(total_calls(&summary, "step"), 2500);
     assert_eq!(summary["quality"]["damaged_records"], 0, "{}", summary["quality"]);
     place.is_clean();
 
-    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
-    let words = mpirun(2, &mpi(&place), &["fork", "2000", "1"]);
-    let without = plain(&place, &words);
+    let words = mpirun(2, &build_mpi(&place), &["fork", "2000", "1"]);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     let summary = check(&place, "out", true);
-    nothing_is_missing(&place, &summary, 2);
+    assert_every_call_recorded(&place, &summary, 2);
     place.is_clean();
 }
 
 #[test]
 fn children_of_their_own_program_are_processes_of_their_own() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "children".into(), "1000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(total(&summary, "step"), 1000 + 2 * 200);
+    assert_eq!(total_calls(&summary, "step"), 1000 + 2 * 200);
     place.is_clean();
 }
 
@@ -55,9 +54,9 @@ fn children_of_their_own_program_are_processes_of_their_own() {
 #[test]
 fn a_program_that_becomes_another_is_measured_as_both() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.clone().into(), "exec".into(), "2000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
@@ -69,14 +68,14 @@ fn a_program_that_becomes_another_is_measured_as_both() {
         summary["run"]["notes"]
     );
     assert_eq!((counted(&place, "0"), counted(&place, "execed")), (1000, 100));
-    assert_eq!((total(&summary, "step"), total(&summary, "after_exec")), (1200, 100));
+    assert_eq!((total_calls(&summary, "step"), total_calls(&summary, "after_exec")), (1200, 100));
     place.is_clean();
 
     // Without ampere run the last of the node's processes waits for the results: the first program does not count twice.
     let done = run(place.bare("bare", &program).args(["exec", "2000"]));
     done.as_without(&without);
     assert!(done.stderr.contains("energy summary in"), "{done:#?}");
-    assert_eq!(total(&place.summary("bare"), "after_exec"), 100);
+    assert_eq!(total_calls(&place.summary("bare"), "after_exec"), 100);
     assert_eq!(place.summary("bare")["run"]["complete"], true);
 }
 
@@ -103,7 +102,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         until("the results are there", || place.path(output).join("summary.txt").exists());
         place.nobody_left();
         let summary = check(&place, output, true);
-        assert_eq!(total(&summary, "work"), 30);
+        assert_eq!(total_calls(&summary, "work"), 30);
         assert_eq!(summary["run"]["endings"], serde_json::Value::Null);
         // It was over then, and not when the process ended.
         let rows = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
@@ -117,14 +116,14 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
 #[test]
 fn a_plugin_that_the_program_closes_stays() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words = [program.into(), "dlclose".into(), "2000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(total(&summary, "step"), 2000);
+    assert_eq!(total_calls(&summary, "step"), 2000);
     assert!(place.path("closed").exists(), "the program has found the plugin");
     place.is_clean();
 }
@@ -133,9 +132,9 @@ fn a_plugin_that_the_program_closes_stays() {
 #[test]
 fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let words: [std::ffi::OsString; 3] = [program.into(), "close-all".into(), "2000".into()];
-    let without = plain(&place, &words);
+    let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
     done.said_nothing();
@@ -143,9 +142,9 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
     assert_eq!(own, "mine\n".repeat(64));
     let summary = check(&place, "out", true);
     for region in ["late_1", "late_2", "late_3"] {
-        assert_eq!(total(&summary, region), 1, "{region} is known by its name");
+        assert_eq!(total_calls(&summary, region), 1, "{region} is known by its name");
     }
-    assert_eq!(total(&summary, "step"), 2003);
+    assert_eq!(total_calls(&summary, "step"), 2003);
     place.is_clean();
     // What the plugin itself has to say at the end would go to standard error, which is such a file by then.
     std::fs::remove_file(place.path("mine")).expect("it is there");
@@ -158,7 +157,7 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
 #[test]
 fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let one = |steps: &str| {
         let mut command = place.bare("out", &program);
         command.args(["none", steps]).env("AMPERE_SESSION", "both");
@@ -175,14 +174,14 @@ fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
     session.set_finishing(false);
     assert_eq!(first.wait().code, 0);
     let summary = check(&place, "out", true);
-    assert_eq!(total(&summary, "step"), 20000);
+    assert_eq!(total_calls(&summary, "step"), 20000);
 }
 
 /// Programs of one job step that know nothing of each other are one run, wherever the second one's results were to go.
 #[test]
 fn who_joins_a_run_with_another_output_directory_is_told() {
     let place = Place::new();
-    let program = alone(&place);
+    let program = build_serial(&place);
     let one = |output: &str, steps: &str| {
         let mut command = place.bare(output, &program);
         command.args(["none", steps]).env("AMPERE_SESSION", "both");
@@ -194,6 +193,6 @@ fn who_joins_a_run_with_another_output_directory_is_told() {
     assert_eq!((second.code, second.stdout.as_str()), (0, "done 500\n"));
     second.said_once(&["a part of a run whose results go to", "out, not to"]);
     assert_eq!(first.wait().code, 0);
-    assert_eq!(total(&check(&place, "out", true), "step"), 20500);
+    assert_eq!(total_calls(&check(&place, "out", true), "step"), 20500);
     assert!(!place.path("elsewhere").exists());
 }

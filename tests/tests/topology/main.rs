@@ -1,12 +1,11 @@
 //! Who spends from what: found out, said with its reason, and the same live, from the run's own trace, and as if it had been
 //! configured by hand.
 
-mod made_up;
-
+use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
-    Place, assert_same_figures, attribute, compile, list, number, on_path, relative, stencil, succeed, text,
+    assert_same_figures, attribute, compile, list, number, on_path, relative, stencil, succeed, text,
 };
-use ampere_tests::{artifact, skip_unless};
+use ampere_tests::{artifact, skip_unless, small_trace};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,20 +24,20 @@ fn topology(summary: &Value) -> Vec<String> {
 #[track_caller]
 fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), made);
-    let config = place.directory.path().join("ampere.toml");
+    let trace = small_trace::write(&place.path("made-up"), made);
+    let config = place.path("ampere.toml");
     std::fs::write(&config, settings).expect("room");
     let options = ["--config", config.to_str().expect("a name")];
     let offline = attribute(&trace, &options);
     assert_eq!(topology(&offline), expected);
     let mut command = place.command(artifact("ampere"));
-    command.arg("replay").arg(&trace).arg("-o").arg(place.output()).args(options).args(["--speed", "max"]);
+    command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(options).args(["--speed", "max"]);
     // What the replay itself may see is nothing of the trace's.
     succeed(command.env("ROCR_VISIBLE_DEVICES", "7"));
-    let live = place.summary();
+    let live = place.summary("out");
     assert_eq!(topology(&live), expected, "live");
     assert_same_figures(&live, &offline);
-    let again = attribute(&place.trace(), &options);
+    let again = attribute(&place.path("out/traces.otf2"), &options);
     assert_eq!(topology(&again), expected, "from the replay's own trace");
     assert_same_figures(&again, &offline);
     offline
@@ -48,8 +47,8 @@ fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
 #[track_caller]
 fn is_as_configured(made: &str, found: &Value, settings: &str) {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), made);
-    let config = place.directory.path().join("ampere.toml");
+    let trace = small_trace::write(&place.path("made-up"), made);
+    let config = place.path("ampere.toml");
     std::fs::write(&config, settings).expect("room");
     assert_same_figures(found, &attribute(&trace, &["--config", config.to_str().expect("a name")]));
 }
@@ -141,7 +140,7 @@ fn the_system_tree_says_which_device() {
     finds(
         "counter 0\ncounter 1\n\
          rank n\nstream stream-7 tree=1\n\
-         rank n\nstream HIP[0:3] nobodys\n",
+         rank n\nstream HIP[0:3] orphan\n",
         "",
         &[
             "GPU-0 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
@@ -234,8 +233,8 @@ fn every_node_has_its_own() {
 #[track_caller]
 fn says(made: &str, settings: &str, expected: &[&str]) {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), made);
-    let config = place.directory.path().join("ampere.toml");
+    let trace = small_trace::write(&place.path("made-up"), made);
+    let config = place.path("ampere.toml");
     std::fs::write(&config, settings).expect("room");
     let mut command = Command::new(artifact("ampere"));
     let output = succeed(command.arg("attribute").arg(&trace).arg("--json").arg("--config").arg(&config));
@@ -247,12 +246,12 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
     assert_eq!(summary["run"]["complete"], true, "nothing is missing");
     // Live, once everything is known.
     let mut command = place.command(artifact("ampere"));
-    command.arg("replay").arg(&trace).arg("-o").arg(place.output()).args(["--speed", "max", "--config"]);
+    command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(["--speed", "max", "--config"]);
     let output = succeed(command.arg(&config));
     for line in expected {
         assert_eq!(text(&output.stderr).matches(line).count(), 1, "{line}: {}", text(&output.stderr));
     }
-    let summary = place.summary();
+    let summary = place.summary("out");
     let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
     // Another test may have the port.
     let notes: Vec<&str> = notes.filter(|note| !note.starts_with("port ")).collect();
@@ -327,7 +326,7 @@ fn settings_that_may_not_be_meant_are_told() {
 #[test]
 fn settings_that_cannot_be_meant_are_errors() {
     let place = Place::new();
-    let trace = made_up::write(&place.directory.path().join("made-up"), TWO);
+    let trace = small_trace::write(&place.path("made-up"), TWO);
     for (settings, expected) in [
         (
             "[[device]]\nname = 'a'\nmetric = 'e'\n[[device]]\nname = 'b'\nmetric = 'e'\n",
@@ -338,7 +337,7 @@ fn settings_that_cannot_be_meant_are_errors() {
             "device \"GPU-$1\": name: there is no $1, metric = 'e' has 0 groups",
         ),
     ] {
-        let config = place.directory.path().join("ampere.toml");
+        let config = place.path("ampere.toml");
         std::fs::write(&config, settings).expect("room");
         let mut command = place.command(artifact("ampere"));
         let output =
@@ -377,18 +376,18 @@ fn each_rank_spends_from_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     // One wrapper for both ranks, as sites have them.
-    let script = place.directory.path().join("choose");
+    let script = place.path("choose");
     let choose =
         "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))\nexec \"$@\"\n";
     std::fs::write(&script, choose).expect("room");
     let script = script.to_str().expect("a name");
     let stencil = stencil();
     let mut command =
-        place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+        place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
     let output = succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
     let said = text(&output.stderr);
     assert!(said.contains("who spends from what\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
-    let live = place.summary();
+    let live = place.summary("out");
     let expected =
         ["GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0", "GPU-2 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=2"];
     assert_eq!(topology(&live), expected);
@@ -402,7 +401,7 @@ fn each_rank_spends_from_its_own_gpu() {
             relative(all, number(device, "total_joules")) < 1e-9 && number(view, "attributed_joules") > 50.0
         );
     }
-    let offline = attribute(&place.trace(), &[]);
+    let offline = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(topology(&offline), expected);
     assert_same_figures(&live, &offline);
 }
@@ -412,20 +411,20 @@ fn each_rank_spends_from_its_own_gpu() {
 fn a_rank_on_a_second_die_that_counts_spends_from_it() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    let script = place.directory.path().join("choose");
+    let script = place.path("choose");
     let choose = "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK\nexec \"$@\"\n";
     std::fs::write(&script, choose).expect("room");
     let script = script.to_str().expect("a name");
     let stencil = stencil();
     let mut command =
-        place.ampere_run(&["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
+        place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
     command
         .env("AMPERE_COUNTERS", "amdsmi")
         .env("AMPERE_AMDSMI_LIBRARY", artifact("libstand_in_amd_smi.so"))
         .env("STAND_IN_AMD_SMI_MODEL", "MI250X")
         .env("STAND_IN_AMD_SMI", "watts=300,150");
     succeed(&mut command);
-    let live = place.summary();
+    let live = place.summary("out");
     let expected =
         ["GPU-0 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0", "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1"];
     assert_eq!(topology(&live), expected);
@@ -434,7 +433,7 @@ fn a_rank_on_a_second_die_that_counts_spends_from_it() {
     let joules = joules_by_rank(&live);
     let pairs: Vec<(&str, &str)> = joules.keys().map(|(d, r)| (d.as_str(), r.as_str())).collect();
     assert_eq!(pairs, [("GPU-0", "MPI Rank 0"), ("GPU-1", "MPI Rank 1")]);
-    let offline = attribute(&place.trace(), &[]);
+    let offline = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(topology(&offline), expected);
     assert_same_figures(&live, &offline);
 }
@@ -455,7 +454,7 @@ fn a_rank_that_is_known_late_is_settled_from_the_trace() {
             return 0;
         }";
     let program = compile(&place, &["mpicc", "-O0", "-finstrument-functions"], "late", source);
-    let config = place.directory.path().join("ampere.toml");
+    let config = place.path("ampere.toml");
     std::fs::write(&config, "[[device]]\nname = 'mine'\nmetric = 'estimate:::energy'\nranks = [1]\n")
         .expect("room");
     let run = |trace: &str, output: &Path| {
@@ -464,7 +463,7 @@ fn a_rank_that_is_known_late_is_settled_from_the_trace() {
         succeed(command.args(["--", "mpirun", "--oversubscribe", "-n", "2"]).arg(&program));
         ampere_tests::runs::json(&output.join("summary.json"))
     };
-    let (with, without) = (place.output(), place.directory.path().join("without"));
+    let (with, without) = (place.path("out"), place.path("without"));
     let live = run("on", &with);
     let notes = live["run"]["notes"].to_string();
     assert!(
@@ -472,7 +471,7 @@ fn a_rank_that_is_known_late_is_settled_from_the_trace() {
         "{notes}"
     );
     assert_eq!(topology(&live), ["mine <- MPI Rank 1: configured: ranks = [1]"]);
-    let offline = attribute(&place.trace(), &["--config", config.to_str().expect("a name")]);
+    let offline = attribute(&place.path("out/traces.otf2"), &["--config", config.to_str().expect("a name")]);
     assert_eq!(topology(&offline), topology(&live));
     assert_same_figures(&live, &offline);
     // From the beginning, not only from MPI_Init on.

@@ -1,13 +1,13 @@
-//! A small trace of a node, or of several, written from a few lines of text: who is there, what is said of it, which counters
-//! there are.
+//! A small trace of one or several nodes, written from a few lines of text: counters, ranks, GPU streams. Two seconds long, and
+//! always the same.
 //!
 //! ```text
-//! counter 0                         rocm_smi's of GPU 0; "silent": it is always 0; "model=MI250X", "pci=193": told, as by
-//!                                   our own traces
-//! metric cpu_energy                 any other, in joules
-//! rank node0 ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0
-//! stream HIP[0:0]                   of the rank above; "tree=1", "pci=193", "uuid=GPU-x": the device in the system tree;
-//!                                   "nobodys": no creator is written
+//! counter 0                    rocm_smi's counter of GPU 0. "silent": it stays 0. "model=MI250X", "pci=193": what our own
+//!                              traces say of the device
+//! metric cpu_energy            any other counter, in microjoules
+//! rank node0 ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0     on that node, with these variables
+//! stream HIP[0:0]              a GPU stream of the rank above. "tree=1", "pci=193", "uuid=GPU-x": its device in the system
+//!                              tree. "orphan": the trace does not say which process it belongs to
 //! ```
 
 use otf2::{
@@ -36,7 +36,7 @@ struct Trace {
     nodes: BTreeMap<String, SystemTreeNodeRef>,
 }
 
-/// Its anchor file.
+/// Writes it into a new directory. The path of its anchor file.
 pub fn write(directory: &Path, text: &str) -> PathBuf {
     std::fs::create_dir_all(directory).expect("a directory");
     let mut trace = Trace {
@@ -55,13 +55,13 @@ pub fn write(directory: &Path, text: &str) -> PathBuf {
         trace.regions.push(region);
     }
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    let (mut counters, mut told) = (Vec::new(), Vec::new());
+    let (mut counters, mut described) = (Vec::new(), Vec::new());
     let (mut rank, mut process) = (0, None);
     for words in lines.iter().filter(|words| !words.is_empty()) {
         match words[..] {
             ["counter", number, ref more @ ..] => {
                 let metric = format!("rocm_smi:::energy_count:device={number}");
-                told.push((metric.clone(), more.to_vec()));
+                described.push((metric.clone(), more.to_vec()));
                 counters.push((trace.metric(metric, "#"), !more.contains(&"silent")));
             }
             ["metric", name] => counters.push((trace.metric(name.to_owned(), "uJ"), true)),
@@ -79,7 +79,7 @@ pub fn write(directory: &Path, text: &str) -> PathBuf {
     let nodes = trace.nodes.clone();
     for (name, node) in nodes {
         trace.samples(&name, node, &counters);
-        told.iter().for_each(|(metric, more)| trace.told(metric, more, node));
+        described.iter().for_each(|(metric, more)| trace.describe_counter(metric, more, node));
     }
     trace.archive.finish(&trace.definitions).expect("a trace");
     directory.join("traces.otf2")
@@ -139,7 +139,7 @@ impl Trace {
         (group, node)
     }
 
-    fn told(&mut self, metric: &str, more: &[&str], node: SystemTreeNodeRef) {
+    fn describe_counter(&mut self, metric: &str, more: &[&str], node: SystemTreeNodeRef) {
         let value = |key: &str| more.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         let mut said = vec![("metric", metric)];
         said.extend(value("model").map(|model| ("Device name", model)));
@@ -180,7 +180,7 @@ impl Trace {
             name: format!("Context of {name}"),
             kind: LocationGroupType::Accelerator,
             system_tree_parent: Some(device),
-            creating_location_group: (!more.contains(&"nobodys")).then_some(process),
+            creating_location_group: (!more.contains(&"orphan")).then_some(process),
             properties: Vec::new(),
         });
         self.location(context, name, LocationType::AcceleratorStream, |writer, regions| {

@@ -1,0 +1,301 @@
+//! A long run's events through one collector: the collector's own loop, over real rings in shared memory, with the time told
+//! as a replay does. Four ranks make nested calls at an even rate, and a counter is sampled 20 times a second; a simulated second
+//! takes about a millisecond. No trace is written: a day's would take 17 GB.
+//!
+//! Every rank is in `main` from the beginning to the end, so each has a quarter of all joules.
+//!
+//! `AMPERE_TEST_DAY_SECONDS` is how many seconds are simulated: a minute by default, a day with `make soak`.
+
+use ampere_collector::live::{LiveRun, Mode, Options};
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::sampling::sampler;
+use ampere_collector::serving::metrics::Latest;
+use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
+use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
+use ampere_settings::Config;
+use ampere_tests::random::{Random, seed, setting};
+use ampere_tests::runs::{list, number};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+const RANKS: u32 = 4;
+/// Of all ranks together, in a simulated second.
+const EVENTS_PER_SECOND: u64 = 20_000;
+const TICKS_PER_SECOND: u64 = 1_000_000_000;
+/// Samples, and rounds of the collector.
+const STEPS_PER_SECOND: u64 = 20;
+const RING_RECORDS: u64 = 1 << 16;
+/// Regions below `main`: a parent with one of several children in it.
+const CHILDREN: u32 = 6;
+const MOST_WATTS: u64 = 800;
+/// What rounding may leave, of the total.
+const CONSERVED: f64 = 1e-9;
+/// After the first tenth of the day the collector may take so much more, in bytes: what grows with time would take more.
+const FLAT_BYTES: u64 = 8 << 20;
+
+const MAIN: u32 = 1;
+const SOLVE: u32 = 2;
+const FIRST_CHILD: u32 = 3;
+
+/// One rank's program.
+struct Rank {
+    /// Does nothing and lives: each rank has to be a process of its own.
+    process: Child,
+    writer: EventWriter,
+    random: Random,
+    /// When its next call begins.
+    next: u64,
+}
+
+#[test]
+fn memory_stays_flat_and_every_joule_is_accounted_for() {
+    let seconds = setting("AMPERE_TEST_DAY_SECONDS", 60).max(10);
+    let seed = seed();
+    println!("AMPERE_TEST_SEED={seed}");
+    let directory = tempfile::Builder::new().prefix("ampere-day-").tempdir().expect("a directory");
+    let mut day = Day::new(directory.path(), seed, seconds);
+    let mut early_bytes = 0;
+    for second in 0..seconds {
+        day.simulate(second);
+        if second == seconds / 10 {
+            early_bytes = resident_bytes();
+        }
+        if second.is_multiple_of((seconds / 24).max(1)) {
+            println!("{second} of {seconds} simulated seconds, {:.1} MB", resident_bytes() as f64 / 1e6);
+        }
+    }
+    let grown = resident_bytes().saturating_sub(early_bytes);
+    assert!(grown <= FLAT_BYTES, "{grown} bytes more than after the first tenth");
+    let (summary, joules) = day.finish(seconds);
+    assert_all_is_there(&summary, joules, seconds);
+}
+
+/// A collector, and what it reads.
+struct Day {
+    run: LiveRun,
+    teller: Session,
+    ranks: Vec<Rank>,
+    samples: EventWriter,
+    random: Random,
+    watts: u64,
+    nanojoules: u64,
+}
+
+const START: u64 = TICKS_PER_SECOND;
+/// Ticks of a call of four events, and so long that these are `EVENTS_PER_SECOND`.
+const CALL: u64 = TICKS_PER_SECOND * 4 * RANKS as u64 / EVENTS_PER_SECOND;
+
+impl Day {
+    fn new(directory: &Path, seed: u64, seconds: u64) -> Day {
+        let (session, output) = (directory.join("session"), directory.join("out"));
+        let spool = output.join("spool");
+        std::fs::create_dir_all(&spool).expect("a directory");
+        let session = make_session(&session);
+        let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| make_rank(&session, rank, seed)).collect();
+        let ring = RingProducer::create(&session.directory().join(sampler::RING_NAME), RING_RECORDS, 0);
+        let mut samples = EventWriter::new(ring.expect("a ring"));
+        let options = Options {
+            output,
+            spool,
+            config: Config { trace: false, ..Config::default() },
+            command: vec!["a day".to_owned()],
+            run_id: "day".to_owned(),
+            replay: Some(replay(seconds)),
+            manifest: Manifest::new(session.directory(), "day", &[], None),
+            mode: Mode::Collector,
+        };
+        let teller = Session::open(session.directory()).expect("the session");
+        let run = LiveRun::new(session, options, Latest::default()).expect("a collector");
+        for rank in &mut ranks {
+            rank.next = START;
+            rank.writer.program_begin(START);
+            rank.writer.enter(START, MAIN);
+        }
+        samples.sample(START, 0, 0);
+        Day { run, teller, ranks, samples, random: Random::new(seed), watts: MOST_WATTS / 2, nanojoules: 0 }
+    }
+
+    fn simulate(&mut self, second: u64) {
+        for step in 0..STEPS_PER_SECOND {
+            let until = START + second * TICKS_PER_SECOND + (step + 1) * TICKS_PER_SECOND / STEPS_PER_SECOND;
+            for rank in &mut self.ranks {
+                while rank.next + CALL <= until {
+                    rank.call(CALL);
+                }
+            }
+            self.watts = (self.watts + self.random.below(41)).saturating_sub(20).clamp(50, MOST_WATTS);
+            self.nanojoules += self.watts * 1_000_000_000 / STEPS_PER_SECOND;
+            self.samples.sample(until, 0, self.nanojoules);
+            // Everything before is in the rings.
+            self.teller.tell_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
+            self.run.round();
+        }
+    }
+
+    /// The summary, and the joules that the counter has risen by.
+    fn finish(mut self, seconds: u64) -> (Value, f64) {
+        let end = START + seconds * TICKS_PER_SECOND;
+        for rank in &mut self.ranks {
+            rank.writer.leave(end, MAIN);
+            rank.writer.program_end(end);
+            rank.writer.close();
+        }
+        self.teller.tell_time(end + 1);
+        while self.run.round().records > 0 {}
+        let (summary, _) = self.run.finish(true).expect("results");
+        (serde_json::to_value(&summary).expect("JSON"), self.nanojoules as f64 * 1e-9)
+    }
+}
+
+#[track_caller]
+fn assert_all_is_there(summary: &Value, counter_joules: f64, seconds: u64) {
+    let device = &summary["devices"][0];
+    let view = &device["views"][0];
+    let near = |what: &str, found: f64, expected: f64| {
+        let error = (found - expected).abs() / counter_joules;
+        assert!(error <= CONSERVED, "{what}: {found} J, not {expected} J");
+    };
+    let total = number(device, "total_joules");
+    near("the device's total", total, counter_joules);
+    let parts = ["attributed_joules", "idle_joules", "lost_joules"].map(|part| number(view, part));
+    near("attributed, idle and lost", parts.iter().sum(), total);
+    near("the error that is reported", number(&summary["quality"], "conservation_error_joules"), 0.0);
+    let mains = list(view, "callpaths").iter().filter(|row| list(row, "path").len() == 1);
+    let mains: Vec<f64> = mains.map(|row| number(row, "inclusive_joules")).collect();
+    assert_eq!(mains.len(), RANKS as usize);
+    mains.iter().for_each(|joules| near("a rank", *joules, counter_joules / f64::from(RANKS)));
+    let quality = &summary["quality"];
+    for name in ["coalesced_calls", "suppressed_calls", "dropped_records", "late_events"] {
+        assert_eq!(quality[name], 0, "{name}");
+    }
+    let events = number(quality, "events");
+    assert!(events >= 0.99 * (EVENTS_PER_SECOND * seconds) as f64, "{events} events");
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Rank {
+    /// A call of one of the children within one of `solve`: four events in `length` ticks.
+    fn call(&mut self, length: u64) {
+        let child = FIRST_CHILD + self.random.below(u64::from(CHILDREN)) as u32;
+        let (before, inside) = (self.random.below(length / 2), 1 + self.random.below(length / 4));
+        let at = self.next;
+        self.writer.enter(at, SOLVE);
+        self.writer.enter(at + before, child);
+        self.writer.leave(at + before + inside, child);
+        self.writer.leave(at + before + inside + length / 8, SOLVE);
+        self.next += length;
+    }
+}
+
+fn make_session(directory: &Path) -> Session {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir(directory).expect("a directory");
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).expect("ours");
+    Session::open_or_create_in(directory).expect("a session")
+}
+
+fn make_rank(session: &Session, rank: u32, seed: u64) -> Rank {
+    let sleeps = Command::new("sleep").arg("infinity").stdin(Stdio::null()).spawn();
+    let process = sleeps.expect("sleep");
+    let pid = process.id();
+    let mut log = LogWriter::create(&session.directory().join(format!("{pid}.defs"))).expect("a log");
+    log.append(&Definition::Process(Process {
+        pid,
+        start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+        hostname: "node".to_owned(),
+        host: "test".to_owned(),
+        ..Process::default()
+    }));
+    log.append(&Definition::Rank { rank, size: RANKS });
+    let names =
+        ["main".to_owned(), "solve".to_owned()].into_iter().chain((0..CHILDREN).map(|n| format!("part_{n}")));
+    for (handle, name) in (MAIN..).zip(names) {
+        log.append(&Definition::Region(Region {
+            handle: RegionHandle(handle),
+            canonical_name: name.clone(),
+            name,
+            source_file: String::new(),
+            begin_line: 0,
+            end_line: 0,
+            region_type: 0,
+            paradigm: 0,
+        }));
+    }
+    let ring = format!("{pid}.0.ring");
+    let producer = RingProducer::create(&session.directory().join(&ring), RING_RECORDS, 0).expect("a ring");
+    log.append(&Definition::Location(Location {
+        id: LocalLocation(0),
+        kind: LocationKind::CpuThread,
+        name: "Master thread".to_owned(),
+        ring,
+        thread: 0,
+    }));
+    session.join();
+    let random = Random::new(seed ^ u64::from(rank + 1));
+    Rank { process, writer: EventWriter::new(producer), random, next: 0 }
+}
+
+/// What the collector is told of all this.
+fn replay(seconds: u64) -> Replay {
+    let process = |rank: u32| ReplayedProcess {
+        number: rank,
+        size: RANKS,
+        rank: Some(rank),
+        node: "node".to_owned(),
+        group: format!("MPI Rank {rank}"),
+        environment: Vec::new(),
+        locations: vec![ReplayedLocation {
+            reference: u64::from(rank),
+            id: 0,
+            name: "Master thread".to_owned(),
+            gpu: false,
+            node: "node".to_owned(),
+            group: format!("MPI Rank {rank}"),
+            is_of_process: true,
+            accelerator: Default::default(),
+        }],
+    };
+    Replay {
+        trace: Default::default(),
+        ticks_per_second: TICKS_PER_SECOND,
+        first: TICKS_PER_SECOND,
+        last: TICKS_PER_SECOND * (seconds + 1),
+        realtime_ns: None,
+        processes: (0..RANKS).map(process).collect(),
+        metrics: vec![ReplayedMetric {
+            node: "node".to_owned(),
+            name: "test:::energy".to_owned(),
+            description: "node: energy, simulated".to_owned(),
+            unit: "J".to_owned(),
+            binary: false,
+            exponent: -9,
+            value: ValueType::U64,
+            joules_per_unit: Some(1e-9),
+            recorder: 0,
+            recorded: Default::default(),
+            place: Default::default(),
+            nature: Default::default(),
+        }],
+        metric_names: vec!["test:::energy".to_owned()],
+        recorders: Vec::new(),
+        events: 0,
+        stream_lag_ticks: Some(0),
+        longest_lag_ticks: 0,
+        notes: Vec::new(),
+        odd: Vec::new(),
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}

@@ -1,0 +1,65 @@
+//! Other things that are done to a run while it goes on. `tests/tests/faults` has what is in the results then.
+
+use crate::{Job, assert_undisturbed, usual_time};
+use ampere_tests::counting_program::have_mpi;
+use ampere_tests::jobs::signal;
+use ampere_tests::random::{Random, rounds};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Beyond the time that the run takes undisturbed.
+const SLOWER: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+enum Disturbance {
+    CollectorIsStopped,
+    CollectorIsTerminated,
+    RankIsStopped,
+    OutputIsRemoved,
+    SessionIsRemoved,
+}
+
+use Disturbance::*;
+
+#[test]
+fn the_program_takes_no_notice_of_stops_and_removed_directories() {
+    if have_mpi() {
+        let usual = usual_time();
+        rounds(5, |random| round(random, usual));
+    }
+}
+
+fn round(random: &mut Random, usual: Duration) {
+    let disturbance = random.choose(&[
+        CollectorIsStopped,
+        CollectorIsTerminated,
+        RankIsStopped,
+        OutputIsRemoved,
+        SessionIsRemoved,
+    ]);
+    println!("{disturbance:?}");
+    let mut job = Job::start();
+    job.wait_for_calls();
+    std::thread::sleep(Duration::from_micros(random.below(150_000)));
+    let pause = Duration::from_micros(100_000 + random.below(500_000));
+    let stop = |pids: &[u32]| {
+        pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+        let begun = Instant::now();
+        std::thread::sleep(pause);
+        pids.iter().for_each(|pid| signal(*pid, Signal::CONT));
+        begun.elapsed()
+    };
+    let mut paused = Duration::ZERO;
+    match disturbance {
+        CollectorIsStopped => paused = stop(&job.place.collectors()),
+        CollectorIsTerminated => job.place.collectors().iter().for_each(|pid| signal(*pid, Signal::TERM)),
+        RankIsStopped => paused = stop(&job.ranks()[..1]),
+        // The run may just be over, and have removed it itself.
+        OutputIsRemoved => drop(std::fs::remove_dir_all(job.place.path("out"))),
+        SessionIsRemoved => drop(std::fs::remove_dir_all(job.place.path("shm"))),
+    }
+    let (place, done) = job.wait();
+    assert_undisturbed(&place, &done);
+    assert!(done.took < usual + paused + SLOWER, "{:?}, {usual:?} undisturbed", done.took);
+    place.nobody_left();
+}

@@ -1,0 +1,44 @@
+//! Collectors that are killed: the program's output and status are what they are without, another collector goes on where the
+//! first one stopped, and no joule and no call is lost or counted twice.
+
+use crate::{Job, LATEST_MOMENT_US, RANKS, assert_undisturbed, usual_time};
+use ampere_tests::counting_program::{assert_every_call_recorded, assert_whole_results, have_mpi};
+use ampere_tests::jobs::kill;
+use ampere_tests::random::{Random, rounds};
+use std::time::Duration;
+
+/// Beyond the time that the run takes undisturbed.
+const SLOWER: Duration = Duration::from_secs(5);
+const WATTS: f64 = 250.0;
+/// Between a counter's reading and its timestamp a thread can lose its core, at both ends.
+const ENERGY_ERROR_JOULES: f64 = 0.008 * WATTS;
+/// At least so much of the time that the run takes is measured.
+const MEASURED: f64 = 0.6;
+
+#[test]
+fn another_one_goes_on_and_the_program_takes_no_notice() {
+    if have_mpi() {
+        let usual = usual_time();
+        rounds(3, |random| while !round(random, usual) {});
+    }
+}
+
+/// Whether a collector was killed.
+fn round(random: &mut Random, usual: Duration) -> bool {
+    let mut job = Job::start();
+    job.wait_for_ranks();
+    std::thread::sleep(Duration::from_micros(random.below(LATEST_MOMENT_US)));
+    let collectors = job.place.collectors();
+    collectors.iter().copied().for_each(kill);
+    let (place, done) = job.wait();
+    assert_undisturbed(&place, &done);
+    assert!(done.took < usual + SLOWER, "{:?}, {usual:?} undisturbed", done.took);
+    let summary = assert_whole_results(&place, "out");
+    assert_every_call_recorded(&place, &summary, RANKS);
+    let total = summary["devices"][0]["total_joules"].as_f64().expect("joules");
+    let seconds = summary["run"]["seconds"].as_f64().expect("a time");
+    assert!((total - WATTS * seconds).abs() < ENERGY_ERROR_JOULES, "{total} J in {seconds} s of {WATTS} W");
+    assert!(seconds > MEASURED * done.took.as_secs_f64(), "{seconds} s of {:?}", done.took);
+    place.is_clean();
+    !collectors.is_empty()
+}

@@ -1,0 +1,108 @@
+//! What others may do to a run, at moments chosen at random. A few rounds of each with every test run; `make soak` does
+//! hundreds: `AMPERE_TEST_ROUNDS`. The seed of a round that fails is printed, and repeats it.
+
+mod disturbances;
+mod killed_collectors;
+mod killed_ranks;
+
+use ampere_tests::counting_program::{build_mpi, counted, mpirun, ranks};
+use ampere_tests::jobs::{Done, Place, Running, kill, start};
+use ampere_tests::stand_ins::with_rocm_smi;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const RANKS: u32 = 2;
+/// Calls of each rank: some 0.3 s of them.
+const STEPS: u64 = 8000;
+/// A moment, from when the ranks are processes. Starting MPI takes some 0.2 s of it.
+const LATEST_MOMENT_US: u64 = 600_000;
+/// How long mpirun may go on when none of its ranks does. Open MPI 4.1's hangs now and then when a rank is killed in MPI_Init,
+/// with ampere or without: it waits for a lock.
+const LAUNCHER_LIMIT: Duration = Duration::from_secs(8);
+
+/// A run of two ranks, which make calls.
+struct Job {
+    place: Place,
+    program: PathBuf,
+    running: Running,
+}
+
+/// How long such a run takes undisturbed: the longest of three.
+fn usual_time() -> Duration {
+    let times = (0..3).map(|_| {
+        let Job { place, running, .. } = Job::start();
+        let done = running.wait();
+        assert_eq!(done.code, 0, "{done:#?}");
+        place.is_clean();
+        done.took
+    });
+    times.max().expect("three of them")
+}
+
+impl Job {
+    fn start() -> Job {
+        let place = Place::new();
+        let program = build_mpi(&place);
+        let words = mpirun(RANKS, &program, &["none", &STEPS.to_string()]);
+        let mut command = place.ampere_run("out", words);
+        // Or mpirun waits for a second between asking the ranks that are left to end and ending them.
+        command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
+        let running = start(with_rocm_smi(&mut command, "watts=250"));
+        Job { place, program, running }
+    }
+
+    fn ranks(&self) -> Vec<u32> {
+        let mut ranks = ranks(&self.place, &self.program);
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// Waits until all ranks are processes.
+    #[track_caller]
+    fn wait_for_ranks(&mut self) {
+        self.wait_while(|job| job.ranks().len() < RANKS as usize);
+    }
+
+    /// Waits until every rank has made a call.
+    #[track_caller]
+    fn wait_for_calls(&mut self) {
+        self.wait_while(|job| (0..RANKS).any(|rank| counted(&job.place, &rank.to_string()) == 0));
+    }
+
+    #[track_caller]
+    fn wait_while(&mut self, is_so: impl Fn(&Job) -> bool) {
+        while is_so(self) {
+            assert!(!self.running.has_ended(), "the run was over before its ranks had begun");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits for its end, and kills a launcher that hangs.
+    fn wait(mut self) -> (Place, Done) {
+        let mut alone_since: Option<Instant> = None;
+        while !self.running.has_ended() {
+            std::thread::sleep(Duration::from_millis(10));
+            if !self.ranks().is_empty() {
+                alone_since = None;
+            } else if alone_since.get_or_insert_with(Instant::now).elapsed() > LAUNCHER_LIMIT {
+                let processes = self.place.processes();
+                let launcher = processes.iter().find(|(_, command)| command.starts_with("mpirun"));
+                launcher.into_iter().for_each(|(pid, _)| kill(*pid));
+                break;
+            }
+        }
+        let Job { place, running, .. } = self;
+        let done = running.wait();
+        done.no_panic();
+        (place, done)
+    }
+}
+
+/// Whether the program did what it does undisturbed.
+#[track_caller]
+fn assert_undisturbed(place: &Place, done: &Done) {
+    assert_eq!((done.code, done.stdout.as_str()), (0, &*format!("done {STEPS}\n")), "{done:#?}");
+    for rank in 0..RANKS {
+        assert_eq!(counted(place, &rank.to_string()), STEPS, "rank {rank}");
+    }
+}
