@@ -1,0 +1,679 @@
+//! What people see, word for word. Where it is to change, `UPDATE_EXPECT=1 cargo test --release -p ampere-tests --test snapshots`
+//! writes the new text into this file: what differs is then read as any other change.
+
+use ampere_tests::collector::announced;
+use ampere_tests::jobs::{Done, Place, run, start, until};
+use ampere_tests::stand_ins::with_rocm_smi;
+use ampere_tests::{http, small_trace};
+use expect_test::{Expect, expect};
+use std::collections::BTreeSet;
+
+const TRACE: &str = "
+    counter 0 model=MI250X pci=193
+    metric cpu_energy
+    rank node0 ROCR_VISIBLE_DEVICES=0
+    stream HIP[0:0] tree=0 pci=193
+    rank node0 ROCR_VISIBLE_DEVICES=
+";
+
+/// A place with that trace in `trace`, attributed into `out`. The second value is what was printed.
+fn attributed() -> (Place, Done) {
+    let place = Place::new();
+    small_trace::write(&place.path("trace"), TRACE);
+    let done = run(&mut place.ampere(["attribute", "trace/traces.otf2", "-o", "out"]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    (place, done)
+}
+
+fn report(place: &Place, format: &str) -> String {
+    let done = run(&mut place.ampere(["report", "out", "-f", format]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    done.stdout
+}
+
+#[test]
+fn the_summary_as_a_table() {
+    let (_place, done) = attributed();
+    expect![[r#"
+        ampere: 2 ranks on node0, 1.9 s
+        energy:  measured
+        total:   415.130 J in GPU-0, cpu_energy
+        in short: 415.130 J in 1.9 s, 214.0 W on average; 0.0 % of it idle
+                  most of it in main (89.8 %), solve (10.2 %)
+                  of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
+
+        who spends from what
+          GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it
+          GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
+          cpu_energy <- MPI Rank 0-1: not one GPU's: all ranks of the node
+          no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
+
+        GPU-0 on node0: 194.000 J, 100.0 W on average, measured (rocm_smi:::energy_count:device=0, 195 samples)
+
+          ranks view (time_sliced, shared): 194.000 J attributed, 0 J idle, 0 J lost; conservation error 0.0e0 J
+
+                     J        least         most  share                             inclusive J          s      calls           W  function
+               175.000      156.000      194.000  90.2%  █████████████████████▋         194.000      1.800          1       100.0  main
+                19.000            0       38.000   9.8%  ██▍                             19.000      0.200         20  below res.  solve
+          least, most: the joules of samples in which only this function ran, and of all in which it ran at all
+          W: over samples that belonged to this function alone; "below res.": fewer than 10
+          of those, its joules are modelled by time
+
+                     J  share                            location group
+               194.000 100.0%  ████████████████████████  MPI Rank 0
+
+                     J        least         most  share          s      calls  top call paths
+               175.000      156.000      194.000  90.2%      1.800          1  MPI Rank 0: main
+                19.000            0       38.000   9.8%      0.200         20  MPI Rank 0: main > solve
+
+          kernels view (time_sliced, shared): 91.500 J attributed, 102.500 J idle, 0 J lost; conservation error 0.0e0 J
+
+                     J        least         most  share                             inclusive J          s      calls           W  kernel
+                91.500       71.000      100.000  47.2%  ███████████▍                    91.500      0.960         15       100.0  kernel
+          least, most: the joules of samples in which only this kernel ran, and of all in which it ran at all
+          W: over samples that belonged to this kernel alone; "below res.": fewer than 10
+          of those, its joules are modelled by time
+
+                     J  share                            location group
+                91.500  47.2%  ███████████▍              Context of HIP[0:0]
+
+                     J        least         most  share          s      calls  top call paths
+                91.500       71.000      100.000  47.2%      0.960         15  Context of HIP[0:0]: kernel
+
+        cpu_energy on node0: 221.130 J, 117.0 W on average, measured (cpu_energy, 190 samples)
+
+          ranks view (time_sliced, shared): 221.130 J attributed, 0 J idle, 0 J lost; conservation error 2.8e-13 J
+
+                     J        least         most  share                             inclusive J          s      calls  function
+               197.788            0      221.130  89.4%  █████████████████████▌         221.130      3.580          2  main
+                23.342            0       44.460  10.6%  ██▌                             23.342      0.420         40  solve
+          least, most: the joules of samples in which only this function ran, and of all in which it ran at all
+          no watts: no function had 10 samples to itself, below that joules are modelled by time
+
+                     J  share                            location group
+               110.565  50.0%  ████████████              MPI Rank 0
+               110.565  50.0%  ████████████              MPI Rank 1
+
+                     J        least         most  share          s      calls  top call paths
+                99.450            0      221.130  45.0%      1.800          1  MPI Rank 0: main
+                98.338            0      221.130  44.5%      1.780          1  MPI Rank 1: main
+                12.227            0       44.460   5.5%      0.220         20  MPI Rank 1: main > solve
+                11.115            0       44.460   5.0%      0.200         20  MPI Rank 0: main > solve
+
+        quality: 114 events; 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; conservation error 2.8e-13 J
+    "#]].assert_eq(&done.stdout);
+}
+
+#[test]
+fn rows_for_a_spreadsheet() {
+    let (place, _) = attributed();
+    expect![[r#"
+        node,device,energy,unit,view,location_group,location,path,region,calls,exclusive_joules,inclusive_joules,resolved_joules,possible_joules,exclusive_seconds,mean_watts
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,175.0,194.0,156.0,194.0,1.8,97.22222222222221
+        node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,38.0,0.2,
+        node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,
+        node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,
+        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.50000000000003,91.50000000000003,71.0,100.0,0.96,95.31250000000003
+        node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,
+        node0,GPU-0,measured,J,kernels,,,,(lost),,0.0,0.0,,,,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.4499999999997,110.56499999999971,0.0,221.12999999999917,1.8,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.33849999999971,110.56499999999971,0.0,221.12999999999917,1.78,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main > solve,solve,20,12.226500000000007,12.226500000000007,0.0,44.460000000000036,0.22,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,11.115000000000004,11.115000000000004,0.0,44.460000000000036,0.2,
+        node0,cpu_energy,measured,J,ranks,,,,(idle),,0.0,0.0,,,,
+        node0,cpu_energy,measured,J,ranks,,,,(lost),,0.0,0.0,,,,
+    "#]].assert_eq(&report(&place, "csv"));
+}
+
+#[test]
+fn stacks_for_a_flame_graph() {
+    let (place, _) = attributed();
+    expect![[r#"
+        GPU-0;MPI Rank 0;main 175000000
+        GPU-0;MPI Rank 0;main;solve 19000000
+        cpu_energy;MPI Rank 0;main 99450000
+        cpu_energy;MPI Rank 1;main 98338500
+        cpu_energy;MPI Rank 1;main;solve 12226500
+        cpu_energy;MPI Rank 0;main;solve 11115000
+    "#]]
+    .assert_eq(&report(&place, "folded"));
+}
+
+/// The words of a page, without its markup, style and pictures.
+fn words(page: &str) -> String {
+    let without = |page: String, tag: &str| {
+        let (begin, end) = (format!("<{tag}"), format!("</{tag}>"));
+        let mut parts = page.split(&begin);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| text + part.split_once(&end).map_or("", |(_, after)| after))
+    };
+    let page = ["style", "script", "svg"].into_iter().fold(page.to_owned(), without);
+    let mut text = String::new();
+    for part in page.split('<').skip(1) {
+        let (tag, after) = part.split_once('>').unwrap_or((part, ""));
+        let ends_a_line = ["/tr", "/p", "/h", "/li", "/div", "br", "/caption", "/title", "/summary", "/dd"];
+        text += if ends_a_line.iter().any(|end| tag.starts_with(end)) { "\n" } else { " " };
+        text += after;
+    }
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.is_empty()).map(|line| line + "\n").collect()
+}
+
+#[test]
+fn the_page() {
+    let (place, _) = attributed();
+    expect![[r#"
+        ampere: trace
+        ampere
+        2 ranks on node0, run trace
+        415.130 J in 1.9 s, 214.0 W on average; 0.0 % of it idle
+        most of it in main (89.8 %), solve (10.2 %)
+        of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
+        All devices: 415.130 J
+        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
+        Functions
+        J share function
+        372.788 89.8 %
+        main
+        42.342 10.2 %
+        solve
+        GPU kernels
+        J share kernel
+        91.500 47.2 %
+        kernel
+        Shares are of the 194.000 J of GPUs with kernels, while one ran; the functions above are what ranks were in meanwhile.
+        Power
+        GPU-0 on node0
+        cpu_energy on node0
+        GPU-0 on node0: 194.000 J, 100.0 W on average, measured
+        rocm_smi:::energy_count:device=0, 195 samples
+        ranks view
+        time_sliced, shared: 194.000 J attributed, 0 J idle, 0 J lost; conservation error 0.0e0 J
+        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
+        J share least most inclusive J s calls W function
+        175.000 90.2 %
+        156.000 194.000 194.000 1.800 1 100.0 main
+        19.000 9.8 %
+        0 38.000 19.000 0.200 20 below res. solve
+        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
+        kernels view
+        time_sliced, shared: 91.500 J attributed, 102.500 J idle, 0 J lost; conservation error 0.0e0 J
+        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
+        J share least most inclusive J s calls W kernel
+        91.500 47.2 %
+        71.000 100.000 91.500 0.960 15 100.0 kernel
+        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
+        cpu_energy on node0: 221.130 J, 117.0 W on average, measured
+        cpu_energy, 190 samples
+        ranks view
+        time_sliced, shared: 221.130 J attributed, 0 J idle, 0 J lost; conservation error 2.8e-13 J
+        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
+        J share least most inclusive J s calls function
+        197.788 89.4 %
+        0 221.130 221.130 3.580 2 main
+        23.342 10.6 %
+        0 44.460 23.342 0.420 40 solve
+        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
+        no watts: no function had 10 samples to itself
+        J share location group
+        110.565 50.0 %
+        MPI Rank 0
+        110.565 50.0 %
+        MPI Rank 1
+        Who spends from what
+        GPU-0 &lt;- MPI Rank 0: its GPU stream HIP[0:0] ran on it
+        GPU-0 &lt;- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
+        cpu_energy &lt;- MPI Rank 0-1: not one GPU's: all ranks of the node
+        no GPU &lt;- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
+        Quality: conservation error 2.8e-13 J
+        114 events
+        0 calls coalesced: folded before they were recorded
+        0 calls suppressed: they found no room
+        0 calls unrecorded: their threads had no ring
+        0 records dropped
+        0 events late
+        0 events mended
+        0 records damaged
+        0 samples unusable
+        0 definitions left out
+        0 counter resets
+        0 gaps in sampling
+    "#]].assert_eq(&words(&report(&place, "html")));
+}
+
+/// Names, types, explanations and labels of all metrics of a run, without values.
+#[test]
+fn metrics() {
+    let place = Place::new();
+    let source = r#"
+        #include <unistd.h>
+        __attribute__((noinline)) void step(void) { for (volatile int i = 0; i < 100000; i++); }
+        int main(void) { while (access("go", F_OK)) step(); return 0; }
+    "#;
+    let program = place.compile("cc", "waits", source, &["-finstrument-functions"]);
+    let mut command = place.ampere_run("out", [&program]);
+    let running = start(with_rocm_smi(&mut command, "watts=300"));
+    let mut body = String::new();
+    // These come one after the other.
+    let last =
+        ["region_energy_joules_total", "device_busy_ratio", "device_memory_size_bytes", "device_power_watts"];
+    until("all metrics are served", || {
+        let collector = announced(&place.path("out"));
+        let reply = collector.and_then(|collector| http::get(collector.address(), "/metrics").ok());
+        body = reply.map(|reply| reply.body).unwrap_or_default();
+        last.iter().all(|name| body.contains(&format!("\nampere_{name}{{")))
+    });
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let mut seen = BTreeSet::new();
+    let mut shown = String::new();
+    for line in body.lines() {
+        let line = match line.strip_prefix('#') {
+            Some(_) => line.to_owned(),
+            // The labels' names.
+            None => {
+                let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
+                let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+                let labels = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0));
+                format!("{name}{{{}}}", labels.collect::<Vec<_>>().join(","))
+            }
+        };
+        if seen.insert(line.clone()) {
+            shown += &line;
+            shown.push('\n');
+        }
+    }
+    expect![[r#"
+        # HELP ampere_device_energy_joules Energy of a device since the run began, as of the last attributed sample
+        # TYPE ampere_device_energy_joules counter
+        # UNIT ampere_device_energy_joules joules
+        ampere_device_energy_joules_total{node,device,energy}
+        # HELP ampere_device_power_watts Power of a device over the last second that was sampled; not there while that is long ago
+        # TYPE ampere_device_power_watts gauge
+        ampere_device_power_watts{node,device,energy}
+        # HELP ampere_device_info Where a device's energy figures come from, what it is, and the device that has its joules, too
+        # TYPE ampere_device_info gauge
+        ampere_device_info{node,device,source,energy,kind,within}
+        # HELP ampere_device_reported_power_watts Power of a device as the device reports it: kind says whether a mean or now
+        # TYPE ampere_device_reported_power_watts gauge
+        ampere_device_reported_power_watts{node,device,kind}
+        # HELP ampere_device_temperature_celsius Temperature of a device as the device reports it, by its sensor
+        # TYPE ampere_device_temperature_celsius gauge
+        ampere_device_temperature_celsius{node,device,sensor}
+        # HELP ampere_device_busy_ratio The part of the time in which a device computes, as the device reports it
+        # TYPE ampere_device_busy_ratio gauge
+        ampere_device_busy_ratio{node,device}
+        # HELP ampere_region_energy_joules Exclusive energy of a region on a rank (ranks view)
+        # TYPE ampere_region_energy_joules counter
+        # UNIT ampere_region_energy_joules joules
+        ampere_region_energy_joules_total{node,rank,device,region}
+        # HELP ampere_idle_energy_joules Energy spent while no consumer of the view was active
+        # TYPE ampere_idle_energy_joules counter
+        # UNIT ampere_idle_energy_joules joules
+        ampere_idle_energy_joules_total{node,device,view}
+        # HELP ampere_lost_energy_joules Energy that a counter reset or a gap in sampling made unattributable
+        # TYPE ampere_lost_energy_joules counter
+        # UNIT ampere_lost_energy_joules joules
+        ampere_lost_energy_joules_total{node,device}
+        # HELP ampere_pending_energy_joules Energy that the kernels view has not handed out yet: GPU streams report late
+        # TYPE ampere_pending_energy_joules gauge
+        ampere_pending_energy_joules{node,device}
+        # HELP ampere_region_calls Calls of a region on a rank's main location
+        # TYPE ampere_region_calls counter
+        ampere_region_calls_total{node,rank,region}
+        # HELP ampere_region_time_seconds Exclusive time of a region on a rank's main location
+        # TYPE ampere_region_time_seconds counter
+        # UNIT ampere_region_time_seconds seconds
+        ampere_region_time_seconds_total{node,rank,region}
+        # HELP ampere_events Enter and leave events taken from the rings
+        # TYPE ampere_events counter
+        ampere_events_total{node,rank}
+        # HELP ampere_coalesced_calls Calls that were recorded together with others, without loss
+        # TYPE ampere_coalesced_calls counter
+        ampere_coalesced_calls_total{node,rank}
+        # HELP ampere_suppressed_calls Calls left out, enter and leave, because a ring was too full
+        # TYPE ampere_suppressed_calls counter
+        ampere_suppressed_calls_total{node,rank}
+        # HELP ampere_unrecorded_calls Calls of locations that got no ring, and of frames too deep; told when the process ends
+        # TYPE ampere_unrecorded_calls counter
+        ampere_unrecorded_calls_total{node,rank}
+        # HELP ampere_dropped_records Records for which a ring had no room
+        # TYPE ampere_dropped_records counter
+        ampere_dropped_records_total{node,rank}
+        # HELP ampere_late_events Events that came when their time was already attributed; the whole node's, on its first process
+        # TYPE ampere_late_events counter
+        ampere_late_events_total{node,rank}
+        # HELP ampere_counter_resets Times that a device's counter went back
+        # TYPE ampere_counter_resets counter
+        ampere_counter_resets_total{node,device}
+        # HELP ampere_counter_wraps Times that a device's counter reached the end of its range, which was made good
+        # TYPE ampere_counter_wraps counter
+        ampere_counter_wraps_total{node,device}
+        # HELP ampere_sampling_gaps Sample intervals that were so long that their energy is lost
+        # TYPE ampere_sampling_gaps counter
+        ampere_sampling_gaps_total{node,device}
+        # HELP ampere_unusable_samples Readings that were no numbers, came out of order, or could not be true
+        # TYPE ampere_unusable_samples counter
+        ampere_unusable_samples_total{node,device}
+        # HELP ampere_device_uncovered_seconds Time whose energy is not known: the counter was reset, or what was read of it could not be true
+        # TYPE ampere_device_uncovered_seconds counter
+        ampere_device_uncovered_seconds_total{node,device}
+        # HELP ampere_collector_cpu_seconds CPU time of the collector
+        # TYPE ampere_collector_cpu_seconds counter
+        # UNIT ampere_collector_cpu_seconds seconds
+        ampere_collector_cpu_seconds_total{node}
+        # HELP ampere_run_busy_cpu_seconds CPU time of the run's own processes on this node
+        # TYPE ampere_run_busy_cpu_seconds counter
+        # UNIT ampere_run_busy_cpu_seconds seconds
+        ampere_run_busy_cpu_seconds_total{node}
+        # HELP ampere_node_busy_cpu_seconds CPU time of all that ran on the node since the collector began
+        # TYPE ampere_node_busy_cpu_seconds counter
+        # UNIT ampere_node_busy_cpu_seconds seconds
+        ampere_node_busy_cpu_seconds_total{node}
+        # HELP ampere_counter_stale 1 where a device's counter has stood still for long: frozen, or nothing spent
+        # TYPE ampere_counter_stale gauge
+        ampere_counter_stale{node,device}
+        # HELP ampere_ring_fill_ratio How full a rank's fullest ring is
+        # TYPE ampere_ring_fill_ratio gauge
+        ampere_ring_fill_ratio{node,rank}
+        # HELP ampere_lag_seconds How far attribution is behind the application
+        # TYPE ampere_lag_seconds gauge
+        ampere_lag_seconds{node}
+        # HELP ampere_conservation_error_joules Difference between a device's energy and what is attributed, idle and lost; rounding only
+        # TYPE ampere_conservation_error_joules gauge
+        ampere_conservation_error_joules{node,device}
+        # HELP ampere_collector_resident_bytes Resident memory of the collector
+        # TYPE ampere_collector_resident_bytes gauge
+        ampere_collector_resident_bytes{node}
+        # HELP ampere_sampler_readings Readings of a device's counter that went well
+        # TYPE ampere_sampler_readings counter
+        ampere_sampler_readings_total{node,device}
+        # HELP ampere_sampler_failed_readings Readings of a device's counter that failed
+        # TYPE ampere_sampler_failed_readings counter
+        ampere_sampler_failed_readings_total{node,device}
+        # HELP ampere_sampler_deadlines Times that the sampler had to wake up
+        # TYPE ampere_sampler_deadlines counter
+        ampere_sampler_deadlines_total{node}
+        # HELP ampere_sampler_missed_deadlines Times that the sampler woke up more than a millisecond too late
+        # TYPE ampere_sampler_missed_deadlines counter
+        ampere_sampler_missed_deadlines_total{node}
+        # HELP ampere_sampler_read_seconds Time that the readings of a device's counter took
+        # TYPE ampere_sampler_read_seconds counter
+        # UNIT ampere_sampler_read_seconds seconds
+        ampere_sampler_read_seconds_total{node,device}
+        # HELP ampere_sampler_cpu_seconds CPU time of the sampler
+        # TYPE ampere_sampler_cpu_seconds counter
+        # UNIT ampere_sampler_cpu_seconds seconds
+        ampere_sampler_cpu_seconds_total{node}
+        # HELP ampere_sampler_gauges_seconds Time that asking devices for what they say beside their energy took
+        # TYPE ampere_sampler_gauges_seconds counter
+        # UNIT ampere_sampler_gauges_seconds seconds
+        ampere_sampler_gauges_seconds_total{node}
+        # HELP ampere_sampler_longest_late_seconds The most that the sampler woke up too late
+        # TYPE ampere_sampler_longest_late_seconds gauge
+        ampere_sampler_longest_late_seconds{node}
+        # HELP ampere_sampler_update_seconds The time from change to change of a device's counter, as seen; 0 while it is not known
+        # TYPE ampere_sampler_update_seconds gauge
+        ampere_sampler_update_seconds{node,device}
+        # HELP ampere_build_info The version of ampere that measures
+        # TYPE ampere_build_info gauge
+        ampere_build_info{node,version}
+        # HELP ampere_run_info The run that is measured, and the batch system's job that it is in
+        # TYPE ampere_run_info gauge
+        ampere_run_info{node,run,scheduler,job_id}
+        # EOF
+    "#]].assert_eq(&shown);
+}
+
+/// What each command line prints on standard error, and its exit status.
+#[track_caller]
+fn check_messages(place: &Place, command_lines: &[&str], expected: Expect) {
+    let mut shown = String::new();
+    for line in command_lines {
+        let done = run(&mut place.ampere(line.split(' ')));
+        assert_eq!(done.stdout, "", "{line}");
+        let said = done.stderr.replace(&*place.path("").to_string_lossy(), "");
+        shown += &format!("$ ampere {line}\n{said}[{}]\n\n", done.code);
+    }
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn commands_that_cannot_be_run() {
+    let place = Place::new();
+    place.write("text", "not a program");
+    place.script("no-interpreter", "#!/nonexistent/interpreter\n");
+    let lines = [
+        "run -o out -- ./absent",
+        "run -o out -- absent-from-path",
+        "run -o out -- ./text",
+        "run -o out -- ./shm",
+        "run -o out -- ./no-interpreter",
+    ];
+    check_messages(
+        &place,
+        &lines,
+        expect![[r#"
+        $ ampere run -o out -- ./absent
+        ampere: cannot run ./absent: there is no such file
+        [1]
+
+        $ ampere run -o out -- absent-from-path
+        ampere: cannot run absent-from-path: it is not in PATH
+        [1]
+
+        $ ampere run -o out -- ./text
+        ampere: cannot run ./text: it is not executable (chmod +x)
+        [1]
+
+        $ ampere run -o out -- ./shm
+        ampere: cannot run ./shm: it is a directory
+        [1]
+
+        $ ampere run -o out -- ./no-interpreter
+        ampere: cannot run ./no-interpreter: No such file or directory (os error 2)
+        [1]
+
+    "#]],
+    );
+}
+
+#[test]
+fn mistakes_in_settings() {
+    let place = Place::new();
+    place.write("key.toml", "[attribution]\npolcy = \"busy_only\"\n");
+    place.write("value.toml", "[attribution]\npolicy = \"fair\"\n");
+    place.write("syntax.toml", "[attribution\n");
+    place.write("regex.toml", "[[device]]\nname = \"x\"\nmetric = \"(\"\n");
+    let lines = [
+        "run --config key.toml -- true",
+        "run --config value.toml -- true",
+        "run --config syntax.toml -- true",
+        "run --config regex.toml -- true",
+        "run --config absent.toml -- true",
+    ];
+    check_messages(
+        &place,
+        &lines,
+        expect![[r#"
+        $ ampere run --config key.toml -- true
+        ampere: key.toml:2: unknown key "polcy"; did you mean "policy"?
+        [1]
+
+        $ ampere run --config value.toml -- true
+        ampere: value.toml: [attribution] policy: "fair" is no policy: use "time_sliced" or "busy_only"
+        [1]
+
+        $ ampere run --config syntax.toml -- true
+        ampere: syntax.toml:1: unclosed table, expected `]`
+        [1]
+
+        $ ampere run --config regex.toml -- true
+        ampere: regex.toml: device "x": metric = "(" is no regular expression: unclosed group
+        [1]
+
+        $ ampere run --config absent.toml -- true
+        ampere: cannot read the configuration absent.toml: No such file or directory (os error 2)
+        [1]
+
+    "#]],
+    );
+}
+
+#[test]
+fn traces_that_cannot_be_attributed() {
+    let place = Place::new();
+    place.write("empty.otf2", "");
+    place.write("text.otf2", "This is a letter.\n");
+    std::fs::create_dir(place.path("directory")).expect("a directory");
+    small_trace::write(&place.path("idle"), "rank node0\n");
+    let lines = [
+        "attribute absent.otf2",
+        "attribute empty.otf2",
+        "attribute text.otf2",
+        "attribute directory",
+        "attribute idle/traces.otf2",
+    ];
+    check_messages(
+        &place,
+        &lines,
+        expect![[r#"
+        $ ampere attribute absent.otf2
+        ampere: absent.otf2: no such file or directory
+        [1]
+
+        $ ampere attribute empty.otf2
+        ampere: empty.otf2: not an OTF2 anchor file (traces.otf2): it is empty
+        [1]
+
+        $ ampere attribute text.otf2
+        ampere: text.otf2: not an OTF2 anchor file (traces.otf2): it does not begin as one
+        [1]
+
+        $ ampere attribute directory
+        ampere: directory: not an OTF2 anchor file (traces.otf2): it is a directory; name the file in it
+        [1]
+
+        $ ampere attribute idle/traces.otf2
+        ampere: idle/traces.otf2 has no energy metric, and no other: --time gives a time profile; for energy measure with ampere run, or have Score-P record an energy counter (SCOREP_METRIC_PAPI, or a metric plugin)
+        [1]
+
+    "#]],
+    );
+}
+
+#[test]
+fn runs_that_are_not_there() {
+    let (place, _) = attributed();
+    std::fs::create_dir(place.path("empty")).expect("a directory");
+    let lines = [
+        "report absent",
+        "report empty",
+        "report out --device GPU-7",
+        "report out -o absent/file",
+        "top",
+        "top out",
+        "recover absent",
+        "recover empty",
+        "compare out absent",
+    ];
+    check_messages(
+        &place,
+        &lines,
+        expect![[r#"
+        $ ampere report absent
+        ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+        [1]
+
+        $ ampere report empty
+        ampere: cannot read empty/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+        [1]
+
+        $ ampere report out --device GPU-7
+        ampere: there is no device "GPU-7": there is GPU-0, cpu_energy
+        [1]
+
+        $ ampere report out -o absent/file
+        ampere: cannot write absent/file: No such file or directory (os error 2)
+        [1]
+
+        $ ampere top
+        ampere: no run of yours goes on on this node: name an output directory or a collector's address
+        [1]
+
+        $ ampere top out
+        ampere: no run goes on in out: there is no collector.json that tells where it is
+        [1]
+
+        $ ampere recover absent
+        ampere: there is no absent: name an output directory of a run that was killed
+        [1]
+
+        $ ampere recover empty
+        ampere: there is nothing to recover in empty: no spool-<node> of a run that was killed
+        [1]
+
+        $ ampere compare out absent
+        ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+        [1]
+
+    "#]],
+    );
+}
+
+/// A line of `ampere doctor` without figures that differ from one look to the next.
+fn masked(line: &str) -> String {
+    let mask = |part: &str| match part {
+        part if part.contains("moves every ") => {
+            format!("{}moves every #", part.split("moves every ").next().unwrap_or_default())
+        }
+        part if part.ends_with(" W now") => "# W now".to_owned(),
+        part => part.to_owned(),
+    };
+    line.split(", ").map(mask).collect::<Vec<_>>().join(", ")
+}
+
+/// A node with two GPUs, one of which stands still.
+#[test]
+fn doctor() {
+    let place = Place::new();
+    let mut command = place.ampere(["doctor"]);
+    with_rocm_smi(&mut command, "watts=300,150;step_ms=40;freeze=1@0-9").env_remove("AMPERE_COUNTERS");
+    command.env("AMPERE_SYS_ROOT", place.made_up_node()).env("AMPERE_POLICIE", "busy_only");
+    let done = run(&mut command);
+    // The other groups are about this machine, and so is its NVIDIA driver.
+    let mut shown = String::new();
+    let mut is_shown = false;
+    for line in done.stdout.lines().filter(|line| !line.is_empty() && !line.contains(" nvml ")) {
+        if !line.starts_with(' ') {
+            is_shown = ["counters", "settings"].contains(&line);
+        }
+        if is_shown {
+            shown += &masked(line);
+            shown.push('\n');
+        }
+    }
+    let built = ampere_tests::jobs::built();
+    let shown =
+        shown.replace(&*built.to_string_lossy(), "BUILT").replace(&*place.path("").to_string_lossy(), "");
+    expect![[r#"
+        counters
+          ok       rocm_smi        2 devices, used by a run; rocm_smi 5.0.0 ampere stand-in, BUILT/libstand_in_rocm_smi64.so
+          ok       rocm_smi GPU-0  moves every #, # W now, 15.3 uJ a tick, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in
+          note     rocm_smi GPU-1  did not move in 1 s, 15.3 uJ a tick, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in -> its joules come late or not at all; try again under load
+          note     amdsmi          no AMD GPU in node/sys/class/kfd/kfd/topology/nodes
+          note     cray_pm         no node/sys/cray/pm_counters
+          note     rapl            no intel-rapl in node/sys/class/powercap
+          note     hwmon           no sensor of use in node/sys/class/hwmon
+          ok       estimate        1 device, not used by a run: there are counters
+          ok       estimate node   moves every #, # W now, 1 nJ a tick, estimated, 100 W and 4 W per busy core, CPU time from node/proc/stat
+          ok       a run reads     rocm_smi
+        settings
+          ok       file                     none: the defaults hold
+          ok       AMPERE_LISTEN            127.0.0.1:0
+          note     AMPERE_POLICIE           is not known and changes nothing -> did you mean AMPERE_POLICY?
+          ok       AMPERE_ROCM_SMI_LIBRARY  BUILT/libstand_in_rocm_smi64.so
+          ok       AMPERE_SHM               shm
+          ok       AMPERE_SYS_ROOT          node
+    "#]].assert_eq(&shown);
+}
