@@ -1,7 +1,8 @@
 # make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
-# make test     everything the tests need, then all the tests
+# make test     everything the tests need, then the tests: some minutes on two cores
+# make test-long   the tests that take longer: more rounds of what is random, overflow checks, the model checker
 # make bench    the benchmarks, each figure beside its yardstick. KEEP=1: the tables of bench/README.md are made of them
-# make soak     hundreds of runs that are killed and robbed, and a day's events: half an hour. SOAK_ROUNDS=20 make soak: a minute
+# make soak     hundreds of runs that are killed or disturbed, and a day's events: half an hour. AMPERE_TEST_ROUNDS=20 AMPERE_TEST_DAY_SECONDS=3600: some minutes
 # make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all). KEEP=1: counted
 #               in fuzz/hours.json
 # make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
@@ -19,8 +20,13 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
 all: build
 
+# What a run needs. The tests' and benchmarks' programs are more: build-all.
 build:
 	@scripts/need-packages build
+	$(CARGO) build --release
+
+build-all:
+	@scripts/need-packages build mpi
 	$(CARGO) build --release --workspace
 
 examples/mpi/stencil: examples/mpi/stencil.c
@@ -36,27 +42,31 @@ test:
 	@scripts/need-packages build mpi test
 	@scripts/run-tests
 
+test-long:
+	@scripts/need-packages build mpi test
+	@scripts/run-tests --long
+
+# In the release profile, so that it shares build scripts and procedural macros with the build.
 lint:
 	@scripts/need-packages build
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-bench:
-	@scripts/need-packages build mpi bench
-	$(CARGO) build --release --workspace
+bench: build-all
+	@scripts/need-packages bench
 	$(CARGO) run --release --quiet --package ampere-bench
 
-soak:
-	@scripts/need-packages build mpi
-	$(CARGO) build --release --workspace
-	$(CARGO) run --release --quiet --package ampere-soak -- $(SOAK_ROWS)
+soak: build-all
+	AMPERE_TEST_ROUNDS=$${AMPERE_TEST_ROUNDS:-500} AMPERE_TEST_DAY_SECONDS=$${AMPERE_TEST_DAY_SECONDS:-86400} \
+	    $(CARGO) test --release --package ampere-tests --test random_moments --test day -- --nocapture --test-threads 1
+
 SECONDS ?= 60
 
 fuzz:
 	@scripts/need-packages build test
 	@SECONDS_EACH=$(SECONDS) TARGETS="$(TARGETS)" scripts/fuzz
 
-sanitize: build
+sanitize: build-all
 	@scripts/need-packages test
 	@scripts/sanitize
 
@@ -83,4 +93,4 @@ clean:
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build run example-packages test lint bench soak fuzz sanitize install clean
+.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize install clean
