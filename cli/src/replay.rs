@@ -143,7 +143,7 @@ fn play(
     };
     if played.is_ok() && !stop.load(Ordering::Relaxed) {
         let delay = config.devices.iter().map(|device| device.delay).max().unwrap_or_default();
-        conductor.tell_the_end(delay);
+        conductor.announce_end(delay);
         hold(arguments.hold, stop, session);
     }
     watch.stop();

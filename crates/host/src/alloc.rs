@@ -1,16 +1,15 @@
-//! The host's own memory: never the application's heap.
+//! The host's allocator: never the application's heap.
 //!
 //! The application may bring its own allocator, compiled with `-finstrument-functions`: a hook would then allocate
-//! inside of `malloc`, with its lock held. It may also be that an event comes from a signal handler that interrupted
-//! `malloc`. So everything the host allocates comes from pages of its own; nothing of ours changes the layout of
-//! the application's heap either.
+//! inside of `malloc`, with its lock held. An event may also come from a signal handler that interrupted `malloc`. So the host
+//! allocates from pages of its own, which leaves the application's heap unchanged as well.
 //!
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
 //!
-//! Where no more can be mapped, there is a reserve: an allocation that fails ends the process in Rust, and a program that can
-//! live without memory must not be ended by us. What is taken of it is not given back. It is for what is under way when the
-//! memory ends; whoever begins something new asks [`is_short`] first, and [`has_room`] before anything large.
+//! Where no more can be mapped, there is a reserve: a failed allocation aborts a Rust process, and a program that survives without
+//! memory must not be ended by us. Its blocks are not given back. It is for work under way when memory runs out; before anything
+//! new, [`is_low`] is asked, and before anything large, [`has_room`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -23,7 +22,7 @@ const CLASSES: usize = 12;
 const PIECE: usize = 256 * 1024;
 const PAGE: usize = 4096;
 
-/// The allocator. One static instance.
+/// The allocator.
 pub struct Pages {
     locked: AtomicBool,
     lists: UnsafeCell<Lists>,
@@ -44,12 +43,11 @@ impl Pages {
         Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
 
-    /// In a forked child: if somebody was at the lists when it was made, he does not exist here. What he held stays
-    /// his, and the lists begin anew.
+    /// In a forked child: a thread that held the lock does not exist here. Its blocks are lost, and the lists start empty.
     pub fn forked(&self) {
         if self.locked.load(Ordering::Relaxed) {
-            // SAFETY: a child has one thread. Should that be the one that was interrupted at the lists by a handler
-            // that forked, then it puts back what it took.
+            // SAFETY: a child has one thread. If a handler forked that had interrupted this thread in the lists, the thread
+            // returns its block later.
             unsafe { *self.lists.get() = Lists::EMPTY };
             self.unlock();
         }
@@ -68,24 +66,23 @@ impl Pages {
     }
 }
 
-const RESERVE: usize = 1 << 20;
+const RESERVE_BYTES: usize = 1 << 20;
 
 #[repr(align(4096))]
-struct Reserve(UnsafeCell<[u8; RESERVE]>);
+struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
 
 // SAFETY: every byte is handed out once, by the counter below.
 unsafe impl Sync for Reserve {}
 
-static KEPT: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
+static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The reserve is all that there is, and half of it is gone.
-pub fn is_short() -> bool {
-    TAKEN.load(Ordering::Relaxed) > RESERVE / 2
+/// Whether half of the reserve is used.
+pub fn is_low() -> bool {
+    TAKEN.load(Ordering::Relaxed) > RESERVE_BYTES / 2
 }
 
-/// Whether there is room for something large. Where a program has asked for all its memory to be there at once (`mlockall`), the
-/// answer does not make it so.
+/// Whether so many bytes can be mapped. Does not commit them, even after `mlockall`.
 pub fn has_room(bytes: usize) -> bool {
     let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists, and this one goes again.
@@ -101,23 +98,23 @@ pub fn has_room(bytes: usize) -> bool {
     }
 }
 
-fn is_of_reserve(block: *mut u8) -> bool {
-    let start = KEPT.0.get() as usize;
-    (start..start + RESERVE).contains(&(block as usize))
+fn is_in_reserve(block: *mut u8) -> bool {
+    let start = RESERVE.0.get() as usize;
+    (start..start + RESERVE_BYTES).contains(&(block as usize))
 }
 
-/// Out of the reserve, aligned up to a page; null when that is used up.
-fn of_reserve(size: usize, align: usize) -> *mut u8 {
+/// A block of the reserve, aligned to a page at most; null when it is used up.
+fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
     let mut place = 0;
     let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
         place = taken.next_multiple_of(align);
-        place.checked_add(size).filter(|end| *end <= RESERVE)
+        place.checked_add(size).filter(|end| *end <= RESERVE_BYTES)
     });
     // SAFETY: place and what follows it, as long as asked, are within the reserve.
-    taken.map_or(null_mut(), |_| unsafe { KEPT.0.get().cast::<u8>().add(place) })
+    taken.map_or(null_mut(), |_| unsafe { RESERVE.0.get().cast::<u8>().add(place) })
 }
 
-/// The free list that holds blocks for this layout, or None if it is mapped on its own.
+/// The free list for this layout; `None` for a block that is mapped on its own.
 fn class(layout: Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
     (size <= LARGEST).then(|| (size / SMALLEST).trailing_zeros() as usize)
@@ -139,10 +136,10 @@ pub fn map(size: usize) -> *mut u8 {
     if address == libc::MAP_FAILED { null_mut() } else { address.cast() }
 }
 
-/// Gives pages back.
+/// Unmaps pages.
 ///
 /// # Safety
-/// `address` and `size` are those of one `map`, and nobody uses it any more.
+/// `address` and `size` are those of one `map`, which is not used any more.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the caller gives a mapping of its own.
     unsafe { libc::munmap(address.cast(), size) };
@@ -158,10 +155,10 @@ unsafe impl GlobalAlloc for Pages {
                 return null_mut();
             }
             let block = map(layout.size());
-            return if block.is_null() { of_reserve(layout.size(), PAGE) } else { block };
+            return if block.is_null() { take_from_reserve(layout.size(), PAGE) } else { block };
         };
         self.lock();
-        // SAFETY: between lock and unlock nobody else touches the lists.
+        // SAFETY: between lock and unlock no other thread uses the lists.
         let lists = unsafe { &mut *self.lists.get() };
         let head = lists.free[class];
         let block = if head.is_null() {
@@ -172,11 +169,15 @@ unsafe impl GlobalAlloc for Pages {
             head
         };
         self.unlock();
-        if block.is_null() { of_reserve(SMALLEST << class, (SMALLEST << class).min(PAGE)) } else { block }
+        if block.is_null() {
+            take_from_reserve(SMALLEST << class, (SMALLEST << class).min(PAGE))
+        } else {
+            block
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if is_of_reserve(block) {
+        if is_in_reserve(block) {
             return;
         }
         let Some(class) = class(layout) else {
@@ -184,7 +185,7 @@ unsafe impl GlobalAlloc for Pages {
             return unsafe { unmap(block, layout.size()) };
         };
         self.lock();
-        // SAFETY: between lock and unlock nobody else touches the lists.
+        // SAFETY: between lock and unlock no other thread uses the lists.
         let lists = unsafe { &mut *self.lists.get() };
         // SAFETY: the block is at least a word in size, aligned to one, and no longer used.
         unsafe { block.cast::<*mut u8>().write(lists.free[class]) };
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
+    fn a_forked_child_does_not_wait_for_the_lock_of_another_thread() {
         let pages = Pages::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
         // SAFETY: the size is not zero; the blocks have so many bytes.
@@ -234,7 +235,7 @@ mod tests {
             assert_eq!((*before, *before.add(99), *after), (1, 1, 2));
             pages.dealloc(before, layout);
             assert_eq!(pages.alloc(layout), before);
-            // Where nobody was at them, the lists stay.
+            // If the lock was free, the lists stay.
             pages.dealloc(after, layout);
             pages.forked();
             assert_eq!(pages.alloc(layout), after);

@@ -35,7 +35,7 @@ unsafe extern "C" fn ipc_rank() -> c_int {
     mpi::RANK.load(Ordering::Relaxed)
 }
 
-/// The location behind the pointer.
+/// What a location pointer points to.
 fn data(location: *const Location) -> Option<&'static LocationData> {
     // SAFETY: the only pointers that this host hands out as locations are leaked `LocationData`.
     unsafe { location.cast::<LocationData>().as_ref() }

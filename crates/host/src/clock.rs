@@ -1,8 +1,8 @@
 //! The timestamps of events: Score-P's own three timers, chosen like there by `SCOREP_TIMER`.
 //!
-//! `tsc` (the default on x86-64): raw ticks. `clock_gettime`: nanoseconds of CLOCK_MONOTONIC_RAW, which is the clock
-//! that Score-P's configure ends up with on Linux. `gettimeofday`: microseconds since the epoch.
-//! Where the time stamp counter may stop or change its pace, the default becomes `clock_gettime`.
+//! `tsc` (the default on x86-64): raw ticks. `clock_gettime`: nanoseconds of CLOCK_MONOTONIC_RAW, Score-P's choice on Linux.
+//! `gettimeofday`: microseconds since the epoch. Where the time stamp counter may stop or change its rate, the default is
+//! `clock_gettime`.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,7 +12,7 @@ const GETTIMEOFDAY: u8 = 2;
 
 static TIMER: AtomicU8 = AtomicU8::new(TSC);
 
-/// Chooses the timer. Before the first event, once.
+/// Chooses the timer; once, before the first event.
 pub fn choose() {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     let timer = match wanted.trim().to_ascii_lowercase().as_str() {
@@ -48,7 +48,7 @@ pub fn now() -> u64 {
     let timer = TIMER.load(Ordering::Relaxed);
     #[cfg(target_arch = "x86_64")]
     if timer == TSC {
-        // SAFETY: every x86-64 has the instruction; where a kernel forbids it, Score-P's default does not work either.
+        // SAFETY: every x86-64 has the instruction, and Linux allows it.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
     slow(timer)

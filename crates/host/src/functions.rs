@@ -1,10 +1,12 @@
 //! The hooks of `-finstrument-functions`: from a function's address to its region.
 //!
-//! The table is open-addressed and only ever grows: readers look without a lock, whoever inserts holds one. A grown
-//! table replaces the old one, which stays where it is, since somebody may be reading it.
+//! The table is open-addressed and only grows. Readers take no lock, inserting does. A grown table replaces the old one, which is
+//! not freed because it may be in use.
 
 use crate::definitions::{self, INVALID};
-use crate::measurement::{self, FORWARD, NEW, RUNNING, aside, inside, inside_or, miss};
+use crate::measurement::{
+    self, FORWARD, NEW, RUNNING, count_missed, inside, inside_or, on_own_stack_uninterrupted,
+};
 use crate::tls::Slot;
 use crate::{alloc, signal, symbols, thread};
 use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state};
@@ -46,7 +48,7 @@ impl Table {
         loop {
             // SAFETY: an index is below the number of entries, by the shift and the mask.
             let entry = unsafe { self.entries.get_unchecked(index) };
-            // Acquire pairs with the Release in `put`: who sees the address sees its region.
+            // Acquire pairs with the Release in `put`: with the address, its region is visible.
             let found = entry.address.load(Ordering::Acquire);
             if found == address {
                 return entry.region.load(Ordering::Relaxed);
@@ -88,11 +90,11 @@ fn lookup(address: usize) -> AnyHandle {
 /// By the compiler, with the function's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cyg_profile_func_enter(function: *mut c_void, site: *mut c_void) {
-    inside_or(miss, |slot| {
+    inside_or(count_missed, |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = lookup(function as usize);
             if region != INVALID {
-                // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+                // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
                 unsafe { &mut *slot.thread.get() }.enter(function as usize, region);
                 return;
             }
@@ -119,7 +121,7 @@ pub unsafe extern "C" fn __cyg_profile_func_exit(function: *mut c_void, site: *m
     });
 }
 
-/// The first time: of the process, of the thread, or of the function.
+/// The first call of the process, of the thread, or of the function.
 #[cold]
 fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
     let running = match measurement::state() {
@@ -134,15 +136,15 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
         return;
     }
     let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
-    let region = if is_refused || alloc::is_short() || definitions::is_full() {
+    let region = if is_refused || alloc::is_low() || definitions::is_full() {
         INVALID
     } else {
         make_known(slot, function as usize)
     };
     if region == INVALID {
-        miss(slot);
+        count_missed(slot);
     }
-    // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+    // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
     if let Some(thread) = unsafe { slot.thread.get().as_mut() } {
         thread.enter(function as usize, region);
     }
@@ -151,7 +153,7 @@ fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
 /// Gives the thread a location and the function a region, unless it has one. INVALID if it gets none.
 #[cold]
 fn make_known(slot: &Slot, function: usize) -> AnyHandle {
-    // What the plugin does for a thread or a definition may not be done in a signal handler.
+    // The plugin's work for a new location or definition is not async-signal-safe.
     let refuse = || {
         thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
         INVALID
@@ -159,7 +161,7 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
     if is_on_alternate_stack() {
         return refuse();
     }
-    aside(INVALID, || {
+    on_own_stack_uninterrupted(INVALID, || {
         if signal::inside_handler() {
             return refuse();
         }
@@ -168,7 +170,7 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
         }
         // SAFETY: as in `enter_first`; `attach` has set it.
         if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
-            measurement::tell_missed(&slot.missed, thread.location);
+            measurement::report_missed(&slot.missed, thread.location);
         }
         match lookup(function) {
             INVALID => define(function),
@@ -179,7 +181,7 @@ fn make_known(slot: &Slot, function: usize) -> AnyHandle {
 
 /// Defines the region of a function.
 fn define(address: usize) -> AnyHandle {
-    // Before the lock: somebody may wait for it with the loader's lock held.
+    // Before the lock: another thread may wait for it with the loader's lock held.
     let place = symbols::locate(address);
     let Ok(mut used) = INSERTING.lock() else { return INVALID };
     let known = lookup(address);
@@ -223,7 +225,7 @@ fn define(address: usize) -> AnyHandle {
 static NEXT_ENTER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static NEXT_EXIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Hands a hook on to the next library that has it (the C library has empty ones).
+/// Passes a hook on to the next library that has it (the C library has empty ones).
 #[cold]
 fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *mut c_void) {
     let mut target = next.load(Ordering::Relaxed);

@@ -7,13 +7,13 @@
 //!                      └── Score-P is here ──► FORWARD
 //! ```
 //!
-//! From RUNNING, an end in a signal handler goes to ENDED at once. Only RUNNING records. NEW is left by MPI_Init or by
-//! the first hook, so a process that has neither stays there.
+//! An end in a signal handler goes from RUNNING to ENDED at once. Only RUNNING records. MPI_Init or the first hook starts the
+//! measurement; a process with neither stays NEW.
 
 use crate::definitions::{self, INVALID};
 use crate::report::say;
 use crate::thread::{LocationData, Thread};
-use crate::tls::{APART, FREE, Slot, slot};
+use crate::tls::{FREE, OWN_STACK, Slot, slot};
 use crate::{alloc, clock, mpi, plugin, signal, stack, thread};
 use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state, stack_address};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type};
@@ -33,34 +33,34 @@ pub const INERT: u8 = 5;
 /// The real Score-P measures this process: every call is handed on.
 pub const FORWARD: u8 = 6;
 
-/// Threads that can have a location at the same time. Each has a ring in shared memory on the other side.
+/// Threads that can have a location at the same time. Each location has a ring in shared memory.
 const LOCATIONS_MAX: usize = 4096;
 
-/// How long the end waits for other threads to leave the plugin.
+/// How long the end waits for other threads to leave the host.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
-/// Calls that are on no location: of threads without one, and of frames that are too deep. The run is incomplete by them.
-pub static NOWHERE: AtomicU64 = AtomicU64::new(0);
+/// Calls without a location (of threads without one, or with too deep frames) that have not been reported.
+pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 static THREADS: Mutex<Threads> =
-    Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), left: Vec::new(), has_refused: false });
+    Mutex::new(Threads { live: Vec::new(), locations: Vec::new(), free: Vec::new(), has_refused: false });
 
 struct Threads {
     live: Vec<*mut Thread>,
     locations: Vec<*mut Location>,
-    /// Locations of threads that have ended, for those that begin, as with Score-P. Has room for all that there are.
-    left: Vec<*mut Location>,
+    /// Locations of threads that have ended, which new threads take, as with Score-P. Has capacity for all locations.
+    free: Vec<*mut Location>,
     has_refused: bool,
 }
 
-// SAFETY: the pointers are followed only under the mutex, or by their own thread.
+// SAFETY: the pointers are dereferenced under the mutex, or by their own thread.
 unsafe impl Send for Threads {}
 
-/// The state. Acquire pairs with the Release that made it RUNNING: who sees that, sees the plugin's functions.
+/// The state. Acquire pairs with the Release of RUNNING: with it, the plugin's functions are visible.
 #[inline(always)]
 pub fn state() -> u8 {
     STATE.load(Ordering::Acquire)
@@ -71,9 +71,8 @@ pub fn mpp_is_known() -> bool {
     MPP_KNOWN.load(Ordering::Acquire)
 }
 
-/// Runs host code that is not on the event path, unnoticed by the program: errno stays, and a thread that is to be
-/// cancelled is so at a call of its own, not here, where it would be unwound through frames that must not be. No panic
-/// leaves it, and after one nothing more is recorded.
+/// Runs host code that is not on the event path: errno stays, the thread is not cancelled here, and no panic leaves; after a
+/// panic nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     or_inert(otherwise, preserving_thread_state(|| catch_unwind(AssertUnwindSafe(body))))
 }
@@ -85,36 +84,36 @@ fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
     })
 }
 
-/// The same with a stack of our own: what the program left may be too little.
-pub fn apart<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+/// As [`guarded`], on a stack of our own: the program's may be too small.
+pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
     let before = slot.busy.load(Ordering::Relaxed);
-    slot.busy.store(APART, Ordering::Relaxed);
+    slot.busy.store(OWN_STACK, Ordering::Relaxed);
     let done = preserving_thread_state(|| stack::on_own(|| catch_unwind(AssertUnwindSafe(body))));
     slot.busy.store(before, Ordering::Release);
     or_inert(otherwise, done)
 }
 
-/// The same without being interrupted, for what begins something: a thread, a function.
-pub fn aside<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    signal::held(|| apart(otherwise, body))
+/// As [`on_own_stack`], with signals blocked: for what begins something, a thread or a function.
+pub fn on_own_stack_uninterrupted<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    signal::blocked(|| on_own_stack(otherwise, body))
 }
 
-/// Runs `body` with this thread marked as being inside the host, unless it already is.
+/// Runs `body` with this thread marked as inside the host. `otherwise`: it already is inside.
 #[inline(always)]
 pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
     inside_or(|_| otherwise, body)
 }
 
-/// The same for what is a call of the program's: if this thread is inside already, it is missed.
+/// As [`inside`], for a call of the program: if this thread is already inside, `missed` counts it.
 #[inline(always)]
 pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
     // SAFETY: the slot is this thread's own and lives as long as it.
     let slot = unsafe { &*slot() };
     let here = stack_address();
     if slot.busy.load(Ordering::Relaxed) != FREE {
-        again(slot, here, missed, body)
+        inside_again(slot, here, missed, body)
     } else {
         marked(slot, here, body)
     }
@@ -123,7 +122,7 @@ pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) ->
 #[inline(always)]
 fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
     slot.busy.store(here, Ordering::Relaxed);
-    // The other half of this is the membarrier in `drain`: without it a full fence would be needed here.
+    // Pairs with the membarrier in `drain`, which replaces a full fence here.
     compiler_fence(Ordering::SeqCst);
     let result = body(slot);
     compiler_fence(Ordering::SeqCst);
@@ -132,17 +131,22 @@ fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
     result
 }
 
-/// This thread is inside already, or was, and a signal handler left it by a `longjmp`. The stack grows down, so what
-/// interrupts an event is below it, unless on another stack; and it is a handler.
+/// This thread is already inside: an event interrupts another one, or the other one was abandoned by a `longjmp` out of a signal
+/// handler. The stack grows down: a handler that interrupts is below the interrupted event, or on another stack.
 #[cold]
 #[inline(never)]
-fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
+fn inside_again<T>(
+    slot: &Slot,
+    here: usize,
+    missed: impl FnOnce(&Slot) -> T,
+    body: impl FnOnce(&Slot) -> T,
+) -> T {
     let there = slot.busy.load(Ordering::Relaxed);
-    let is_left = there != APART
+    let was_abandoned = there != OWN_STACK
         && here >= there
         && !is_on_alternate_stack()
-        && !signal::held(|| preserving_thread_state(|| stack::on_own(signal::inside_handler)));
-    if !is_left {
+        && !signal::blocked(|| preserving_thread_state(|| stack::on_own(signal::inside_handler)));
+    if !was_abandoned {
         return missed(slot);
     }
     marked(slot, here, |slot| {
@@ -151,7 +155,7 @@ fn again<T>(slot: &Slot, here: usize, missed: impl FnOnce(&Slot) -> T, body: imp
     })
 }
 
-/// The plugin may be in the middle of one, or not have heard of one whose end it will hear of. On the thread's own stack.
+/// Tells the plugin. To be called on the thread's own stack.
 fn event_was_abandoned(slot: &Slot) {
     // SAFETY: the thread's own state.
     if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
@@ -159,32 +163,31 @@ fn event_was_abandoned(slot: &Slot) {
     }
 }
 
-/// Counts a call of the program's that is not recorded, until the plugin can be told.
+/// Counts a call of the program that is not recorded, to be reported later.
 #[cold]
-pub fn miss(slot: &Slot) {
-    if state() != RUNNING || slot.busy.load(Ordering::Relaxed) == APART {
+pub fn count_missed(slot: &Slot) {
+    if state() != RUNNING || slot.busy.load(Ordering::Relaxed) == OWN_STACK {
         return;
     }
-    let counter = if slot.thread.get().is_null() { &NOWHERE } else { &slot.missed };
+    let counter = if slot.thread.get().is_null() { &MISSED_WITHOUT_LOCATION } else { &slot.missed };
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells the plugin how many calls were not recorded. The caller is inside the host, in the thread of the location, or
-/// after `drain`.
-pub fn tell_missed(missed: &AtomicU64, location: *mut Location) {
+/// Reports calls that were not recorded. The caller is inside the host, in the location's thread, or after `drain`.
+pub fn report_missed(missed: &AtomicU64, location: *mut Location) {
     let calls = missed.swap(0, Ordering::Relaxed);
     if calls > 0 {
         plugin::missed_calls(location, calls);
     }
 }
 
-/// Starts measuring, if nobody has. `mpi`: from MPI_Init. The caller is inside the host. True if measuring now.
+/// Starts measuring, if it has not been started. `mpi`: from MPI_Init. The caller is inside the host. Returns whether it runs.
 #[cold]
 pub fn start(slot: &Slot, mpi: bool) -> bool {
     if is_on_alternate_stack() {
         return false;
     }
-    aside(false, || {
+    on_own_stack_uninterrupted(false, || {
         if signal::inside_handler() {
             return false;
         }
@@ -231,11 +234,11 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     let region = definitions::region(&short, &path, "", 0, region_type::ARTIFICIAL, paradigm::MEASUREMENT);
     PROGRAM_REGION.store(region, Ordering::Relaxed);
     plugin::assign_id(0);
-    let Some(location) = signal::held(|| attach(slot)) else { return INERT };
+    let Some(location) = signal::blocked(|| attach(slot)) else { return INERT };
     plugin::program_begin(location, clock::now(), region);
     if mpi {
-        // Nothing of the program itself is instrumented: what it does between MPI calls is its own, not nobody's. The frame
-        // is still open at program_end, as `main` is in an instrumented program.
+        // The program itself is not instrumented: this frame stands for what it does between MPI calls. It is still open at
+        // program_end, as `main` is in an instrumented program.
         plugin::enter(location, clock::now(), region);
     } else {
         at_exit();
@@ -251,8 +254,8 @@ fn scorep_is_here() -> bool {
     })
 }
 
-/// Has the end run at exit. Handlers run in reverse order: to be asked for again after MPI_Init, so that the end comes
-/// before whatever the MPI library does at exit.
+/// Registers the end at exit. Handlers run in reverse order: after MPI_Init it is registered again, so that the end comes before
+/// the MPI library's own handlers.
 pub fn at_exit() {
     extern "C" fn exiting() {
         end(None);
@@ -261,7 +264,7 @@ pub fn at_exit() {
     unsafe { libc::atexit(exiting) };
 }
 
-/// Runs after every exit handler: where `at_exit` was too early or refused.
+/// Runs after all exit handlers, in case `at_exit` was too early or failed.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = {
@@ -271,7 +274,7 @@ static AT_UNLOAD: extern "C" fn() = {
     unloading
 };
 
-/// A forked child shares the parent's rings and must not write them. An `exec` starts anew.
+/// A forked child shares the parent's rings and must not write into them.
 extern "C" fn forked() {
     crate::MEMORY.forked();
     let state = state();
@@ -284,14 +287,14 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, and not interrupted by
-/// one. None if it gets none.
+/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, with signals blocked. `None`: the
+/// thread is not recorded.
 #[cold]
 pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if slot.finished.load(Ordering::Relaxed) {
         return None;
     }
-    if alloc::is_short() {
+    if alloc::is_low() {
         slot.finished.store(true, Ordering::Relaxed);
         return None;
     }
@@ -299,7 +302,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if !matches!(state(), STARTING | RUNNING) {
         return None;
     }
-    if threads.left.is_empty() && threads.locations.len() == LOCATIONS_MAX {
+    if threads.free.is_empty() && threads.locations.len() == LOCATIONS_MAX {
         if !std::mem::replace(&mut threads.has_refused, true) {
             say(format_args!("more than {LOCATIONS_MAX} threads at a time: the others are not recorded"));
         }
@@ -311,7 +314,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         return None;
     };
     let parent = MASTER.load(Ordering::Relaxed);
-    let location = threads.left.pop().unwrap_or_else(|| {
+    let location = threads.free.pop().unwrap_or_else(|| {
         let location = new_location(threads.locations.len());
         if parent.is_null() {
             MASTER.store(location, Ordering::Relaxed);
@@ -319,7 +322,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
         plugin::create_location(location, parent);
         threads.locations.push(location);
         let room = threads.locations.len();
-        threads.left.reserve(room);
+        threads.free.reserve(room);
         location
     });
     location_data(location).active.store(true, Ordering::Release);
@@ -336,7 +339,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     Some(location)
 }
 
-/// Never freed: the plugin keeps it.
+/// A new location, never freed: the plugin keeps it.
 fn new_location(id: usize) -> *mut Location {
     let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
     let data = Box::new(LocationData {
@@ -363,43 +366,42 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     }
     // SAFETY: as in `inside`.
     let slot = unsafe { &*slot() };
-    // The program's own keys may be older than ours or not: the next round comes after one of all of theirs.
+    // Destructors of the program's keys may have events: the next round comes after one round of all of theirs.
     // SAFETY: the key is ours, and the value was the key's until now.
     let again =
         || KEY.get().is_some_and(|&key| unsafe { libc::pthread_setspecific(key, thread.cast()) } == 0);
-    if !slot.put_off.swap(true, Ordering::Relaxed) && again() {
+    if !slot.is_postponed.swap(true, Ordering::Relaxed) && again() {
         return;
     }
-    // A thread that ends is not inside of anything: what it says otherwise, was left for good.
-    let was_left = slot.busy.swap(FREE, Ordering::Relaxed) != FREE;
+    // A thread that ends is not inside: an event that still counts as such was abandoned.
+    let was_abandoned = slot.busy.swap(FREE, Ordering::Relaxed) != FREE;
     inside((), |slot| {
-        if was_left && state() == RUNNING {
+        if was_abandoned && state() == RUNNING {
             event_was_abandoned(slot);
         }
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
-        aside((), || {
-            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer leads to it. The end of measurement
-            // reads only what does not change.
+        on_own_stack_uninterrupted((), || {
+            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer points to it. The end of measurement reads
+            // only fields that do not change.
             let location = unsafe { (*thread).location };
-            // The main thread may call pthread_exit: PROGRAM_END is still to come on its location, which stays active.
-            // And the end of measurement owns the locations.
+            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. And once measurement ends,
+            // the locations belong to the end.
             let is_running = state() == RUNNING;
             if is_running {
-                tell_missed(&slot.missed, location);
+                report_missed(&slot.missed, location);
             }
             let leaves = location != MASTER.load(Ordering::Relaxed) && is_running;
             if leaves {
-                // SAFETY: as above. It is still in the list, and this thread busy: the end waits for it.
+                // SAFETY: as above. The thread is still in the list and busy: the end waits for it.
                 unsafe { &mut *thread }.close_all();
                 deactivate(location);
             }
             let mut threads = threads();
-            // Whatever the state: the end looks into the slots of the threads in this list, and this thread's is about
-            // to go.
+            // In any state: the end reads the slots of the listed threads, and this thread's slot is about to vanish.
             threads.live.retain(|&live| live != thread);
             if leaves {
-                threads.left.push(location);
+                threads.free.push(location);
             }
             drop(threads);
             // SAFETY: as above, and now in no list.
@@ -416,7 +418,7 @@ fn deactivate(location: *mut Location) {
     }
 }
 
-/// Rank and size are known.
+/// Rank and size are known now.
 pub fn init_mpp(rank: c_int, size: c_int) {
     if MPP_KNOWN.load(Ordering::Acquire) {
         return;
@@ -433,24 +435,23 @@ pub fn end(status: Option<i64>) {
     if state() != RUNNING {
         return;
     }
-    if is_on_alternate_stack() || aside(true, signal::inside_handler) {
+    if is_on_alternate_stack() || on_own_stack_uninterrupted(true, signal::inside_handler) {
         return end_at_once(status);
     }
     inside((), |slot| guarded((), || try_end(slot, status)));
 }
 
-/// The program ends in a signal handler. What that interrupted may hold any lock, the allocator's too, so nothing is
-/// done that could need one, and nobody is waited for: to the other side this is like being killed, but for the time of
-/// the end.
+/// The program ends in a signal handler. The interrupted code may hold any lock, so nothing is done that could need one, and
+/// nothing is waited for: for the collector the process is as killed, but with the time of its end.
 #[cold]
 pub fn end_at_once(status: Option<i64>) {
     if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
-    // Not if it interrupted an event, nor from a thread other than the one whose location this is written to.
+    // Not if it interrupted an event, nor in another thread than the master location's.
     inside((), |slot| {
         let master = MASTER.load(Ordering::Relaxed);
-        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+        // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
         if unsafe { slot.thread.get().as_ref() }.is_some_and(|thread| thread.location == master) {
             plugin::program_end(master, clock::now(), status, PROGRAM_REGION.load(Ordering::Relaxed));
         }
@@ -462,7 +463,7 @@ fn try_end(slot: &Slot, status: Option<i64>) {
         return;
     }
     drain(slot);
-    tell_all_missed();
+    report_all_missed();
     let master = MASTER.load(Ordering::Relaxed);
     let region: AnyHandle = PROGRAM_REGION.load(Ordering::Relaxed);
     if !mpp_is_known() {
@@ -470,7 +471,7 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     }
     plugin::program_end(master, clock::now(), status, region);
     let locations = std::mem::take(&mut threads().locations);
-    // The master's last: the others have it as their parent.
+    // The master location last: it is the others' parent.
     locations.iter().rev().for_each(|&location| deactivate(location));
     for location in locations {
         plugin::delete_location(location);
@@ -489,27 +490,26 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     }
 }
 
-/// The same for all threads, after `drain`.
-fn tell_all_missed() {
+/// Reports the missed calls of all threads, after `drain`.
+fn report_all_missed() {
     for &thread in &threads().live {
         // SAFETY: as in `drain`; of other threads' slots only this atomic is used.
         let (location, missed) = unsafe { ((*thread).location, &(*(*thread).slot).missed) };
-        tell_missed(missed, location);
+        report_missed(missed, location);
     }
-    tell_missed(&NOWHERE, null_mut());
+    report_missed(&MISSED_WITHOUT_LOCATION, null_mut());
 }
 
-/// Waits until no other thread is inside the host or the plugin. The state already stops new ones.
+/// Waits until no other thread is inside the host or the plugin. The state already keeps others out.
 fn drain(own: &Slot) {
     barrier();
-    // One that ended past the C library ran no destructors: it is in the list, and its slot went with its stack.
-    // SAFETY: in the list, so the thread's state is there.
+    // A thread that ended past the C library ran no destructors: it is listed, but its slot is gone with its stack.
+    // SAFETY: listed, so the thread's state exists.
     threads().live.retain(|&thread| unsafe { (*thread).is_alive() });
     let started = Instant::now();
     loop {
         let busy = threads().live.iter().any(|&thread| {
-            // SAFETY: in the list and under its lock, so neither the thread's state nor the thread has gone; the slot's
-            // address never changes.
+            // SAFETY: listed, under the lock: the thread and its state exist; the slot's address does not change.
             let slot = unsafe { (*thread).slot };
             // SAFETY: as above; of another thread's slot only this atomic is read.
             !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire) != FREE
@@ -529,8 +529,8 @@ fn register_barrier() {
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
 }
 
-/// A full fence on every thread of the process: afterwards a thread that saw the old state is seen as busy, and any
-/// other sees the new state.
+/// A full fence on every thread of the process: afterwards a thread that saw the old state is seen as busy, and all others see
+/// the new state.
 fn barrier() {
     // SAFETY: a system call without pointers.
     let code = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) };
@@ -540,21 +540,21 @@ fn barrier() {
     }
 }
 
-/// The application aborts: closes the books on this process without waiting for anybody.
+/// The application aborts: ends the measurement of this process without waiting for others.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub fn abort(slot: &Slot, status: i64) {
     if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     drain(slot);
-    tell_all_missed();
+    report_all_missed();
     plugin::program_end(
         MASTER.load(Ordering::Relaxed),
         clock::now(),
         Some(status),
         PROGRAM_REGION.load(Ordering::Relaxed),
     );
-    // What was folded last is written then.
+    // Deactivating writes the pending groups of coalesced calls.
     std::mem::take(&mut threads().locations).iter().rev().for_each(|&location| deactivate(location));
     STATE.store(ENDED, Ordering::Release);
 }

@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const FILE: &str = "libscorep_substrate_ampere.so";
 const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
 
-/// What the plugin gave us. Set once, before the state says running.
+/// The plugin's functions. Set once, before the state becomes running.
 static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
 static EVENTS: OnceLock<Events> = OnceLock::new();
 
-/// What our own plugin has besides Score-P's interface: it is told of calls that have no events. Null: no location.
+/// Beyond Score-P's interface: reports calls without events to our plugin. A null location: none.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
-/// And of events that were left in the middle, for good.
+/// Beyond Score-P's interface: reports an event that was abandoned in the middle.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
 
 struct Events {
@@ -35,7 +35,7 @@ struct Events {
 
 unsafe extern "C" fn no_event(_location: *mut Location, _time: u64, _region: AnyHandle, _metrics: *mut u64) {}
 
-/// The two events of the hot path: never null, so that no event has to look.
+/// The two events of the hot path: never null, so that an event need not check.
 static ENTER: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
 static EXIT: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
 
@@ -92,8 +92,8 @@ fn find() -> Result<OsString, String> {
     ))
 }
 
-/// Loads and initializes the plugin, up to and including its event functions. On an error, says it and returns false;
-/// then nothing of the plugin stays.
+/// Loads and initializes the plugin, up to and including its event functions. After an error, which is reported, nothing of the
+/// plugin stays.
 pub fn load() -> bool {
     let path = match find() {
         Ok(path) => path,
@@ -213,7 +213,7 @@ pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
     }
 }
 
-/// So many calls were not recorded.
+/// Reports calls that were not recorded.
 pub fn missed_calls(location: *mut Location, calls: u64) {
     if let Some(function) = EVENTS.get().and_then(|events| events.missed_calls) {
         // SAFETY: the plugin's own function.
@@ -221,7 +221,7 @@ pub fn missed_calls(location: *mut Location, calls: u64) {
     }
 }
 
-/// This thread was in the middle of an event, and has left it.
+/// Reports that this thread abandoned an event in the middle.
 pub fn event_was_abandoned(location: *mut Location) {
     if let Some(function) = EVENTS.get().and_then(|events| events.event_was_abandoned) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
@@ -229,7 +229,7 @@ pub fn event_was_abandoned(location: *mut Location) {
     }
 }
 
-/// PROGRAM_END. INT64_MIN is Score-P's word for an unknown exit status.
+/// PROGRAM_END. Score-P passes INT64_MIN for an unknown exit status.
 pub fn program_end(location: *mut Location, time: u64, status: Option<i64>, region: AnyHandle) {
     if let Some(function) = EVENTS.get().and_then(|events| events.program_end) {
         // SAFETY: the plugin's own function.
@@ -279,7 +279,7 @@ pub fn finalize() {
     call!(finalize());
 }
 
-/// The plugin asks who calls it: 1 if this host does, 0 if a Score-P in the same process does.
+/// For the plugin: 1 if this host calls it, 0 if a Score-P in the same process does.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_host_is_active() -> std::ffi::c_int {
     std::ffi::c_int::from(matches!(

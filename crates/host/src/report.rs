@@ -1,4 +1,4 @@
-//! Words to the user: single lines on standard error, from one process of a node. Standard output is the program's.
+//! Messages to the user: single lines on standard error, from one process of a node.
 
 use ampere_model::is_first_of_node;
 use std::fmt::{Arguments, Write};

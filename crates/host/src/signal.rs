@@ -1,10 +1,10 @@
-//! Signal handlers of the program's: whether this thread is inside one, and keeping them out.
+//! The program's signal handlers: whether this thread is inside one, and blocking them.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// A handler deeper in calls than this, at the first use of a function, is not noticed.
+/// A handler more frames away than this is not recognised.
 const FRAMES_MAX: usize = 60;
 
 unsafe extern "C" {
@@ -21,19 +21,19 @@ struct Walk {
 extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     const NO_REASON: c_int = 0;
     const NORMAL_STOP: c_int = 4;
-    // SAFETY: `state` is the `Walk` below, alive and not touched by anybody else during the walk.
+    // SAFETY: `state` is the `Walk` below, alive and used by this walk only.
     let walk = unsafe { &mut *state.cast::<Walk>() };
     let mut before = 0;
     // SAFETY: the unwinder gave the context for the length of this call.
     unsafe { _Unwind_GetIPInfo(context, &mut before) };
     walk.frames += 1;
-    // A frame whose address is "before" its instruction did not make a call: it was interrupted.
+    // A frame whose address is "before" its instruction made no call: it was interrupted.
     walk.signal |= before != 0;
     if walk.signal || walk.frames == FRAMES_MAX { NORMAL_STOP } else { NO_REASON }
 }
 
-/// Walks up the stack until a frame that was interrupted. For rare paths only: microseconds, and kilobytes of stack.
-/// Not to be asked on an alternate stack.
+/// Whether an interrupted frame is on the stack. For rare paths only: it takes microseconds, and kilobytes of stack. Not to be
+/// called on an alternate stack.
 pub fn inside_handler() -> bool {
     let mut walk = Walk { frames: 0, signal: false };
     // SAFETY: the unwinder calls `step` with the state given here and returns before `walk` goes.
@@ -41,19 +41,19 @@ pub fn inside_handler() -> bool {
     walk.signal
 }
 
-/// What the kernel sends for what a thread itself just did. Blocked, it would end the process.
-const OWN_DOING: [c_int; 6] =
+/// Signals for what a thread itself just did. If they were blocked, they would end the process.
+const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Runs `body` without being interrupted: a handler could leave it by a `longjmp`, with locks held, or interrupt what
-/// makes a file and has to begin again. What is sent meanwhile comes afterwards.
-pub fn held<T>(body: impl FnOnce() -> T) -> T {
+/// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of a file
+/// again and again. Signals that are sent meanwhile are delivered afterwards.
+pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sigfillset makes the set valid, sigdelset takes signals out that exist, and `before` is filled on
     // success.
     let failed = unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        OWN_DOING.iter().for_each(|&signal| _ = libc::sigdelset(all.as_mut_ptr(), signal));
+        SYNCHRONOUS.iter().for_each(|&signal| _ = libc::sigdelset(all.as_mut_ptr(), signal));
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr())
     };
     let result = body();

@@ -1,26 +1,26 @@
-//! A stack of our own for what needs room: a thread of the program's may have little more than it uses itself.
+//! A stack of our own for work that needs room: a thread of the program may have little more than it uses itself.
 //!
-//! Starting, defining and unwinding take tens of kilobytes: more than is left on a stack of 16 KiB. It is made for each
-//! use and unmapped afterwards, since such uses are rare, and may be nested by a signal handler.
+//! Starting, defining and unwinding take tens of kilobytes, more than is left on a stack of 16 KiB. A stack is made for each
+//! use and unmapped afterwards: such uses are rare, and a signal handler may nest them.
 
 #[cfg(target_arch = "x86_64")]
 use crate::alloc;
 #[cfg(target_arch = "x86_64")]
 use std::ffi::c_void;
 
-/// Deep enough for the deepest name that is decoded. Only what is used is committed.
+/// Enough to decode the most deeply nested name. Only what is used is committed.
 #[cfg(target_arch = "x86_64")]
 const SIZE: usize = 1 << 20;
-/// At the lower end: who needs more is stopped here.
+/// A guard page at the lower end.
 #[cfg(target_arch = "x86_64")]
 const GUARD: usize = 4096;
 
-/// Runs `body`, which does not panic, on a stack of our own; on the present one if there is no memory for another.
+/// Runs `body`, which must not panic, on a stack of our own; on the current one if there is no memory for another.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     extern "C" fn work<T, F: FnOnce() -> T>(work: *mut c_void) {
-        // SAFETY: the variable below, which nobody else touches meanwhile.
+        // SAFETY: the variable below, which is not used otherwise meanwhile.
         let (body, result) = unsafe { &mut *work.cast::<(Option<F>, Option<T>)>() };
         *result = body.take().map(|body| body());
     }
@@ -39,17 +39,16 @@ pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     asked.1.unwrap_or_else(|| std::process::abort())
 }
 
-/// Elsewhere it is the present stack.
+/// Elsewhere than on x86-64, the current stack is used.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Calls `work` with this stack. The call frame information lets an unwinder pass through, to the frames of the
-/// program.
+/// Calls `work` on this stack. The call frame information lets an unwinder pass through to the program's frames.
 ///
 /// # Safety
-/// `top` is the aligned upper end of a stack that nobody uses, and `work` may be called with `data`.
+/// `top` is the aligned upper end of an unused stack, and `work` may be called with `data`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, work: extern "C" fn(*mut c_void), data: *mut c_void) {
@@ -75,7 +74,7 @@ unsafe extern "C" fn switch(top: *mut u8, work: extern "C" fn(*mut c_void), data
 mod tests {
     use super::*;
 
-    /// Goes down until so much of the stack is used. Frames are as large as the compiler makes them.
+    /// Recurses until the stack has grown down to an address.
     #[inline(never)]
     fn deep(until: usize) -> usize {
         let room = std::hint::black_box([until; 100]);
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_another_one_and_as_large_as_said() {
+    fn the_stack_is_another_one_and_of_full_size() {
         let here = 0u8;
         let (there, depth) = on_own(|| {
             let there = 0u8;
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_are_caught_there() {
+    fn panics_are_caught_on_the_stack() {
         let caught = on_own(|| std::panic::catch_unwind(|| panic!("as asked")).is_err());
         assert!(caught);
     }

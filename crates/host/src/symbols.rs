@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-/// What is known of a function.
+/// A function's name and place in the source.
 pub struct Symbol {
     /// Demangled.
     pub name: String,
@@ -32,14 +32,14 @@ struct Object {
     path: PathBuf,
 }
 
-/// What its file says.
+/// An object with the contents of its file.
 struct Module {
     object: Object,
     file: Option<Mmap>,
     /// In order of their addresses.
     functions: Vec<Function>,
     lines: Option<Loader>,
-    /// Of the file, and of what is compressed in it.
+    /// The size of the file with its compressed sections expanded.
     bytes: usize,
 }
 
@@ -47,7 +47,7 @@ struct Function {
     address: u64,
     size: u64,
     is_local: bool,
-    /// Where in the file its name is.
+    /// Where its name lies in the file.
     name: Range<usize>,
 }
 
@@ -60,8 +60,8 @@ static MODULES: Mutex<Modules> = Mutex::new(Modules(Vec::new()));
 
 /// Debug information larger than this is not read: it would take seconds of the program's time.
 const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
-/// What reading an object takes of memory at most: so many times its size, and so much on top. It is asked for before,
-/// since an allocation that fails would end the process.
+/// The memory that reading an object takes at most: a multiple of its size plus a constant. It is checked before, because a failed
+/// allocation would abort the process.
 const NEED_FACTOR: usize = 4;
 const NEED_MORE: usize = 8 << 20;
 
@@ -71,8 +71,8 @@ pub struct Place {
     object: Option<Object>,
 }
 
-/// Finds the object. Holds the loader's lock for a moment: the caller must hold no lock that a function called with the
-/// loader's lock held, a library's constructor say, might wait for.
+/// Finds the object of an address. Takes the loader's lock for a moment: the caller must hold no lock that code under the loader's
+/// lock, such as a library's constructor, may wait for.
 pub fn locate(address: usize) -> Place {
     let mut search = Search { address, found: None };
     // SAFETY: `visit` gets `search` back as its last argument.
@@ -80,11 +80,11 @@ pub fn locate(address: usize) -> Place {
     Place { address, object: search.found }
 }
 
-/// Everything there is to know about the function at this place.
+/// The function at this place.
 pub fn resolve(place: Place) -> Symbol {
     let Place { address, object: Some(object) } = place else { return nameless(place.address) };
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };
-    // By its name too: another library may come to where one has been closed.
+    // By its path as well: another library may be mapped where one was closed.
     let is_it = |module: &Module| module.object.base == object.base && module.object.path == object.path;
     let position = modules.0.iter().position(is_it).unwrap_or_else(|| {
         modules.0.push(Module::read(object));
@@ -93,7 +93,7 @@ pub fn resolve(place: Place) -> Symbol {
     modules.0[position].symbol(address)
 }
 
-/// What can be said without looking.
+/// A symbol without information.
 fn nameless(address: usize) -> Symbol {
     unknown(Path::new(""), address)
 }
@@ -105,7 +105,7 @@ fn unknown(path: &Path, offset: usize) -> Symbol {
     Symbol { canonical_name: name.clone(), name, file: String::new(), line: 0 }
 }
 
-/// The functions in an object's file, or none if there is no memory for them.
+/// The functions of an object's file; none if there is no memory for them.
 fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
     let symbols = || {
         file.symbols()
@@ -127,7 +127,7 @@ fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
         return Vec::new();
     }
     functions.extend(symbols());
-    // Of several names for one address, a global one, and of those the shortest.
+    // Of several names for one address the shortest global one is kept.
     let rank = |f: &Function| (f.address, f.is_local, f.name.len());
     functions.sort_unstable_by(|a, b| {
         (rank(a), bytes.get(a.name.clone())).cmp(&(rank(b), bytes.get(b.name.clone())))
@@ -136,7 +136,7 @@ fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
     functions
 }
 
-/// The size of the file with its debug information as it is when it is not compressed.
+/// The size of the file with its compressed sections expanded.
 fn size_when_read(bytes: &[u8], file: &object::File) -> usize {
     let compressed = file.sections().filter_map(|section| section.compressed_file_range().ok());
     let more = compressed.filter(|range| range.format != object::CompressionFormat::None);
@@ -189,7 +189,7 @@ impl Module {
             },
             None => unknown(&self.object.path, offset as usize),
         };
-        // What has not been asked for yet is read now.
+        // Debug information is read lazily.
         let lines = self.lines.as_ref().filter(|_| self.has_room());
         let location = lines.and_then(|lines| lines.find_location(offset).ok().flatten());
         if let Some(location) = location {
@@ -200,7 +200,7 @@ impl Module {
     }
 }
 
-/// The program's file. Asked for once: when the main thread has ended, the kernel does not say it any more.
+/// The program's file. Read once: when the main thread has ended, the kernel no longer tells.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into()))
@@ -238,7 +238,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
     0
 }
 
-/// A name as a person would write it: C++ and Rust are decoded, everything else is left as it is.
+/// Demangles C++ and Rust names; others stay as they are.
 fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

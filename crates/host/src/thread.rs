@@ -1,7 +1,7 @@
 //! A thread's location and its open frames.
 //!
-//! The host keeps its own stack of open frames: an exit is matched against it, so that what the plugin gets is always
-//! well nested, whatever a `longjmp` or an exception left out, and so that a thread that ends can close what is open.
+//! The host keeps its own stack of open frames. Exits are matched against it, so that the plugin's events always nest, whatever a
+//! `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
 
 use crate::tls::Slot;
 use crate::{alloc, clock, measurement, plugin};
@@ -10,13 +10,13 @@ use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// Frames deeper than this are not recorded (and counted). 16 bytes each, committed only when used.
+/// Deeper frames are not recorded but counted. 16 bytes each, committed only when used.
 pub const FRAMES_MAX: usize = 1 << 16;
 
 /// Plugins that can attach data to a location. There is one.
-pub const PLUGINS_MAX: usize = 4;
+pub const PLUGINS_MAX: usize = 1;
 
-/// What is behind a `SCOREP_Location*`.
+/// What a `SCOREP_Location*` points to.
 pub struct LocationData {
     /// Sequence number in this process.
     pub id: u32,
@@ -26,7 +26,7 @@ pub struct LocationData {
     pub location_type: i32,
     /// Activated and not yet deactivated.
     pub active: AtomicBool,
-    /// The plugins' data, by their ids.
+    /// The plugins' data, by plugin id.
     pub data: [AtomicPtr<c_void>; PLUGINS_MAX],
 }
 
@@ -40,30 +40,30 @@ struct Frame {
     region: AnyHandle,
 }
 
-/// Everything the event path needs. Touched by its own thread while the slot is busy, and by the end of
-/// measurement afterwards.
+/// What the event path needs of a thread. Used by its own thread while the slot is busy, and by the end of measurement
+/// afterwards.
 pub struct Thread {
     frames: *mut Frame,
     depth: usize,
     /// Open frames beyond FRAMES_MAX.
     beyond: usize,
-    /// Where its events go: null until there is one.
+    /// The location of its events; null until there is one.
     pub location: *mut Location,
-    /// Where the stack was in the outermost MPI call being recorded; 0 outside of MPI.
+    /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
     pub mpi_stack: usize,
-    /// The slot that leads here; valid while the thread lives.
+    /// The slot that points here; valid while the thread lives.
     pub slot: *const Slot,
-    /// The kernel's number of the thread.
+    /// The kernel's thread id.
     id: libc::pid_t,
 }
 
-/// Events left out because a frame was too deep.
+/// Calls that are not recorded because their frames are too deep.
 pub static TOO_DEEP: AtomicU64 = AtomicU64::new(0);
-/// Events left out because a function's first use, or a thread's first event, was inside a signal handler.
+/// Calls that are not recorded because they are the first of their function or thread, in a signal handler.
 pub static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
 
 impl Thread {
-    /// The calling thread, without frames, or None without memory.
+    /// The calling thread, without frames. `None`: there is no memory.
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
         let frames: *mut Frame = alloc::map(FRAMES_MAX * size_of::<Frame>()).cast();
         (!frames.is_null()).then(|| {
@@ -75,12 +75,12 @@ impl Thread {
 
     /// Whether the thread still runs.
     pub fn is_alive(&self) -> bool {
-        // SAFETY: signal 0 is sent to nobody.
+        // SAFETY: signal 0 only checks.
         let gone = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.id, 0) } != 0;
         !(gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH))
     }
 
-    /// Opens a frame now. INVALID opens a frame that is not recorded.
+    /// Opens a frame now; with `INVALID` one that is not recorded.
     #[inline(always)]
     pub fn enter(&mut self, key: usize, region: AnyHandle) {
         if self.depth >= FRAMES_MAX {
@@ -97,11 +97,11 @@ impl Thread {
     #[cold]
     fn enter_beyond(&mut self) {
         self.beyond += 1;
-        measurement::NOWHERE.fetch_add(1, Ordering::Relaxed);
+        measurement::MISSED_WITHOUT_LOCATION.fetch_add(1, Ordering::Relaxed);
         TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Closes the frame of this key now.
+    /// Closes the frame with this key now.
     #[inline(always)]
     pub fn leave(&mut self, key: usize) {
         let time = clock::now();
@@ -116,12 +116,12 @@ impl Thread {
                 return;
             }
         }
-        self.leave_odd(key, time);
+        self.leave_enclosing(key, time);
     }
 
-    /// An exit that does not fit the innermost frame.
+    /// An exit of another frame than the innermost.
     #[cold]
-    fn leave_odd(&mut self, key: usize, time: u64) {
+    fn leave_enclosing(&mut self, key: usize, time: u64) {
         if self.beyond > 0 {
             self.beyond -= 1;
             return;
@@ -131,11 +131,11 @@ impl Thread {
             level -= 1;
             // SAFETY: level is below depth.
             if unsafe { (*self.frames.add(level)).key } == key {
-                // What lies above was left without an exit: longjmp, or an exception through code without cleanup.
+                // The frames above were left without an exit: by longjmp, or by an exception.
                 return self.close_down_to(level, time);
             }
         }
-        // Entered before the measurement began, or while this thread was not recorded.
+        // Otherwise it was entered before the measurement began, or while this thread was not recorded.
     }
 
     /// Closes the frames from the innermost down to and including this level.
@@ -153,13 +153,13 @@ impl Thread {
         }
     }
 
-    /// Closes everything, when the thread ends.
+    /// Closes all frames, when the thread ends.
     pub fn close_all(&mut self) {
         self.beyond = 0;
         self.close_down_to(0, clock::now());
     }
 
-    /// Closes the innermost MPI frame and what is above it: the call was left by an exception or a longjmp.
+    /// Closes the innermost MPI frame and those above it: the call was left by an exception or a longjmp.
     #[cold]
     pub fn close_mpi(&mut self) {
         self.mpi_stack = 0;
@@ -176,7 +176,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this size, and the owner goes.
+        // SAFETY: mapped in `new` with this size, and used by this thread only.
         unsafe { alloc::unmap(self.frames.cast(), FRAMES_MAX * size_of::<Frame>()) };
     }
 }

@@ -8,28 +8,27 @@ use crate::thread::Thread;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-/// What a thread has from the start: all zero.
+/// The state of a thread; all zero at first.
 #[repr(C)]
 pub struct Slot {
-    /// [`FREE`], or this thread is inside the host or the plugin, and this is where on its stack: events that arrive
-    /// now (a signal handler, an instrumented allocator) are not recorded. It is also what the end of measurement waits
-    /// for.
+    /// [`FREE`], or the stack address of this thread inside the host or the plugin: events that arrive now (from a signal
+    /// handler, an instrumented allocator) are not recorded. The end of measurement waits for it to be free.
     pub busy: AtomicUsize,
-    /// Calls that were not recorded, as far as the plugin has not been told.
+    /// Calls that were not recorded and have not been reported to the plugin.
     pub missed: AtomicU64,
-    /// The thread's state once it has had an event.
+    /// The thread's frames and location, once it has had an event.
     pub thread: Cell<*mut Thread>,
-    /// This thread has been taken down; what runs in later destructors is not recorded.
+    /// This thread has ended for us: calls in later destructors are not recorded.
     pub finished: AtomicBool,
-    /// It has been about to be taken down, and destructors of the program's go before.
-    pub put_off: AtomicBool,
+    /// Its end has been postponed once, so that the program's own destructors run before.
+    pub is_postponed: AtomicBool,
 }
 
-/// Nobody is inside.
+/// The thread is outside of the host and the plugin.
 pub const FREE: usize = 0;
-/// Inside, on a stack of our own: whatever calls now is our own doing and no call of the program's, but for handlers while
-/// measurement ends, when signals are not held back.
-pub const APART: usize = usize::MAX;
+/// Inside, on a stack of our own: calls that arrive now are caused by ourselves and not calls of the program (except in handlers
+/// while measurement ends, when signals are not blocked).
+pub const OWN_STACK: usize = usize::MAX;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
@@ -75,7 +74,7 @@ pub fn slot() -> *const Slot {
                 missed: AtomicU64::new(0),
                 thread: Cell::new(std::ptr::null_mut()),
                 finished: AtomicBool::new(false),
-                put_off: AtomicBool::new(false),
+                is_postponed: AtomicBool::new(false),
             }
         };
     }

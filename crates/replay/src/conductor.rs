@@ -1,4 +1,4 @@
-//! Says how far everybody may play, and when; plays the samples itself.
+//! Paces the host processes, and plays the samples itself.
 
 use crate::{END, NO_ROOM};
 use ampere_collector::sampling::sampler;
@@ -15,53 +15,61 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// At a finite speed, so much time passes from one step to the next.
+/// The time from one step to the next, at a finite speed.
 const STEP: Duration = Duration::from_millis(5);
-/// Without one, the trace is played in so many steps at least, and with about so many events in each.
+/// At maximum speed: the least number of steps, and about how many events one has.
 const LEAST_STEPS: u64 = 1000;
 const EVENTS_PER_STEP: u64 = 50_000;
 const SAMPLES_RING_RECORDS: u64 = 1 << 16;
-/// A nap between two looks at whether the replay is to be stopped.
+/// The longest sleep without checking whether the replay is to be stopped.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Times as fast as it was.
+/// How fast a trace is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
+    /// So many times as fast as it was recorded.
     Times(f64),
+    /// As fast as possible.
     Max,
 }
 
-impl FromStr for Speed {
-    type Err = String;
+/// A text that is no [`Speed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("use a number such as 1 (as it was) or 50, or max")]
+pub struct InvalidSpeed;
 
-    fn from_str(text: &str) -> Result<Speed, String> {
+impl FromStr for Speed {
+    type Err = InvalidSpeed;
+
+    fn from_str(text: &str) -> Result<Speed, InvalidSpeed> {
         match (text, text.parse::<f64>()) {
             ("max", _) => Ok(Speed::Max),
             (_, Ok(0.0)) => Ok(Speed::Max),
             (_, Ok(times)) if times.is_finite() && times > 0.0 => Ok(Speed::Times(times)),
-            _ => Err("use a number such as 1 (as it was) or 50, or max".to_owned()),
+            _ => Err(InvalidSpeed),
         }
     }
 }
 
-/// The host of one process of the trace.
+/// The host process of one process of the trace.
 struct Host {
     group: String,
     child: Child,
-    /// It has ended before its time.
+    /// It no longer answers.
     gone: bool,
 }
 
+/// A replay in progress.
 pub struct Conductor {
     replay: Replay,
     session: Session,
     speed: Speed,
-    /// Ticks that a step is long.
+    /// Ticks of a step.
     step: u64,
     samples: EventWriter,
     hosts: Vec<Host>,
     begun: Instant,
-    /// Everything before this has been told.
+    /// Events before this time are played.
     until: u64,
     stop: Arc<AtomicBool>,
     numbers: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
@@ -69,7 +77,7 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// How long a step is.
+    /// The ticks of a step.
     pub fn step_ticks(replay: &Replay, speed: Speed) -> u64 {
         let length = replay.last.saturating_sub(replay.first).saturating_add(1);
         match speed {
@@ -81,7 +89,7 @@ impl Conductor {
         }
     }
 
-    /// Makes the ring of the samples: the collector wants to find it.
+    /// Makes the ring of the samples, which the collector expects.
     pub fn new(
         replay: Replay,
         session: Session,
@@ -105,7 +113,8 @@ impl Conductor {
         })
     }
 
-    /// Starts a host for every process of the trace, by `command` of its number, and waits until they are ready.
+    /// Starts a host process for every process of the trace and waits until they are ready. `command` makes the command for a
+    /// process' number.
     pub fn start_hosts(&mut self, command: impl Fn(u32) -> Command) -> anyhow::Result<()> {
         for process in &self.replay.processes {
             let child = command(process.number)
@@ -119,7 +128,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// Plays the whole trace. One line for everything that did not go well.
+    /// Plays the whole trace. Returns a line for each problem.
     pub fn play(&mut self) -> anyhow::Result<Vec<String>> {
         let mut trace = Trace::open(&self.replay.trace)?;
         self.definitions = trace.definitions().clone();
@@ -128,9 +137,9 @@ impl Conductor {
         let recorded = |location: LocationRef| recorders.binary_search(&location.0).is_ok();
         trace.read_events_of(recorded, self)?;
         while !self.is_stopped() {
-            let told = self.until;
+            let played_until = self.until;
             self.finish_step();
-            if told > self.replay.last {
+            if played_until > self.replay.last {
                 break;
             }
         }
@@ -141,9 +150,9 @@ impl Conductor {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Everything before `until` is written by everybody; then it is `until`.
+    /// Has all hosts play up to `until`, and moves on by a step.
     fn finish_step(&mut self) {
-        self.tell_hosts(self.until);
+        self.send_time(self.until);
         self.wait_for_hosts();
         self.session.tell_time(self.until);
         self.sleep();
@@ -165,10 +174,10 @@ impl Conductor {
         }
     }
 
-    fn tell_hosts(&mut self, until: u64) {
+    fn send_time(&mut self, until: u64) {
         for host in self.hosts.iter_mut().filter(|host| !host.gone) {
-            let told = host.child.stdin.as_mut().map(|input| writeln!(input, "{until}"));
-            host.gone = !matches!(told, Some(Ok(())));
+            let sent = host.child.stdin.as_mut().map(|input| writeln!(input, "{until}"));
+            host.gone = !matches!(sent, Some(Ok(())));
         }
     }
 
@@ -181,23 +190,23 @@ impl Conductor {
 
     fn end(&mut self) -> Vec<String> {
         if !self.is_stopped() {
-            self.tell_hosts(END);
+            self.send_time(END);
         }
-        let mut complaints = Vec::new();
+        let mut problems = Vec::new();
         for host in &mut self.hosts {
-            // A host that hears no more stops where it is.
+            // A host whose input ends stops where it is.
             drop(host.child.stdin.take());
             let status = host.child.wait();
             if !self.stop.load(Ordering::Relaxed) && !status.is_ok_and(|status| status.success()) {
-                complaints.push(format!("the host of {} ended before its time", host.group));
+                problems.push(format!("the host of {} ended before its time", host.group));
             }
         }
         self.samples.close();
-        complaints
+        problems
     }
 
-    /// Nothing more comes: all of it can be attributed. `delay`: how far the samples of some device lag.
-    pub fn tell_the_end(&self, delay: Duration) {
+    /// No event will follow: everything can be attributed. `delay`: the longest lag of a device's samples.
+    pub fn announce_end(&self, delay: Duration) {
         let ticks = delay.as_secs_f64() * self.replay.ticks_per_second as f64;
         self.session.tell_time(self.replay.last.saturating_add(1).saturating_add(ticks as u64));
     }

@@ -1,5 +1,5 @@
-//! The plugin's C interface from the caller's side: what Score-P does and answers, for the locations and regions of a
-//! trace. One thread calls everything.
+//! A stand-in for Score-P: calls the plugin's C interface, and answers its questions about the locations and regions of a trace.
+//! One thread makes all calls, so that the promises of [`scorep_abi::guarantees`] hold.
 
 use ampere_model::Region;
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Score-P's `struct SCOREP_Location` here. Never freed: the plugin may keep it.
+/// What a `SCOREP_Location*` points to. Never freed: the plugin may keep it.
 pub struct HostLocation {
     id: u32,
     gpu: bool,
@@ -23,6 +23,7 @@ pub struct HostLocation {
 }
 
 impl HostLocation {
+    /// A new location, leaked.
     pub fn new(id: u32, gpu: bool, name: &str) -> &'static HostLocation {
         let data = AtomicPtr::new(null_mut());
         Box::leak(Box::new(HostLocation { id, gpu, name: c_text(name), data }))
@@ -33,7 +34,7 @@ impl HostLocation {
     }
 }
 
-/// What the plugin may ask of a region.
+/// What the plugin may ask about a region.
 struct HostRegion {
     name: CString,
     canonical_name: CString,
@@ -44,35 +45,35 @@ struct HostRegion {
     paradigm: u8,
 }
 
-/// What there is to ask about: set once, before the plugin is loaded.
-struct World {
+/// The process that is played. Set once, before the plugin is loaded.
+struct PlayedProcess {
     rank: u32,
     size: u32,
     regions: HashMap<u32, HostRegion>,
 }
 
-static WORLD: OnceLock<World> = OnceLock::new();
+static PROCESS: OnceLock<PlayedProcess> = OnceLock::new();
 
-/// A text as C wants it: up to the first zero byte.
+/// A C string: the text up to the first zero byte.
 fn c_text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
 fn region(handle: u32) -> Option<&'static HostRegion> {
-    WORLD.get()?.regions.get(&handle)
+    PROCESS.get()?.regions.get(&handle)
 }
 
 fn of(location: *const Location) -> &'static HostLocation {
-    // SAFETY: the plugin is given leaked HostLocations and no others, and hands back what it was given.
+    // SAFETY: the plugin only has pointers to leaked HostLocations.
     unsafe { &*location.cast() }
 }
 
 unsafe extern "C" fn rank() -> c_int {
-    WORLD.get().map_or(0, |world| world.rank as c_int)
+    PROCESS.get().map_or(0, |process| process.rank as c_int)
 }
 
 unsafe extern "C" fn size() -> c_int {
-    WORLD.get().map_or(1, |world| world.size as c_int)
+    PROCESS.get().map_or(1, |process| process.size as c_int)
 }
 
 unsafe extern "C" fn location_id(location: *const Location) -> u32 {
@@ -150,26 +151,26 @@ pub struct Plugin {
     program_end: Option<ProgramEndEvent>,
 }
 
-/// Calls one of the plugin's functions, if it has it.
+/// Calls one of the plugin's functions, if it exists.
 macro_rules! call {
     ($info:expr, $function:ident $(, $argument:expr)*) => {
-        // SAFETY: the plugin's own function, called with what Score-P would call it with, by one thread.
+        // SAFETY: the plugin's own function, called as Score-P calls it, by one thread.
         $info.$function.map(|function| unsafe { function($($argument),*) })
     };
 }
 
 impl Plugin {
-    /// Loads it and does what Score-P does up to the first location. One per process.
+    /// Loads the plugin and calls it as Score-P does up to the first location. Once per process.
     pub fn begin(
         path: &Path,
         rank: u32,
         size: u32,
         regions: impl Iterator<Item = Region>,
     ) -> anyhow::Result<Plugin> {
-        let regions: HashMap<u32, HostRegion> = regions.map(|r| (r.handle.0, as_asked(&r))).collect();
+        let regions: HashMap<u32, HostRegion> = regions.map(|r| (r.handle.0, host_region(&r))).collect();
         let mut handles: Vec<u32> = regions.keys().copied().collect();
         handles.sort_unstable();
-        if WORLD.set(World { rank, size, regions }).is_err() {
+        if PROCESS.set(PlayedProcess { rank, size, regions }).is_err() {
             bail!("one process plays one process of a trace");
         }
         let info = load(path)?;
@@ -200,10 +201,12 @@ impl Plugin {
         Ok(plugin)
     }
 
+    /// Announces a location.
     pub fn create_location(&self, location: &'static HostLocation) {
         call!(self.info, create_location, location.raw(), null());
     }
 
+    /// PROGRAM_BEGIN on a location.
     pub fn program_begin(&self, location: &'static HostLocation, time: u64) {
         if let Some(begin) = self.program_begin {
             let pid = u64::from(std::process::id());
@@ -212,26 +215,29 @@ impl Plugin {
         }
     }
 
+    /// ENTER_REGION.
     #[inline]
     pub fn enter(&self, location: &'static HostLocation, time: u64, region: u32) {
         // SAFETY: the plugin's own function; no metrics are given.
         unsafe { (self.enter)(location.raw(), time, region, null_mut()) };
     }
 
+    /// EXIT_REGION.
     #[inline]
     pub fn leave(&self, location: &'static HostLocation, time: u64, region: u32) {
         // SAFETY: as above.
         unsafe { (self.leave)(location.raw(), time, region, null_mut()) };
     }
 
-    /// Ends what is open.
+    /// PROGRAM_END on a location, which ends what is open.
     pub fn program_end(&self, location: &'static HostLocation, time: u64) {
         if let Some(end) = self.program_end {
-            // SAFETY: as above. INT64_MIN is Score-P's word for an unknown status.
+            // SAFETY: as above. INT64_MIN is an unknown exit status.
             unsafe { end(location.raw(), time, i64::MIN, 0) };
         }
     }
 
+    /// Ends the measurement.
     pub fn finalize(&self) {
         call!(self.info, finalize);
     }
@@ -241,7 +247,7 @@ fn load(path: &Path) -> anyhow::Result<SubstratePluginInfo> {
     // SAFETY: the library's constructors are Rust's own.
     let library = unsafe { libloading::Library::new(path) };
     let library = library.with_context(|| format!("cannot load {}", path.display()))?;
-    // Never closed: it may be called until the process ends.
+    // Never closed: its functions may be called until the process ends.
     let library = Box::leak(Box::new(library));
     // SAFETY: by Score-P's interface, the symbol has this type.
     let entry = unsafe { library.get::<GetInfo>(b"SCOREP_SubstratePlugin_ampere_get_info\0") };
@@ -250,35 +256,47 @@ fn load(path: &Path) -> anyhow::Result<SubstratePluginInfo> {
     Ok(unsafe { entry() })
 }
 
-/// Whether the loader finds a library by this name, as Score-P asks for its plugins, and the function is in it. The library
-/// stays loaded. The error is the loader's own line.
-pub fn loads(file: &str, function: &str) -> Result<(), String> {
+/// Why a library cannot be used as a plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotLoad {
+    /// The loader's own line.
+    #[error("{0}")]
+    Loader(String),
+    /// The library lacks the function.
+    #[error("it has no function {0}")]
+    NoFunction(String),
+}
+
+/// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The
+/// library stays loaded.
+pub fn loads(file: &str, function: &str) -> Result<(), CannotLoad> {
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-    let said = |error: libloading::Error| {
-        // The loader's words are one level down.
-        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+    let reason = |error: libloading::Error| {
+        // The loader's own line is the error's source.
+        let line = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        CannotLoad::Loader(line)
     };
-    // SAFETY: whatever lies under the plugin's name, Score-P would load it in the same way; there is no way to check more.
-    let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }.map_err(said)?;
-    // SAFETY: it is looked up and not called.
+    // SAFETY: Score-P would load this file in the same way; more cannot be checked.
+    let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }.map_err(reason)?;
+    // SAFETY: the function is looked up and not called.
     let found = unsafe { library.get::<*const c_void>(function.as_bytes()) }.map(|_| ());
-    let found = found.map_err(|_| format!("it has no function {function}"));
+    let found = found.map_err(|_| CannotLoad::NoFunction(function.to_owned()));
     std::mem::forget(library);
     found
 }
 
-/// The plugin's event functions while recording is on. Empty if it is inert.
+/// The plugin's event functions for enabled recording. Empty if it is inert.
 fn recording(info: &SubstratePluginInfo) -> &'static [EventFunction] {
     let mut table: *const EventFunction = null();
     let length = call!(info, get_event_functions, mode::RECORDING_ENABLED, &mut table).unwrap_or(0);
     if table.is_null() || length == 0 {
         return &[];
     }
-    // SAFETY: the plugin's array of that length, which it keeps for ever.
+    // SAFETY: the plugin's array of that length, which it keeps.
     unsafe { std::slice::from_raw_parts(table, length as usize) }
 }
 
-fn as_asked(region: &Region) -> HostRegion {
+fn host_region(region: &Region) -> HostRegion {
     HostRegion {
         name: c_text(&region.name),
         canonical_name: c_text(&region.canonical_name),

@@ -1,4 +1,4 @@
-//! One process of a trace: its threads' events as they happened, its GPU streams' late and in batches.
+//! Plays one process of a trace: its threads' events in time, its GPU streams' events late and in batches.
 
 use crate::host::{HostLocation, Plugin};
 use crate::{END, NO_ROOM};
@@ -6,18 +6,18 @@ use ampere_model::{Region, RegionHandle};
 use ampere_ring::{RingGauge, Session};
 use ampere_trace::index::as_model;
 use ampere_trace::replay::{FILE_NAME, Replay};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use otf2::{EventHandler, LocationRef, RegionRef, Trace};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Whether there is room is looked at once in so many events, or an eighth of a small ring.
+/// Room is checked once in so many events, or in an eighth of a small ring.
 const MOST_AT_ONCE: u64 = 1024;
 
-/// Plays process `number` of the session's replay. On standard input, the conductor says until when; a byte on standard
-/// output says that it is done. False if the conductor was heard no more: then the measurement is not finished.
+/// Plays process `number` of the session's replay. The conductor sends times on standard input; a byte on standard output
+/// answers that the events before a time are played. `false`: the conductor is gone, and the measurement is not finished.
 pub fn play(session: &Path, number: u32, plugin: &Path) -> anyhow::Result<bool> {
     let replay = Replay::load(&session.join(FILE_NAME)).map_err(anyhow::Error::msg)?;
     let session = Session::open(session)?;
@@ -56,9 +56,9 @@ pub fn play(session: &Path, number: u32, plugin: &Path) -> anyhow::Result<bool> 
     if player.interrupted {
         return Ok(false);
     }
-    player.hand_over_rest();
+    player.pass_on_rest();
     if let Some(why) = player.failure {
-        bail!("{why}");
+        return Err(why.into());
     }
     if let Some(main) = main {
         plugin.program_end(main, replay.last);
@@ -67,19 +67,19 @@ pub fn play(session: &Path, number: u32, plugin: &Path) -> anyhow::Result<bool> 
     Ok(true)
 }
 
-/// A location and what is known of its ring.
+/// A location and its ring.
 struct Played {
     host: &'static HostLocation,
     ring: RingGauge,
     at_once: u64,
-    /// Events that have room for certain.
+    /// Events that certainly find room.
     room: u64,
     open: u64,
-    /// Of a GPU stream: what has not been handed over.
+    /// A GPU stream's events that have not been passed on.
     stream: Option<VecDeque<Event>>,
-    /// How many of these belong to kernels that have ended.
+    /// The number of these that belong to kernels that have ended.
     complete: usize,
-    /// Regions that are open in the trace, and the time of the last enter or leave.
+    /// Regions that are open, and the time of the last enter or leave.
     stack: Vec<u32>,
     last: u64,
 }
@@ -106,7 +106,7 @@ impl Played {
         }
     }
 
-    /// Keeps a GPU stream's event for later. A kernel is reported when it has ended.
+    /// Keeps a GPU stream's event for later: a kernel is reported when it has ended.
     fn keep(&mut self, event: Event) {
         let over = self.stack.is_empty();
         if let Some(stream) = &mut self.stream {
@@ -117,7 +117,7 @@ impl Played {
         }
     }
 
-    fn hand_over(&mut self, plugin: &Plugin, session: &Session, event: Event) -> Result<(), String> {
+    fn pass_on(&mut self, plugin: &Plugin, session: &Session, event: Event) -> Result<(), CollectorEnded> {
         if self.room == 0 {
             self.wait_for_room(session)?;
         }
@@ -132,14 +132,14 @@ impl Played {
         Ok(())
     }
 
-    /// The plugin wants room for each event and for the leaves of all open frames. Of a ring that is too small even when it
-    /// is empty, no more can be asked: what does not fit is suppressed, and counted.
-    fn wait_for_room(&mut self, session: &Session) -> Result<(), String> {
+    /// Waits until there is room for the next events and for the leaves of all open frames. A ring that is too small for that is
+    /// waited for until it is empty; the plugin suppresses and counts what does not fit.
+    fn wait_for_room(&mut self, session: &Session) -> Result<(), CollectorEnded> {
         let wanted = self.open + 2 * self.at_once + 8;
         let wanted = wanted.min(self.ring.capacity_records() - 1);
         while self.ring.free() < wanted {
             if !session.collector_is_alive() {
-                return Err("the collector ended before its time".to_owned());
+                return Err(CollectorEnded);
             }
             std::thread::sleep(NO_ROOM);
         }
@@ -148,15 +148,20 @@ impl Played {
     }
 }
 
+/// The collector ended before the replay did.
+#[derive(Debug, thiserror::Error)]
+#[error("the collector ended before its time")]
+struct CollectorEnded;
+
 struct Player<'a> {
     plugin: &'a Plugin,
     session: &'a Session,
     lag: Option<u64>,
     locations: HashMap<LocationRef, Played>,
-    /// Everything before this may be handed over.
+    /// Events before this time may be passed on.
     until: u64,
-    failure: Option<String>,
-    /// The conductor is gone, or wants no more.
+    failure: Option<CollectorEnded>,
+    /// The conductor is gone.
     interrupted: bool,
 }
 
@@ -178,27 +183,27 @@ impl Player<'_> {
         }
         if played.stream.is_some() {
             played.keep(event);
-        } else if let Err(why) = played.hand_over(self.plugin, self.session, event) {
+        } else if let Err(why) = played.pass_on(self.plugin, self.session, event) {
             return self.fail(why);
         }
         ControlFlow::Continue(())
     }
 
-    /// Everything before `until` is done: says so, and hears until when to go on.
+    /// Answers that the events before `until` are played, and reads the next time.
     fn next_step(&mut self) -> ControlFlow<()> {
         if let Some(lag) = self.lag {
             let until = self.until;
             let due = |event: &Event| event.time.saturating_add(lag) <= until;
-            self.hand_over_streams(|played| {
+            self.pass_on_streams(|played| {
                 let first = played.stream.as_ref().and_then(|stream| stream.front());
                 if first.is_some_and(due) { played.complete } else { 0 }
             })?;
         }
         let mut out = std::io::stdout().lock();
-        let told = out.write_all(b"\n").and_then(|()| out.flush());
+        let answered = out.write_all(b"\n").and_then(|()| out.flush());
         let mut line = String::new();
-        let heard = told.and_then(|()| std::io::stdin().lock().read_line(&mut line));
-        match (heard, line.trim().parse()) {
+        let read = answered.and_then(|()| std::io::stdin().lock().read_line(&mut line));
+        match (read, line.trim().parse()) {
             (Ok(_), Ok(until)) => {
                 self.until = until;
                 ControlFlow::Continue(())
@@ -210,19 +215,19 @@ impl Player<'_> {
         }
     }
 
-    fn hand_over_rest(&mut self) {
+    fn pass_on_rest(&mut self) {
         if self.failure.is_none() {
-            let _ = self.hand_over_streams(|played| played.stream.as_ref().map_or(0, VecDeque::len));
+            let _ = self.pass_on_streams(|played| played.stream.as_ref().map_or(0, VecDeque::len));
         }
     }
 
-    /// Of every stream, as many events as `count` says, one stream after the other.
-    fn hand_over_streams(&mut self, count: impl Fn(&Played) -> usize) -> ControlFlow<()> {
+    /// Passes on as many events of every stream as `count` says.
+    fn pass_on_streams(&mut self, count: impl Fn(&Played) -> usize) -> ControlFlow<()> {
         for played in self.locations.values_mut() {
             for _ in 0..count(played) {
                 let Some(event) = played.stream.as_mut().and_then(VecDeque::pop_front) else { break };
                 played.complete = played.complete.saturating_sub(1);
-                if let Err(why) = played.hand_over(self.plugin, self.session, event) {
+                if let Err(why) = played.pass_on(self.plugin, self.session, event) {
                     return self.fail(why);
                 }
             }
@@ -230,7 +235,7 @@ impl Player<'_> {
         ControlFlow::Continue(())
     }
 
-    fn fail(&mut self, why: String) -> ControlFlow<()> {
+    fn fail(&mut self, why: CollectorEnded) -> ControlFlow<()> {
         self.failure = Some(why);
         ControlFlow::Break(())
     }
@@ -245,7 +250,7 @@ impl EventHandler for Player<'_> {
         self.take(location, Event { time, region: region.0, entered: false })
     }
 
-    /// What the trace never leaves ends with the location's last event, as it does offline: nothing is known after that.
+    /// Frames that the trace never leaves end with the location's last event, as offline.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         let Some(played) = self.locations.get(&location) else { return ControlFlow::Continue(()) };
         let (time, open) = (played.last, played.stack.clone());

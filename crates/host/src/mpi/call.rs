@@ -1,6 +1,6 @@
-//! How a wrapper says which function was called, by which of its names, in one 32-bit number.
+//! The function that was called, and by which of its names, in one 32-bit number.
 
-/// Which of a function's symbols was called: they differ in what the real function behind them is.
+/// The symbol by which a function was called; each has a real function behind it.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Variant {
@@ -27,7 +27,7 @@ const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
     total.saturating_sub(6)
 }
 
-/// What a wrapper hands to the common body: see [`Call`].
+/// What a wrapper passes to the common body: see [`Call`].
 pub const fn pack(function: u32, variant: Variant, arguments: u32, characters: u32) -> u32 {
     function | (variant as u32) << 10 | stack_words(variant, arguments, characters) << 16
 }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A handle of the MPI library, where it is not in the global scope (a Python module brought it, say).
+/// A handle of an MPI library outside of the global scope, such as one that a Python module loaded.
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 fn next(name: &CStr) -> *mut c_void {
@@ -68,7 +68,7 @@ fn search() -> *mut c_void {
     null_mut()
 }
 
-/// Whether this process has an MPI library from its start: then MPI_Init is to be expected.
+/// Whether this process has had an MPI library from its start, so that MPI_Init can be expected.
 pub fn is_loaded() -> bool {
     !next(c"PMPI_Init").is_null()
 }
@@ -94,8 +94,7 @@ pub fn find(call: Call) -> *mut c_void {
     missing(call)
 }
 
-/// What stands in for a function that no library has: a program that finds our symbol, without any MPI, gets an answer
-/// and no crash.
+/// Stands in for a function that no library has: a program without MPI that finds our symbol gets an error and no crash.
 pub fn missing(call: Call) -> *mut c_void {
     extern "C" fn error() -> c_int {
         // MPI_ERR_OTHER of Open MPI; any value but 0 is an error in all of them.

@@ -1,7 +1,7 @@
-//! The MPI side: what happens when a wrapped function is entered and left.
+//! MPI: what happens when a wrapped function is entered and left.
 //!
 //! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
-//! libraries call themselves. The region's name is the C name whatever the language.
+//! libraries call themselves. The region has the C name whatever the language.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
 mod call;
@@ -13,7 +13,9 @@ mod table;
 mod trampoline;
 
 use crate::definitions::INVALID;
-use crate::measurement::{self, NEW, RUNNING, aside, guarded, inside, inside_or, miss};
+use crate::measurement::{
+    self, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
+};
 use crate::tls::Slot;
 use crate::{definitions, signal};
 use ampere_signal_safety::is_on_alternate_stack;
@@ -38,22 +40,22 @@ static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
 /// The regions, defined at their first call.
 static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
-/// MPI_Init has come back, MPI_Finalize has not begun.
+/// MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// What `enter` tells the wrapper.
+/// `enter`'s answer to the wrapper.
 #[repr(C)]
 pub struct Decision {
     target: *mut c_void,
     record: usize,
 }
 
-/// Called by every wrapper first. `stack`: where its frame is.
+/// Called first by every wrapper. `stack`: the address of its frame.
 extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
     let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
     if target.is_null() {
-        target = aside(library::missing(call), || find_target(call));
+        target = on_own_stack_uninterrupted(library::missing(call), || find_target(call));
     }
     let function = call.function();
     let record = match measurement::state() {
@@ -67,7 +69,7 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
 
 fn enter_running(call: Call, stack: usize) -> bool {
     let missed = |slot: &Slot| {
-        miss(slot);
+        count_missed(slot);
         false
     };
     inside_or(missed, |slot| {
@@ -80,11 +82,11 @@ fn enter_running(call: Call, stack: usize) -> bool {
         if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
             return missed(slot);
         }
-        // SAFETY: this thread's own state, which nobody else touches while the slot is busy.
+        // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
         let thread = unsafe { &mut *slot.thread.get() };
         if thread.mpi_stack != 0 {
-            // The stack grows down: a call from inside the recorded one is below it. What is not, means that the
-            // recorded call was left without coming back (an exception, a longjmp).
+            // The stack grows down: a call from inside the recorded one is below it. Otherwise the recorded call was left
+            // without returning (by an exception, a longjmp).
             if stack < thread.mpi_stack {
                 return false;
             }
@@ -103,7 +105,7 @@ fn make_known(slot: &Slot, function: usize) -> bool {
     if is_refused || is_on_alternate_stack() {
         return false;
     }
-    aside(false, || {
+    on_own_stack_uninterrupted(false, || {
         if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
             return false;
         }
@@ -111,7 +113,7 @@ fn make_known(slot: &Slot, function: usize) -> bool {
     })
 }
 
-/// Called by the wrapper after the real function, if `enter` said so.
+/// Called by the wrapper after the real function, if the call is recorded.
 extern "C" fn leave(call: Call) {
     let function = call.function();
     if is_init(function) {
@@ -144,7 +146,7 @@ fn enter_init(call: Call, stack: usize) -> bool {
     inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack)
 }
 
-/// MPI_Abort does not come back. The books are closed with its error code, and nobody is waited for.
+/// MPI_Abort does not return. Ends the measurement with its error code, without waiting for other processes.
 #[cold]
 fn enter_abort(call: Call, stack: usize) -> bool {
     let recorded = enter_running(call, stack);
@@ -160,14 +162,14 @@ fn enter_abort(call: Call, stack: usize) -> bool {
         if recorded {
             inside((), |slot| measurement::abort(slot, code.into()));
         } else {
-            // In a signal handler, or inside of another MPI call.
+            // In a signal handler, or inside another MPI call.
             measurement::end_at_once(Some(code.into()));
         }
     });
     false
 }
 
-/// MPI_Init has come back: the rank is known, if it succeeded.
+/// MPI_Init has returned: the rank is known, if it succeeded.
 #[cold]
 fn initialized() {
     inside((), |_| {
@@ -184,7 +186,7 @@ fn initialized() {
     });
 }
 
-/// MPI_Finalize has come back: the measurement ends here, as with Score-P, and not when `main` does.
+/// MPI_Finalize has returned: the measurement ends here, as with Score-P, and not at the end of `main`.
 #[cold]
 fn finalized() {
     ACTIVE.store(false, Ordering::Relaxed);

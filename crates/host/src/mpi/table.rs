@@ -597,7 +597,7 @@ macro_rules! make_functions {
     };
 }
 
-/// What is known of one wrapped function.
+/// A wrapped function.
 pub struct Row {
     /// As in C, and as the region is called whatever the language: `MPI_Send`.
     pub name: &'static str,

@@ -5,11 +5,11 @@
 //! call, and hands the same registers and a copy of the stack arguments to the real function. How many words of the
 //! stack are copied is known exactly from the table: no word beyond the caller's own arguments is read.
 //!
-//! Where nothing is to be recorded (not measuring, or a call from inside MPI) the body takes its frame off and *jumps*:
-//! the real function then sees the caller's stack as if nothing had been in between.
+//! Where nothing is recorded (not measuring, or a call from inside MPI) the body removes its frame and *jumps*: the real function
+//! sees the caller's stack as if it had been called directly.
 //!
 //! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper. What an
-//! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) tidies up.
+//! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) cleans up.
 
 use super::call::{Variant, pack};
 use super::table::mpi_functions;
@@ -92,7 +92,7 @@ unsafe extern "C" fn body() {
         "mov r9, [rbp - 48]",
         "mov r10, [rbp - 64]",
         "jnz 2f",
-        // Not recorded: as if we had not been here.
+        // Not recorded: remove the frame and jump.
         ".cfi_remember_state",
         "leave",
         ".cfi_def_cfa rsp, 8",
