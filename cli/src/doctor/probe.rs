@@ -99,7 +99,7 @@ fn load(file: &str, function: &str) -> Message {
         Ok(()) => {
             Message::Loaded(mapped(|name| name.starts_with("libscorep_substrate_ampere") || name == file))
         }
-        Err(why) => Message::Failed(why),
+        Err(why) => Message::Failed(why.to_string()),
     }
 }
 
