@@ -252,6 +252,20 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
+fn every_path_in_the_map_exists() {
+    let is_path = |span: &&str| {
+        let is_of_path = |c: char| c.is_alphanumeric() || ['/', '.', '_', '-'].contains(&c);
+        span.contains('/') && !span.starts_with(['/', '.']) && span.chars().all(is_of_path)
+    };
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(&root().join(page));
+        let spans = code_spans(&text).into_iter().filter(is_path);
+        let wrong: Vec<&str> = spans.filter(|path| !root().join(path).exists()).collect();
+        assert!(wrong.is_empty(), "{page}: {wrong:?}");
+    }
+}
+
+#[test]
 fn every_page_of_the_book_is_in_its_summary() {
     let source = root().join("docs/src");
     let summary = read(&source.join("SUMMARY.md"));
@@ -263,7 +277,7 @@ fn every_page_of_the_book_is_in_its_summary() {
 
 #[test]
 fn the_first_pages_are_short() {
-    for page in ["README.md"] {
+    for page in ["README.md", "ARCHITECTURE.md"] {
         let lines = read(&root().join(page)).lines().count();
         assert!(lines <= LINES_MAX, "{page} has {lines} lines");
     }
