@@ -61,11 +61,11 @@ fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
 pub fn child(library: &str) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let settings = Settings {
-        which: Some(vec!["rocm_smi".to_owned()]),
+        names: Some(vec!["rocm_smi"]),
         rocm_smi_library: Some(library.into()),
         ..Settings::default()
     };
-    let gauges = Config::default().gauges;
+    let gauges = Config::default().sampler.gauges.0;
     let sampler = Sampler::start(directory.path(), Timer::usual(), (PERIOD, gauges), settings, None, None);
     let mut sampler = sampler.expect("a sampler");
     while sampler.found().is_none() {

@@ -1,16 +1,16 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
-use crate::progress::Progress;
-use crate::words::{given, path_parser};
+use crate::terminal::progress::Progress;
+use crate::terminal::words::{given, path_parser, print};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
 use ampere_report::text;
-use ampere_settings::{Config, parse_policy};
+use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
 use ampere_trace::offline;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub struct AttributeArguments {
     /// How a sample interval's joules go to the frames in it
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
-    /// Time like a counter, too: a profile of the ranks' time, which needs no energy metric
+    /// Attribute time like a counter as well: a profile of the ranks' time, which needs no energy metric
     #[arg(long)]
     time: bool,
     /// Only one view: ranks, or GPU kernels
@@ -56,20 +56,16 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &arguments.output {
         let taken = output::RESULTS.iter().map(|name| directory.join(name)).find(|path| path.exists());
         if let Some(path) = taken {
-            bail!("{} is there already: choose another directory with -o", path.display());
+            bail!("{} exists already: choose another directory with -o", path.display());
         }
     }
     let mut config = Config::load(given(&arguments.config))?;
     match arguments.policy {
-        Some(PolicyName::TimeSliced) => {
-            config.policy = parse_policy("time_sliced").map_err(anyhow::Error::msg)?
-        }
-        Some(PolicyName::BusyOnly) => {
-            config.policy = parse_policy("busy_only").map_err(anyhow::Error::msg)?
-        }
+        Some(PolicyName::TimeSliced) => config.attribution.policy = Policy::TimeSliced,
+        Some(PolicyName::BusyOnly) => config.attribution.policy = Policy::BusyOnly,
         None => {}
     }
-    config.time |= arguments.time;
+    config.attribution.time |= arguments.time;
     let view = arguments.view.map(|view| match view {
         ViewName::Ranks => ViewKind::Ranks,
         ViewName::Kernels => ViewKind::Kernels,
@@ -86,19 +82,12 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", directory.display()))?;
         finish::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
     }
-    // Standard output by itself is written line by line, and a summary can have a million of them.
-    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let printed = if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &summary)
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(out))
-    } else {
-        out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes())
-    };
-    let printed = printed.and_then(|()| out.flush());
-    // A reader that has seen enough closes the pipe: no error of ours.
-    match printed {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print the summary"),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print("the summary", |out| match arguments.json {
+        true => {
+            serde_json::to_writer_pretty(&mut *out, &summary)?;
+            writeln!(out)
+        }
+        false => out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes()),
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

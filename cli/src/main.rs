@@ -1,29 +1,23 @@
-//! `ampere`: the command line.
+//! `ampere`: the command line. Each command has a file or a folder of its name.
 #![forbid(unsafe_code)]
 
 #[macro_use]
-mod words;
+mod terminal;
 
-mod announced;
 mod attribute;
 mod calibrate;
+mod collector;
 mod compare;
 mod doctor;
-mod find;
-mod keeper;
-mod launched;
-mod progress;
+mod parts;
 mod recover;
 mod replay;
 mod report;
 mod run;
-mod screen;
 mod shipped;
-mod signals;
 mod top;
-mod variables;
-mod watch;
 
+use ampere_settings::{PREFIX, Setting, setting};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -47,24 +41,24 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Show a run's summary: as a table, a page with pictures, rows for other programs
     Report(report::ReportArguments),
-    /// Watch a run that goes on: the table that `ampere run` shows
+    /// Watch a run while it goes on: the table that `ampere run` shows
     Top(top::TopArguments),
     /// Show runs beside each other, and where they differ most
     Compare(compare::CompareArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),
-    /// Say what was found on this node, and what to do about what was not
+    /// Check what this node has, and advise on what is missing
     Doctor(doctor::DoctorArguments),
-    /// Counters, or a library, in a process that may crash: a part of the doctor
+    /// Opens counters, or a library, in a process that may crash: a part of the doctor
     #[command(hide = true)]
     Probe(doctor::ProbeArguments),
-    /// Says which signals it gets: a part of run
+    /// Reports which signals it gets: a part of run
     #[command(hide = true)]
     Witness,
-    /// Write manual pages and what shells complete: a part of make install
+    /// Write manual pages, completions and references: a part of make install
     #[command(hide = true)]
     Shipped(shipped::ShippedArguments),
-    /// One process of a trace that is replayed
+    /// Plays one process of a trace: a part of replay
     #[command(hide = true)]
     ReplayRank(replay::RankArguments),
 }
@@ -76,7 +70,7 @@ fn main() -> ExitCode {
         arguments.command,
         Command::Doctor(_) | Command::Probe(_) | Command::Witness | Command::ReplayRank(_)
     ) {
-        variables::tell_of_misspelt(); // the doctor has it among its findings
+        warn_of_misspelt_variables(); // the doctor has them among its findings
     }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
@@ -89,7 +83,7 @@ fn main() -> ExitCode {
         Command::Recover(arguments) => recover::recover(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
-        Command::Witness => signals::witness(),
+        Command::Witness => run::witness(),
         Command::Shipped(arguments) => shipped::write(arguments, &Arguments::command()),
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
@@ -97,4 +91,15 @@ fn main() -> ExitCode {
         say!("ampere: {}", ampere_model::text::one_line(&*error));
         ExitCode::FAILURE
     })
+}
+
+/// One line for each variable that looks like a mistyped one of ours. Others that begin alike are left alone: environment
+/// modules set such names.
+fn warn_of_misspelt_variables() {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    for name in names.filter(|name| name.starts_with(PREFIX) && setting(name).is_none()) {
+        if let Some(meant) = Setting::meant_by(&name) {
+            say!("ampere: {name} is not known and changes nothing: did you mean {}?", meant.variable);
+        }
+    }
 }

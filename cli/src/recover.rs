@@ -1,7 +1,7 @@
-//! `ampere recover`: what is left of runs that were killed together with their collectors.
+//! `ampere recover`: finishes runs that were killed together with their collectors.
 
 use crate::run;
-use crate::words::{given, path_parser};
+use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::leftover::{self, Leftover};
 use ampere_collector::run_directory::recover::{self as finish, Finished, Recovered, Traced};
 use ampere_model::text::printable;
@@ -14,14 +14,13 @@ use std::time::UNIX_EPOCH;
 
 #[derive(Args)]
 pub struct RecoverArguments {
-    /// Output directory of a run that was killed, or its session in shared memory; without it, what there is to recover is
-    /// listed
+    /// Output directory of a run that was killed, or its session in shared memory; without it, recoverable runs are listed
     #[arg(value_parser = path_parser())]
     directory: Option<PathBuf>,
-    /// Where the results go of a session that has no output directory any more
+    /// Where the results of a session go that has no output directory any more
     #[arg(short, long, requires = "directory", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Take it away without making anything of it
+    /// Remove what is left instead of finishing the run
     #[arg(long, conflicts_with = "output", requires = "directory")]
     discard: bool,
 }
@@ -45,14 +44,14 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
             "its records are in {shown}, and its results go there: leave -o out, or move them afterwards"
         );
     }
-    // What one node has left is no reason not to finish what another has.
+    // A failure on one node's part does not keep the others from being finished.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
         let done = left.and_then(|left| match arguments.discard {
             true => finish::discard(left),
             false => finish::recover(left, given(&arguments.output)),
         });
         match done {
-            Ok(Recovered::Finished(finished)) => all_is_well &= tell(&finished),
+            Ok(Recovered::Finished(finished)) => all_is_well &= show_finished(&finished),
             Ok(Recovered::Removed(place, why)) => {
                 say!("ampere: {place}: {why}: what was left of the run has been removed");
             }
@@ -65,7 +64,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Of other nodes' runs, whether they are over shows only in that nothing changes any more.
+/// Waits to see whether runs of other nodes are over: that shows only in that nothing changes any more.
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);
     if let Some(first) = doubtful().next() {
@@ -82,21 +81,21 @@ fn look_for_writers(found: &mut [Leftover]) {
     }
 }
 
-/// Whether all that was wanted is there.
-fn tell(finished: &Finished) -> bool {
+/// Shows what was finished. Returns whether all of it could be.
+fn show_finished(finished: &Finished) -> bool {
     let output = finished.output.display();
     if !finished.figures_stay {
         run::show(&finished.summary, &finished.output);
     }
     let notes = finished.summary.run.notes.iter().rev();
     let note = |words: &str| {
-        let said = notes.clone().find(|note| note.contains(words));
-        said.map_or("see the notes in its summary", String::as_str)
+        let found = notes.clone().find(|note| note.contains(words));
+        found.map_or("see the notes in its summary", String::as_str)
     };
     match finished.trace {
         Traced::NotYet => {
             let why = note("no complete trace");
-            say!("ampere: {output} has no trace: {why}; put that right and do it again");
+            say!("ampere: {output} has no trace: {why}; correct that and do it again");
         }
         Traced::Never => say!("ampere: {output} will have no trace: {}", note("there is no trace")),
         Traced::Made if finished.figures_stay => say!(
@@ -107,12 +106,12 @@ fn tell(finished: &Finished) -> bool {
     finished.trace == Traced::Made
 }
 
-/// How far below the current directory is looked: jobs have directories of their own, in those of experiments.
+/// Levels below the current directory that are searched: jobs have directories of their own, in those of experiments.
 const LEVELS: usize = 3;
-/// And no further than this: a home directory may have millions of files.
+/// Directories that are searched at most: a home directory may have millions of files.
 const MOST_DIRECTORIES: usize = 4096;
 
-/// Sessions in shared memory, and what is on disk below the current directory.
+/// Lists sessions in shared memory, and records on disk below the current directory.
 fn list() -> anyhow::Result<ExitCode> {
     let mut all = leftover::sessions();
     let known = |all: &[Leftover], spool: &Path| {
@@ -125,7 +124,7 @@ fn list() -> anyhow::Result<ExitCode> {
         if !known(&all, &spool)
             && let Ok(left) = finish::of_spool(&spool)
         {
-            // One that was moved is listed with its session.
+            // A spool that was moved is listed with its session.
             all.retain(|other| left.session.is_none() || other.session != left.session);
             all.push(left);
         }
@@ -142,13 +141,13 @@ fn list() -> anyhow::Result<ExitCode> {
         );
     }
     for left in &recoverable {
-        // A reader that goes away has seen enough.
+        // A reader that closes the pipe has seen enough.
         let _ = writeln!(std::io::stdout(), "{}", line(left));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Session, when, command, ranks, events, where.
+/// A run on one line: session, start, command, ranks, events, directory.
 fn line(left: &Leftover) -> String {
     let manifest = left.manifest.as_ref();
     let session = left.session.as_deref().or(manifest.map(|manifest| manifest.session.as_path()));

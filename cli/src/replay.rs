@@ -1,10 +1,11 @@
 //! `ampere replay`: an existing trace, played through the plugin into a live collector.
 
-use crate::find;
-use crate::keeper::Results;
-use crate::run::{self, Address, Wanted, address};
-use crate::watch::Watch;
-use crate::words::{given, path_parser};
+use crate::collector::keeper::{Keeper, Results};
+use crate::collector::{self, Address, Wanted, address, run_name};
+use crate::parts::{self, Parts};
+use crate::run;
+use crate::terminal::live::LiveTable;
+use crate::terminal::words::{given, path_parser};
 use ampere_collector::serving::access::Access;
 use ampere_collector::signals::asked_to_end;
 use ampere_replay::{Conductor, Speed};
@@ -54,21 +55,33 @@ pub struct RankArguments {
     plugin: PathBuf,
 }
 
-/// `None`: at the end.
+/// How late GPU streams report. `None`: at the end.
 #[derive(Clone, Copy)]
 struct Lag(Option<Duration>);
 
 impl std::str::FromStr for Lag {
-    type Err = String;
+    type Err = NoSeconds;
 
-    fn from_str(text: &str) -> Result<Lag, String> {
+    fn from_str(text: &str) -> Result<Lag, NoSeconds> {
         if text == "end" { Ok(Lag(None)) } else { seconds(text).map(|lag| Lag(Some(lag))) }
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().map_err(|_| "use a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|_| "use a number of seconds of 0 or more".to_owned())
+/// A text that is no number of seconds.
+#[derive(Debug)]
+struct NoSeconds;
+
+impl std::fmt::Display for NoSeconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("use a number of seconds of 0 or more")
+    }
+}
+
+impl std::error::Error for NoSeconds {}
+
+fn seconds(text: &str) -> Result<Duration, NoSeconds> {
+    let number = text.parse().map_err(|_| NoSeconds)?;
+    Duration::try_from_secs_f64(number).map_err(|_| NoSeconds)
 }
 
 /// A ring of the replay's hosts, which wait for room: there may be hundreds of them.
@@ -76,7 +89,7 @@ const RING_BYTES: &str = "1048576";
 const NAP: Duration = Duration::from_millis(20);
 
 pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
-    let parts = find::parts()?;
+    let parts = parts::find()?;
     let config = Config::load(given(&arguments.config))?;
     Access::load(&config).map_err(anyhow::Error::msg)?;
     let mut replay = Replay::of_trace(&arguments.trace, &config)?;
@@ -86,87 +99,100 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     for note in &replay.notes {
         say!("ampere: {note}");
     }
-    // What has been played is in the results.
+    // An interrupted replay has results, too: of what has been played.
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
-    let name = run::run_name();
+    let name = run_name();
     let session = Session::open_or_create(&format!("s-{name}"))?;
-    let outcome = play(&arguments, &config, &parts, replay, &session, &name, &stop);
+    let player = Player { arguments: &arguments, config: &config, parts: &parts, name: &name, stop: &stop };
+    let outcome = player.play(replay, &session);
     if outcome.is_err() {
         session.remove();
     }
     outcome
 }
 
-fn play(
-    arguments: &ReplayArguments,
-    config: &Config,
-    parts: &find::Parts,
-    replay: Replay,
-    session: &Session,
-    name: &str,
-    stop: &Arc<AtomicBool>,
-) -> anyhow::Result<ExitCode> {
-    let description = session.directory().join(FILE_NAME);
-    replay.save(&description).map_err(anyhow::Error::msg)?;
-    let here = || Session::open(session.directory());
-    let mut conductor = Conductor::new(replay, here()?, arguments.speed, stop.clone())?;
-    let command = ["ampere".into(), "replay".into(), OsString::from(&arguments.trace)];
-    let wanted = Wanted {
-        output: given(&arguments.output),
-        config: given(&arguments.config),
-        listen: arguments.listen.as_ref().and_then(|address| address.0.as_ref()),
-        command: &command,
-        replay: Some(&description),
-    };
-    let collector = run::start_collector(parts, session, &wanted)?;
-    let output = session.output().unwrap_or_default();
-    let program = std::env::current_exe()?;
-    let started = conductor.start_hosts(|number| {
-        let mut host = Command::new(&program);
+/// What playing a trace needs beside the trace.
+struct Player<'a> {
+    arguments: &'a ReplayArguments,
+    config: &'a Config,
+    parts: &'a Parts,
+    /// The run's.
+    name: &'a str,
+    stop: &'a Arc<AtomicBool>,
+}
+
+impl Player<'_> {
+    fn play(&self, replay: Replay, session: &Session) -> anyhow::Result<ExitCode> {
+        let description = session.directory().join(FILE_NAME);
+        replay.save(&description).map_err(anyhow::Error::msg)?;
+        let own = Session::open(session.directory())?;
+        let mut conductor = Conductor::new(replay, own, self.arguments.speed, self.stop.clone())?;
+        let collector = self.start_collector(session, &description)?;
+        let output = session.output().unwrap_or_default();
+        let program = std::env::current_exe()?;
+        let started = conductor.start_hosts(|number| self.host(&program, session, number));
+        let access = Access::load(self.config).map_err(anyhow::Error::msg)?;
+        let live = LiveTable::start(&output, access.token().cloned());
+        let played = started.and_then(|()| conductor.play());
+        if played.is_ok() && !self.is_interrupted() {
+            let delay = self.config.devices.iter().map(|device| device.delay).max().unwrap_or_default();
+            conductor.announce_end(delay);
+            self.hold(session);
+        }
+        live.stop();
+        let results = collector.finish();
+        run::report(session, &output, results, "the trace has no enter and leave events");
+        let complaints = played.as_ref().map_or(&[][..], Vec::as_slice);
+        complaints.iter().for_each(|line| say!("ampere: {line}"));
+        if self.is_interrupted() {
+            say!("ampere: interrupted: the results are of what had been played by then");
+        }
+        let well = results == Results::Written && complaints.is_empty() && !self.is_interrupted();
+        played?;
+        Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn start_collector(&self, session: &Session, description: &Path) -> anyhow::Result<Keeper> {
+        let command = ["ampere".into(), "replay".into(), OsString::from(&self.arguments.trace)];
+        let wanted = Wanted {
+            output: given(&self.arguments.output),
+            config: given(&self.arguments.config),
+            listen: self.arguments.listen.as_ref().and_then(|address| address.0.as_ref()),
+            command: &command,
+            replay: Some(description),
+        };
+        collector::start(self.parts, session, &wanted)
+    }
+
+    /// The process that plays one of the trace's processes.
+    fn host(&self, program: &Path, session: &Session, number: u32) -> Command {
+        let mut host = Command::new(program);
         host.arg("replay-rank").arg("--session").arg(session.directory());
-        host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&parts.plugin);
-        host.env("AMPERE_SESSION", name).env_remove("AMPERE_DISABLE").env_remove("AMPERE_OUTPUT");
+        host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&self.parts.plugin);
+        host.env("AMPERE_SESSION", self.name).env_remove("AMPERE_DISABLE").env_remove("AMPERE_OUTPUT");
         host.env("AMPERE_EVENTS", "all"); // a replay can wait
         if std::env::var_os("AMPERE_RING_BYTES").is_none() {
             host.env("AMPERE_RING_BYTES", RING_BYTES);
         }
-        // The terminal's interrupt is for us: we tell them.
+        // The terminal's interrupt comes to this process, which has them end.
         host.process_group(0);
         host
-    });
-    let access = Access::load(config).map_err(anyhow::Error::msg)?;
-    let watch = Watch::start(&output, access.token().cloned());
-    let played = started.and_then(|()| conductor.play());
-    let complaints = match &played {
-        Ok(complaints) => complaints.clone(),
-        Err(_) => Vec::new(),
-    };
-    if played.is_ok() && !stop.load(Ordering::Relaxed) {
-        let delay = config.devices.iter().map(|device| device.delay).max().unwrap_or_default();
-        conductor.announce_end(delay);
-        hold(arguments.hold, stop, session);
     }
-    watch.stop();
-    let results = collector.finish(); // there is no more
-    run::report(session, &output, results, "the trace has no enter and leave events");
-    complaints.iter().for_each(|line| say!("ampere: {line}"));
-    let interrupted = stop.load(Ordering::Relaxed);
-    if interrupted {
-        say!("ampere: interrupted: the results are of what had been played by then");
-    }
-    played?;
-    let well = results == Results::Written && complaints.is_empty() && !interrupted;
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
 
-/// Lets the live figures be looked at for a while longer.
-fn hold(hold: Duration, stop: &AtomicBool, session: &Session) {
-    let until = Instant::now() + hold.min(Duration::from_secs(1 << 30));
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) && session.collector_is_alive() {
-        std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
+    fn is_interrupted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the live figures up for a while.
+    fn hold(&self, session: &Session) {
+        let until = Instant::now() + self.arguments.hold.min(Duration::from_secs(1 << 30));
+        while Instant::now() < until && !self.is_interrupted() && session.collector_is_alive() {
+            std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
+        }
     }
 }
 
+/// `ampere replay-rank`.
 pub fn rank(arguments: RankArguments) -> anyhow::Result<ExitCode> {
     let finished = ampere_replay::play(&arguments.session, arguments.number, Path::new(&arguments.plugin))?;
     Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })

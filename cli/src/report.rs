@@ -1,8 +1,8 @@
-//! `ampere report`: a run's summary in the form that one wants.
+//! `ampere report`: a run's summary in one of its forms.
 
-use crate::announced::Announced;
-use crate::progress::Progress;
-use crate::words::{given, path_parser};
+use crate::collector::announced::Announced;
+use crate::terminal::progress::Progress;
+use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// A collector looks at what it is asked at least this often.
+/// A collector answers requests sooner than this.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub struct ReportArguments {
-    /// Output directory of a run, also of one that goes on; or a summary.json
+    /// Output directory of a run, which may still go on; or a summary.json
     #[arg(value_parser = path_parser())]
     directory: PathBuf,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
@@ -58,10 +58,11 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&report)
+    print("the report", |out| out.write_all(&report))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Of all nodes of the run: each has a trace of its own.
+/// The Chrome trace of all nodes of the run: each has an archive of its own.
 fn events_of(
     directory: &Path,
     choice: &Choice,
@@ -87,7 +88,7 @@ fn events_of(
     write_events(&parts, choice, config, output)
 }
 
-/// A trace may have more events than memory has room for: they are written as they are read.
+/// Writes events as they are read: a trace may have more than memory has room for.
 fn write_events(
     parts: &[Part],
     choice: &Choice,
@@ -114,15 +115,12 @@ fn write_events(
             warnings.iter().for_each(|line| say!("ampere: {line}"));
             Ok(ExitCode::SUCCESS)
         }
-        // A reader that has seen enough closes the pipe: no error of ours.
-        Err(e) if e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
 }
 
-/// A file is there whole or not at all. What is no file, and what a link leads to, is written to and not replaced.
+/// Writes a file whole or not at all. What is no plain file, and what a link leads to, is written to and not replaced.
 fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
@@ -139,7 +137,7 @@ fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// As /dev/stdout does: what the descriptor's file has in it already is somebody's.
+/// As /dev/stdout does: what the descriptor's file contains already is not ours to remove.
 fn leads_to_descriptor(path: &Path) -> bool {
     let mut at = path.to_owned();
     for _ in 0..40 {
@@ -152,22 +150,13 @@ fn leads_to_descriptor(path: &Path) -> bool {
     true
 }
 
-pub fn print(report: &[u8]) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(report).and_then(|()| out.flush()) {
-        // A reader that has seen enough closes the pipe: no error of ours.
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print the report"),
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// Of all nodes of the run that this is the first one of.
+/// The summary of a run, with all of its nodes. `directory` is the first node's.
 pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
     for node in nodes::below(directory, &first.run.id) {
         let answer = summary_of_node(&node.directory).and_then(|summary| {
-            // Its collector may be gone, and another one answer there.
+            // Its collector may have ended, and another one answer there.
             let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;
             is_same.then_some(summary).context("what answers at its address is another run")
         });
@@ -184,7 +173,7 @@ pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
     Ok(whole)
 }
 
-/// What the run says, or has said.
+/// One node's summary: from its file, or from its collector while the run goes on.
 fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
@@ -206,10 +195,10 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// As of now, while the run goes on.
+/// The summary as of now, while the run goes on.
 fn ask_collector(directory: &Path) -> anyhow::Result<Summary> {
     let Some(announced) = Announced::of(directory) else {
-        bail!("{} says nothing of where it is", directory.join("collector.json").display());
+        bail!("{} has no address", directory.join("collector.json").display());
     };
     let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
     announced.get("/summary.json", access.token(), ANSWER_LIMIT, |summary: &Summary| &summary.run.id)

@@ -1,6 +1,7 @@
-//! Manual pages and completions, made of what the command line says of itself: `make install` puts them in place.
+//! Manual pages and completions, made from the command line's own definition, which `make install` puts in place; and the
+//! references in the documentation, made from the tables of settings and metrics.
 
-use crate::variables;
+use ampere_settings::reference;
 use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct ShippedArguments {
-    /// `man/man1` and `completions` are made there
+    /// `man/man1`, `completions` and `docs` are made there
     directory: PathBuf,
 }
 
@@ -20,7 +21,7 @@ const SOURCE: &str = concat!("ampere ", env!("CARGO_PKG_VERSION"));
 /// Shells whose completions are installed.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// What holds for all commands, for the manual.
+/// Sections of the manual page that hold for all commands.
 const SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
@@ -30,7 +31,7 @@ const SECTIONS: [(&str, &str); 3] = [
     (
         "FILES",
         "A run's output directory has traces.otf2 (with traces.def and traces/), summary.json, summary.txt and report.html; \
-         collector.json says where /metrics is served while the run goes on. Settings are read from the file that --config \
+         collector.json has the address of /metrics while the run goes on. Settings are read from the file that --config \
          names.",
     ),
     (
@@ -40,9 +41,9 @@ const SECTIONS: [(&str, &str); 3] = [
 ];
 
 pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<ExitCode> {
-    let (pages, completions) =
-        (arguments.directory.join("man/man1"), arguments.directory.join("completions"));
-    for directory in [&pages, &completions] {
+    let [pages, completions, docs] =
+        ["man/man1", "completions", "docs"].map(|name| arguments.directory.join(name));
+    for directory in [&pages, &completions, &docs] {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
@@ -52,10 +53,18 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
             .with_context(|| format!("cannot write to {}", completions.display()))?;
     }
     write_pages(command, &pages).with_context(|| format!("cannot write to {}", pages.display()))?;
+    let references = [
+        ("settings.md", reference::markdown()),
+        ("metrics.md", ampere_collector::serving::reference::markdown()),
+    ];
+    for (name, text) in references {
+        std::fs::write(docs.join(name), text)
+            .with_context(|| format!("cannot write to {}", docs.display()))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without what is not for people.
+/// Without the commands that ampere calls itself.
 fn shown(command: &Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -80,11 +89,10 @@ fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     }
     // A name that is broken at a line's end is not found.
     more.control("nh", []).control("SH", ["ENVIRONMENT"]).text([roman(
-        "Each setting has a variable, which wins over the file; ampere doctor tells what those that are set say, and which are \
-         misspelt.",
+        "Each setting has a variable, which wins over the file; ampere doctor checks those that are set.",
     )]);
-    for name in variables::all() {
-        more.control("br", []).text([roman(name)]);
+    for (variable, about) in reference::variables() {
+        more.control("TP", []).text([roman(variable)]).text([roman(about.replace('`', ""))]);
     }
     more.to_writer(&mut file)
 }

@@ -1,7 +1,7 @@
-//! `ampere top`: the live table of a run that somebody else has started.
+//! `ampere top`: the live table of a run that was started elsewhere.
 
-use crate::announced::Announced;
-use crate::watch::{ANSWER_LIMIT, line, table};
+use crate::collector::announced::Announced;
+use crate::terminal::live::{ANSWER_LIMIT, line, table};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::serving::access::{Access, Token};
 use ampere_collector::serving::client;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const TABLE_PERIOD: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-/// Who has not answered so often is gone; one that was killed is replaced sooner.
+/// A collector that has not answered so often is gone; one that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
 /// Beside the functions: two lines above, one below, and the prompt's.
@@ -30,7 +30,7 @@ pub struct TopArguments {
     target: Option<String>,
 }
 
-/// Who is asked.
+/// Which collector is asked.
 enum Asked {
     Directory(PathBuf),
     Address(String),
@@ -42,7 +42,7 @@ impl Asked {
             Asked::Directory(directory) => {
                 let announced = Announced::of(directory).with_context(|| {
                     format!(
-                        "no run goes on in {}: there is no collector.json that tells where it is",
+                        "no run goes on in {}: it has no collector.json with an address",
                         directory.display()
                     )
                 })?;
@@ -56,10 +56,10 @@ impl Asked {
         }
     }
 
-    /// What is said when nobody answers any more.
+    /// The message when no collector answers any more.
     fn end(&self) -> String {
         let summary = match self {
-            Asked::Address(url) => return format!("nobody answers at {} any more", printable(url)),
+            Asked::Address(url) => return format!("no collector answers at {} any more", printable(url)),
             Asked::Directory(directory) => directory.join("summary.json"),
         };
         match summary.exists() {
@@ -85,7 +85,7 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
         let text = if is_terminal { page(&shown) } else { line(&shown) + "\n" };
         let mut out = std::io::stdout().lock();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return Ok(ExitCode::SUCCESS); // nobody looks any more
+            return Ok(ExitCode::SUCCESS); // the reader has gone
         }
         drop(out);
         let mut pause = if is_terminal { TABLE_PERIOD } else { LINE_PERIOD };
@@ -97,7 +97,7 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
                     say!("ampere: {}", asked.end());
                     return Ok(ExitCode::SUCCESS);
                 }
-                // Another collector may be in its place.
+                // Another collector may take its place.
                 Err(_) => (silent, pause) = (silent + 1, RETRY),
             }
         };
@@ -110,7 +110,7 @@ fn page(snapshot: &Snapshot) -> String {
     let lines = size.map_or(24, |size| size.ws_row.max(OTHER_ROWS + 1));
     let rows = table(snapshot, usize::from(lines - OTHER_ROWS));
     let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
-    let clipped: Vec<String> = rows.iter().map(|row| crate::screen::clip(row, width)).collect();
+    let clipped: Vec<String> = rows.iter().map(|row| crate::terminal::screen::clip(row, width)).collect();
     format!("\x1b[H\x1b[2J{}\n", clipped.join("\n"))
 }
 
@@ -123,11 +123,11 @@ fn only_run() -> anyhow::Result<PathBuf> {
     match directories.as_slice() {
         [one] => Ok(one.clone()),
         [] => {
-            bail!("no run of yours goes on on this node: name an output directory or a collector's address")
+            bail!("you have no run on this node: name an output directory or a collector's address")
         }
         several => {
             let names: Vec<String> = several.iter().map(|path| path.display().to_string()).collect();
-            bail!("several runs go on on this node: name one of {}", names.join(", "))
+            bail!("you have several runs on this node: name one of {}", names.join(", "))
         }
     }
 }

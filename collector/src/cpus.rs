@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// This thread, and those that it will start, run on these CPUs from now on. The error is one line; nothing has changed then.
 pub fn run_on(cpus: &Cpus) -> Result<(), String> {
     let mut wanted = CpuSet::new();
-    cpus.numbers().iter().for_each(|cpu| wanted.set(*cpu));
+    cpus.0.iter().for_each(|cpu| wanted.set(*cpu));
     sched_setaffinity(None, &wanted).map_err(|error| {
         format!("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {error}; this job has {}", allowed())
     })

@@ -164,7 +164,7 @@ impl LiveRun {
         let mut run = LiveRun {
             session,
             room: Room::keep(&options.spool),
-            limits: Limits::new(options.config.most_series),
+            limits: Limits::new(options.config.metrics.most_series),
             options,
             spool,
             started,
@@ -236,8 +236,7 @@ impl LiveRun {
         if self.options.replay.is_some() {
             return;
         }
-        let settings = sampler::settings(&self.options.config, &mut Vec::new());
-        let mut run_cpu = RunCpu::new(&settings, cpus);
+        let mut run_cpu = RunCpu::new(&self.options.config.sources, cpus);
         launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
         for process in &self.processes {
             run_cpu.add(process.info.pid, process.info.start_time);
@@ -283,7 +282,7 @@ impl LiveRun {
             if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
                 self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
             }
-            let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.slack) };
+            let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.attribution.slack) };
             let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
             if catching_up {
                 self.catch_up(certain);
@@ -386,7 +385,7 @@ impl LiveRun {
         self.lanes[RANKS].advance(watermark, attributor);
         self.done_until = self.done_until.max(watermark);
         // In the session's time: of a replay, an hour may pass in a second.
-        let wanted = self.options.config.stream_lag;
+        let wanted = self.options.config.attribution.stream_lag;
         let longest_lag = self.clock.map_or(0, |clock| clock.ticks(wanted.unwrap_or(Config::STREAM_LAG)));
         let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
         let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));

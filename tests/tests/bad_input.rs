@@ -219,7 +219,7 @@ fn a_mistake_in_the_configuration_ends_it_before_the_command() {
         ("key.toml", &["key.toml:2", "unknown key \"polcy\"", "did you mean \"policy\"?"]),
         ("value.toml", &["value.toml", "\"fair\"", "time_sliced"]),
         ("syntax.toml", &["syntax.toml:1"]),
-        ("regex.toml", &["regex.toml", "device \"x\"", "metric"]),
+        ("regex.toml", &["regex.toml:3", "metric", "is not a regular expression"]),
         ("directory.toml", &["directory.toml", "directory"]),
         ("absent.toml", &["absent.toml", "No such file"]),
     ];
@@ -367,7 +367,7 @@ fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
     let plain = run(&mut place.command(&program));
     let done = run(place.ampere_run("unknown", [&program]).env("AMPERE_ESTIMATE_IDLE_WATTS", "-4"));
     assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
-    done.said_once(&["AMPERE_ESTIMATE_IDLE_WATTS", "\"-4\" is no number of 0 or more"]);
+    done.said_once(&["AMPERE_ESTIMATE_IDLE_WATTS", "-4: use a number of 0 or more"]);
     let done = run(place.ampere_run("unknown", [&program]).env("AMPERE_COUNTERS", "rapl,foo"));
     assert_eq!(done.code, 1);
     done.said_once(&[
@@ -383,7 +383,7 @@ fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
     let summary = place.summary("bare");
     assert_eq!(summary["run"]["energy"], "estimated");
     let notes = summary["run"]["notes"].to_string();
-    assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("chosen automatically"), "{notes}");
+    assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("it is left out"), "{notes}");
     place.is_clean();
 }
 

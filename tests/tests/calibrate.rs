@@ -150,7 +150,7 @@ fn a_wave_that_is_too_short_is_said_to_be() {
             && out.contains("2 s would be enough"),
         "{out}"
     );
-    assert!(said.contains("ampere: no counter's delay could be told"), "{said}");
+    assert!(said.contains("ampere: no counter's delay could be found"), "{said}");
     // For people: a picture beside the load.
     assert!(out.contains("  load   █") && out.contains("  GPU-0  "), "{out}");
 }
@@ -185,7 +185,7 @@ fn what_makes_no_wave_is_named() {
     }
     fails(&run(&["--", &wave, "0.1", "5", "7"]), 1, "ended with status 7");
     fails(&run(&["--", "./absent"]), 1, "cannot run ./absent: there is no such file");
-    fails(&run(&["--period", "x"]), 2, "\"x\" is no time");
+    fails(&run(&["--period", "x"]), 2, "\"x\" is not a time");
     fails(&run(&["--period", "1ms"]), 2, "too short");
     fails(&run(&["--period", "5s", "--duration", "10s"]), 2, "less than 4 periods of 5s");
     fails(&run(&["--duration", "1000s"]), 2, "too long");

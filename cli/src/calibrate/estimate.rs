@@ -11,7 +11,7 @@
 
 use super::wave::{Wave, quantile};
 
-/// The delays that are tried, in periods. One period more or less cannot be told apart.
+/// The delays that are tried, in periods. One period more or less makes no difference.
 const EARLIEST: f64 = -0.25;
 const LATEST: f64 = 0.75;
 const GRID: usize = 400;
@@ -59,7 +59,7 @@ pub enum Verdict {
     Responds,
     /// Its power is the same whether the load is busy or idle.
     NoResponse,
-    /// It moves so seldom that the two phases cannot be told apart.
+    /// It moves so seldom that the two phases cannot be distinguished.
     Aliased,
     /// It did not move, or could not be read, while the wave was on.
     Still,

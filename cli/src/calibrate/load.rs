@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// A command that makes a square wave needs no longer, and what is sampled is kept in memory.
 pub const LONGEST: Duration = Duration::from_secs(600);
-/// Nobody prints so many edges, or such lines, on purpose.
+/// More edges, or longer lines, are a mistake.
 const MOST_EDGES: usize = 1_000_000;
 const LONGEST_LINE: u64 = 4096;
 /// How long a command may take to end once it is asked to.
@@ -123,9 +123,6 @@ fn burn_until(time_ns: u64, stopped: &AtomicBool) {
     }
 }
 
-/// The edges, or what is wrong with them.
-type Found = Result<Vec<Edge>, String>;
-
 /// Runs the command to its end. Its `edge` lines are the result, its other lines go to standard error. `progress` gets the
 /// number of edges so far.
 pub fn run(
@@ -145,25 +142,7 @@ pub fn run(
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
     let reader = std::thread::spawn(move || read_edges(output, &counted, |line| say!("{line}")));
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
-            break status;
-        }
-        let why = if stop.load(Ordering::Relaxed) {
-            Some(anyhow::Error::from(Interrupted))
-        } else if begun.elapsed() > LONGEST {
-            Some(anyhow::anyhow!("{shown} still runs after {} s: 20 s are enough", LONGEST.as_secs()))
-        } else {
-            None
-        };
-        if let Some(why) = why {
-            end(&mut child);
-            return Err(why);
-        }
-        progress(count.load(Ordering::Relaxed));
-        std::thread::sleep(NAP);
-    };
+    let status = wait(&mut child, &shown, stop, || progress(count.load(Ordering::Relaxed)))?;
     // A process that it left behind may hold its output open: then what came until now is all.
     let until = Instant::now() + END_LIMIT;
     while !reader.is_finished() && Instant::now() < until {
@@ -180,7 +159,7 @@ pub fn run(
     if !reader.is_finished() {
         bail!("{shown} has ended, and a process that it started still holds its output");
     }
-    let edges = reader.join().unwrap_or_else(|_| Err("its output could not be read".to_owned()));
+    let edges = reader.join().unwrap_or_else(|_| Err(anyhow::anyhow!("its output could not be read")));
     let edges = edges.map_err(|why| anyhow::anyhow!("{shown}: {why}"))?;
     if edges.is_empty() {
         bail!(
@@ -189,6 +168,31 @@ pub fn run(
         );
     }
     Ok(edges)
+}
+
+/// Waits for the command's end. It is ended if it is interrupted or runs too long.
+fn wait(
+    child: &mut Child,
+    shown: &str,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(),
+) -> anyhow::Result<ExitStatus> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::Relaxed) {
+            end(child);
+            return Err(Interrupted.into());
+        }
+        if begun.elapsed() > LONGEST {
+            end(child);
+            bail!("{shown} still runs after {} s: 20 s are enough", LONGEST.as_secs());
+        }
+        progress();
+        std::thread::sleep(NAP);
+    }
 }
 
 fn end(child: &mut Child) {
@@ -202,37 +206,56 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Reads to the end whatever comes, so that the command is not stopped by a full pipe.
-fn read_edges(output: impl Read, count: &AtomicUsize, mut other: impl FnMut(&str)) -> Found {
+/// Reads to the end even after an error, so that the command is not stopped by a full pipe.
+fn read_edges(
+    output: impl Read,
+    count: &AtomicUsize,
+    mut other: impl FnMut(&str),
+) -> anyhow::Result<Vec<Edge>> {
     let mut output = BufReader::new(output);
     let (mut edges, mut wrong) = (Vec::new(), None);
     let mut line = Vec::new();
     loop {
         line.clear();
         let read = output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
-        match read {
-            Ok(0) => break,
-            Err(error) => return Err(format!("its output could not be read: {error}")),
-            Ok(_) => {}
+        if read.context("its output could not be read")? == 0 {
+            return wrong.map_or(Ok(edges), Err);
         }
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         match parse(text) {
-            None => other(text),
-            Some(Ok(edge)) if edges.len() < MOST_EDGES => edges.push(edge),
-            Some(Ok(_)) => wrong = wrong.or(Some(format!("more than {MOST_EDGES} edges"))),
-            Some(Err(why)) => wrong = wrong.or(Some(why)),
+            Line::Other => other(text),
+            Line::Edge(edge) if edges.len() < MOST_EDGES => edges.push(edge),
+            Line::Edge(_) => {
+                wrong.get_or_insert_with(|| anyhow::anyhow!("more than {MOST_EDGES} edges"));
+            }
+            Line::Malformed => {
+                let shown: String = text.chars().take(80).collect();
+                wrong.get_or_insert_with(|| {
+                    anyhow::anyhow!(
+                        "{shown:?} is no edge: \"edge rise NANOSECONDS\" or \"edge fall NANOSECONDS\""
+                    )
+                });
+            }
         }
         count.store(edges.len(), Ordering::Relaxed);
     }
-    wrong.map_or(Ok(edges), Err)
 }
 
-/// `edge rise|fall <CLOCK_MONOTONIC> [<CLOCK_REALTIME>]`, in nanoseconds. `None`: another line.
-fn parse(line: &str) -> Option<Result<Edge, String>> {
+/// What a line of the command's output is.
+#[derive(Debug, PartialEq)]
+enum Line {
+    Edge(Edge),
+    /// It begins like an edge.
+    Malformed,
+    Other,
+}
+
+/// `edge rise|fall <CLOCK_MONOTONIC> [<CLOCK_REALTIME>]`, in nanoseconds.
+fn parse(line: &str) -> Line {
     let mut words = line.split_whitespace();
     if words.next() != Some("edge") {
-        return None;
+        return Line::Other;
     }
     let rises = match words.next() {
         Some("rise") => Some(true),
@@ -240,11 +263,7 @@ fn parse(line: &str) -> Option<Result<Edge, String>> {
         _ => None,
     };
     let at_ns = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|ns| *ns < 1 << 62);
-    let edge = rises.zip(at_ns).map(|(rises, at_ns)| Edge { at_ns, rises });
-    Some(edge.ok_or_else(|| {
-        let shown: String = line.chars().take(80).collect();
-        format!("{shown:?} is no edge: \"edge rise NANOSECONDS\" or \"edge fall NANOSECONDS\"")
-    }))
+    rises.zip(at_ns).map_or(Line::Malformed, |(rises, at_ns)| Line::Edge(Edge { at_ns, rises }))
 }
 
 #[cfg(test)]
@@ -254,10 +273,10 @@ mod tests {
     #[test]
     fn lines_of_the_example_are_edges() {
         let rise = Edge { at_ns: 123, rises: true };
-        assert_eq!(parse("edge rise 123 1763000000000000000"), Some(Ok(rise)));
-        assert_eq!(parse("edge fall 123"), Some(Ok(Edge { rises: false, ..rise })));
-        assert_eq!(parse("edges of the wave"), None);
-        assert_eq!(parse(""), None);
+        assert_eq!(parse("edge rise 123 1763000000000000000"), Line::Edge(rise));
+        assert_eq!(parse("edge fall 123"), Line::Edge(Edge { rises: false, ..rise }));
+        assert_eq!(parse("edges of the wave"), Line::Other);
+        assert_eq!(parse(""), Line::Other);
         for wrong in [
             "edge",
             "edge up 1",
@@ -266,7 +285,7 @@ mod tests {
             "edge rise 1.5",
             "edge fall 99999999999999999999",
         ] {
-            assert!(parse(wrong).unwrap().unwrap_err().contains("is no edge"), "{wrong}");
+            assert_eq!(parse(wrong), Line::Malformed, "{wrong}");
         }
     }
 
@@ -277,7 +296,7 @@ mod tests {
             read_edges("edge rise 1\nedge x\nedge y\nedge fall 2\nhello\n".as_bytes(), &count, |line| {
                 assert_eq!(line, "hello")
             });
-        assert!(read.unwrap_err().starts_with("\"edge x\""));
+        assert!(read.unwrap_err().to_string().starts_with("\"edge x\" is no edge"));
         assert_eq!(count.load(Ordering::Relaxed), 2);
         let long = "x".repeat(3 * LONGEST_LINE as usize);
         assert_eq!(read_edges(format!("{long}\nedge rise 7").as_bytes(), &count, |_| {}).unwrap().len(), 1);

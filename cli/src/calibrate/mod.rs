@@ -1,10 +1,10 @@
-//! `ampere calibrate`: how fast the node's counters are, how far they lag, how noisy they are.
+//! `ampere calibrate`: measures how often the node's counters move, how far they lag, how noisy they are.
 //!
 //! ```text
 //! load.rs      the square wave: threads of our own, or a command that prints its edges        wave.rs    the edges
 //! sample.rs    reads the counters meanwhile
 //! estimate.rs  edges and movements -> delay, levels, noise; pure
-//! report.rs    what people and programs see of it     write.rs    the delays in a file of settings
+//! report.rs    the table and the JSON                  write.rs    the delays in a file of settings
 //! ```
 
 mod estimate;
@@ -14,9 +14,8 @@ mod sample;
 mod wave;
 mod write;
 
-use crate::words::{given, path_parser};
-use crate::{find, run};
-use ampere_collector::sampling::sampler;
+use crate::terminal::words::{given, path_parser, print};
+use crate::{parts, run};
 use ampere_collector::signals::asked_to_end;
 use ampere_report::clock_text::rfc3339;
 use ampere_settings::{Config, parse_duration};
@@ -28,7 +27,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Found, Load, Report};
 use sample::Sampling;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -60,12 +59,13 @@ pub struct CalibrateArguments {
     command: Vec<OsString>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> anyhow::Result<Duration> {
     let time = parse_duration(text)?;
-    if time < SHORTEST { Err(format!("{text:?} is too short: {SHORTEST:?} or more")) } else { Ok(time) }
+    anyhow::ensure!(time >= SHORTEST, "{text:?} is too short: {SHORTEST:?} or more");
+    Ok(time)
 }
 
-/// A phase of 5 ms can still be told apart from the time that waking up takes.
+/// A phase of 5 ms is still longer than waking up takes.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// A counter's last movement that belongs to the wave is waited for a little.
 const AFTERWARDS: Duration = Duration::from_millis(250);
@@ -73,13 +73,11 @@ const AFTERWARDS: Duration = Duration::from_millis(250);
 pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     check_usage(&arguments);
     let config = Config::load(given(&arguments.config))?;
-    run::check_counters()?;
-    let program = arguments.command.first().map(|program| find::program(program)).transpose()?;
+    run::check_counters(&config)?;
+    let program = arguments.command.first().map(|program| parts::program(program)).transpose()?;
     let target = given(&arguments.output).map(Target::check).transpose()?;
-    let mut notes = Vec::new();
-    let settings = sampler::settings(&config, &mut notes);
-    let opened = ampere_counters::open_sources(&settings);
-    for note in notes.iter().chain(&opened.notes) {
+    let opened = ampere_counters::open_sources(&config.sources);
+    for note in &opened.notes {
         say!("ampere: {note}");
     }
     let counters: usize = opened.sources.iter().map(|source| source.devices().len()).sum();
@@ -87,8 +85,8 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
         bail!("there is no counter to calibrate: {}", why_none(&opened.absent));
     }
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
-    let sampling =
-        Sampling::start(opened.sources, config.sample_period).context("cannot start reading the counters")?;
+    let sampling = Sampling::start(opened.sources, config.sampler.period)
+        .context("cannot start reading the counters")?;
     let begun = SystemTime::now();
     let (load, edges) = match &program {
         Some(program) => of_command(program, &arguments.command, counters, &stop)?,
@@ -115,13 +113,14 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let path = given(&arguments.output).filter(|_| matches!(written, Some(Ok(_))));
-    print(&if arguments.json { format!("{:#}\n", report.json(path)) } else { report.text() })?;
+    let text = if arguments.json { format!("{:#}\n", report.json(path)) } else { report.text() };
+    print("what was found", |out| out.write_all(text.as_bytes()))?;
     for line in written.transpose()?.unwrap_or_default() {
         say!("ampere: {line}");
     }
     if settings.is_empty() {
         let nothing = if target.is_some() { "; nothing was written" } else { "" };
-        bail!("no counter's delay could be told{nothing}");
+        bail!("no counter's delay could be found{nothing}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -250,13 +249,4 @@ fn settings_of(report: &Report) -> Vec<Setting> {
         })
     });
     settings.collect()
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has seen enough closes the pipe: no error of ours.
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print what was found"),
-        _ => Ok(()),
-    }
 }

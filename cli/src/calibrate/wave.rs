@@ -1,5 +1,7 @@
 //! The square wave: when the load became busy and idle again.
 
+use anyhow::bail;
+
 /// Fewer periods show no spread.
 pub const LEAST_PERIODS: usize = 4;
 
@@ -23,25 +25,23 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// The error is one line that goes after the load's name. A fall before the first rise, and a rise after the last
-    /// fall, are left out: they bound no busy phase.
-    pub fn new(edges: &[Edge]) -> Result<Wave, String> {
+    /// The error goes after the load's name. A fall before the first rise, and a rise after the last fall, are left out: they
+    /// bound no busy phase.
+    pub fn new(edges: &[Edge]) -> anyhow::Result<Wave> {
         let first = edges.iter().position(|edge| edge.rises).unwrap_or(edges.len());
         let last = edges.iter().rposition(|edge| !edge.rises).map_or(0, |last| last + 1);
         let edges = edges.get(first..last).unwrap_or_default();
         let wrong = edges.windows(2).find(|pair| pair[0].rises == pair[1].rises);
         if let Some([_, second]) = wrong {
             let which = if second.rises { "rise" } else { "fall" };
-            return Err(format!("two edges \"{which}\" follow each other, at {} ns", second.at_ns));
+            bail!("two edges \"{which}\" follow each other, at {} ns", second.at_ns);
         }
         if let Some([first, second]) = edges.windows(2).find(|pair| pair[1].at_ns <= pair[0].at_ns) {
-            return Err(format!("its edges go back in time, from {} ns to {} ns", first.at_ns, second.at_ns));
+            bail!("its edges go back in time, from {} ns to {} ns", first.at_ns, second.at_ns);
         }
         if edges.len() < 2 * LEAST_PERIODS {
             let periods = edges.len() / 2;
-            return Err(format!(
-                "too few periods of busy and idle, {periods}: {LEAST_PERIODS} are needed, 20 are good"
-            ));
+            bail!("too few periods of busy and idle, {periods}: {LEAST_PERIODS} are needed, 20 are good");
         }
         let origin_ns = edges[0].at_ns;
         let times: Vec<f64> = edges.iter().map(|edge| (edge.at_ns - origin_ns) as f64 * 1e-9).collect();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_no_wave_is_named() {
-        let refused = |edges: &[Edge]| Wave::new(edges).unwrap_err();
+        let refused = |edges: &[Edge]| Wave::new(edges).unwrap_err().to_string();
         assert!(refused(&[]).ends_with("idle, 0: 4 are needed, 20 are good"));
         assert!(refused(&edges(&[0, 5, 10, 15])).contains("idle, 2: 4 are needed"));
         assert!(refused(&edges(&[0, 5, 4, 15, 20, 25, 30, 35])).contains("go back in time"));

@@ -1,12 +1,12 @@
-//! Puts the delays into a file of settings, which may be there already and has then more in it than this program should
-//! touch: comments, other devices, other settings.
+//! Puts the delays into a file of settings, which may be there already and then has things in it that must not be
+//! touched: comments, other devices, other settings.
 //!
 //! A delay goes into the first `[[device]]` that is about the counter, as attribution would find it, and into a new one where
 //! there is none. What comes out is read again before it replaces the file: all settings must be what they were, but for these
 //! delays, and each line must still be there. Else the file stays as it is.
 
 use ampere_settings::Config;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -53,7 +53,7 @@ impl Target {
         };
         let target = Target { path, shown };
         let old = target.read()?;
-        amend(&old, &target.origin(), "", &[]).map_err(anyhow::Error::msg)?;
+        amend(&old, &target.origin(), "", &[])?;
         // A directory that nothing can be written to is better known now.
         let draft = target.draft(&old)?;
         let _ = std::fs::remove_file(draft);
@@ -76,10 +76,10 @@ impl Target {
         }
     }
 
-    /// Returns what is to be told, one line each.
+    /// Returns what was changed, one line each.
     pub fn write(&self, node: &str, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
         let old = self.read()?; // it may have been edited meanwhile
-        let amended = amend(&old, &self.origin(), node, settings).map_err(anyhow::Error::msg)?;
+        let amended = amend(&old, &self.origin(), node, settings)?;
         let draft = self.draft(&amended.text)?;
         let moved = std::fs::rename(&draft, &self.path);
         if moved.is_err() {
@@ -119,13 +119,13 @@ struct Amended {
 }
 
 /// `origin` names the file in messages.
-fn amend(old: &str, origin: &str, node: &str, settings: &[Setting]) -> Result<Amended, String> {
-    let before = Config::parse(old, origin).map_err(|error| error.to_string())?;
+fn amend(old: &str, origin: &str, node: &str, settings: &[Setting]) -> anyhow::Result<Amended> {
+    let before = Config::parse(old, origin)?;
     // toml_edit writes new lines without a carriage return: all of them are given back below.
     let carriage_returns = old.contains("\r\n");
     let plain = old.replace("\r\n", "\n");
     let mut document: DocumentMut =
-        plain.parse().map_err(|_| format!("{origin} cannot be amended: its TOML is not understood"))?;
+        plain.parse().map_err(|_| anyhow!("{origin} cannot be amended: its TOML is not understood"))?;
     let mut expected = before.clone();
     let mut remarks = Vec::new();
     for (index, of_one) in by_device(&before, node, settings, origin)? {
@@ -154,7 +154,7 @@ fn by_device<'a>(
     node: &str,
     settings: &'a [Setting],
     origin: &str,
-) -> Result<Vec<(usize, Vec<&'a Setting>)>, String> {
+) -> anyhow::Result<Vec<(usize, Vec<&'a Setting>)>> {
     let mut all = Vec::new();
     for (index, device) in config.devices.iter().enumerate() {
         let mut of_one: Vec<&Setting> =
@@ -165,7 +165,7 @@ fn by_device<'a>(
         of_one.sort_by(|a, b| a.delay.total_cmp(&b.delay));
         let (least, most) = (of_one[0], of_one[of_one.len() - 1]);
         if most.delay - least.delay > 4.0 * (least.error + most.error) {
-            return Err(format!(
+            bail!(
                 "{origin}: [[device]] {:?} is about {} and {}, whose delays differ ({} and {}): give each a [[device]] of its \
                  own; nothing was written",
                 device.name,
@@ -173,7 +173,7 @@ fn by_device<'a>(
                 most.name,
                 text(least),
                 text(most)
-            ));
+            );
         }
         let middle = (of_one.len() - 1) / 2;
         of_one.swap(0, middle);
@@ -197,16 +197,16 @@ fn parsed(setting: &Setting) -> Duration {
     Duration::try_from_secs_f64(milliseconds * 1e-3).unwrap_or_default()
 }
 
-fn devices<'a>(document: &'a mut DocumentMut, origin: &str) -> Result<&'a mut ArrayOfTables, String> {
+fn devices<'a>(document: &'a mut DocumentMut, origin: &str) -> anyhow::Result<&'a mut ArrayOfTables> {
     let item = document.entry("device").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
     item.as_array_of_tables_mut()
-        .ok_or_else(|| format!("{origin} cannot be amended: write its devices as [[device]] sections"))
+        .with_context(|| format!("{origin} cannot be amended: write its devices as [[device]] sections"))
 }
 
-fn set(document: &mut DocumentMut, index: usize, setting: &Setting, origin: &str) -> Result<(), String> {
+fn set(document: &mut DocumentMut, index: usize, setting: &Setting, origin: &str) -> anyhow::Result<()> {
     let table = devices(document, origin)?
         .get_mut(index)
-        .ok_or_else(|| format!("{origin} cannot be amended: its devices are not where they were"))?;
+        .with_context(|| format!("{origin} cannot be amended: its devices are not where they were"))?;
     let mut delay = Value::from(text(setting));
     match table.get_mut("delay").and_then(Item::as_value_mut) {
         Some(old) => {
@@ -232,7 +232,7 @@ fn remark(table: &mut Table, setting: &Setting) {
     decor.set_prefix(format!("{kept}{indent}{MARK}, {}\n{indent}", setting.how));
 }
 
-fn append(document: &mut DocumentMut, setting: &Setting, origin: &str) -> Result<(), String> {
+fn append(document: &mut DocumentMut, setting: &Setting, origin: &str) -> anyhow::Result<()> {
     let is_first = document.as_table().is_empty();
     let mut table = Table::new();
     table["name"] = value(escape_name(&setting.name));
@@ -268,8 +268,8 @@ fn check(
     settings: &[Setting],
     node: &str,
     origin: &str,
-) -> Result<(), String> {
-    let refused = |why: &str| Err(format!("{origin} cannot be amended safely: {why}; nothing was written"));
+) -> anyhow::Result<()> {
+    let refused = |why: &str| Err(anyhow!("{origin} cannot be amended safely: {why}; nothing was written"));
     let Ok(mut after) = Config::parse(new, origin) else {
         return refused("it would not be understood any more");
     };

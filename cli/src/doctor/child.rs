@@ -1,5 +1,5 @@
-//! Another program, asked within a time limit. What is asked here is asked of the unknown: it may crash, hang, or leave
-//! children that hold its pipes open.
+//! Another program, run within a time limit. It may be any program: it may crash, hang, or leave children that hold its
+//! pipes open.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
-/// For the last output after the end, and for the end after a kill: who waits for a device may not even end then.
+/// For the last output after the end, and for the end after a kill: a process that waits for a device may not end then.
 const AFTERWARDS: Duration = Duration::from_millis(500);
-/// More than this of what it says is of no interest.
+/// More of its output is not kept.
 const MOST_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub enum End {
     TimedOut,
 }
 
+/// How it ended, and what it printed.
 pub struct Told {
     pub end: End,
     pub stdout: String,
@@ -33,14 +34,14 @@ impl Told {
         self.end == End::Exit(0)
     }
 
-    /// The first line that says something, of the standard output if there is one.
+    /// The first line that is not empty, of the standard output if there is one.
     pub fn first_line(&self) -> &str {
         let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
         lines.find(|line| !line.is_empty()).unwrap_or("")
     }
 }
 
-/// Runs it to its end, or for as long as `limit`; its whole process group is ended then.
+/// Runs it to its end, or until `limit`: then its whole process group is killed.
 pub fn ask(command: &mut Command, limit: Duration) -> io::Result<Told> {
     // A group of its own, so that what it starts ends with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_whatever_it_is() {
+    fn every_end_is_reported() {
         let fine = shell("echo; echo one; echo two >&2; exit 3", 5000);
         assert_eq!((fine.end, fine.first_line()), (End::Exit(3), "one"));
         assert_eq!(shell("kill -SEGV $$", 5000).end, End::Signal(11));
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_is_ended_with_all_that_it_has_started() {
+    fn a_program_that_hangs_is_killed_with_its_children() {
         let begun = Instant::now();
         let hangs = shell("echo begun; sleep 30 & sleep 30", 200);
         assert_eq!((hangs.end, hangs.first_line()), (End::TimedOut, "begun"));

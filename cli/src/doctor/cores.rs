@@ -1,11 +1,11 @@
-//! Cores, and whether one is left for the collector; the clock that timestamps are from.
+//! Cores, and whether one is left for the collector; the clock of timestamps.
 
 use super::plural;
 use super::report::{Check, Group};
 use ampere_collector::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use std::path::Path;
 
-/// Cores that this process may use, and that are there.
+/// How many cores this process may use, and how many are online.
 pub struct Cores {
     pub allowed: usize,
     online: usize,
@@ -53,7 +53,7 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     } else {
         group.ok("cores", format!("{found}: {} for ranks and 1 for the collector", allowed - 1));
     }
-    // A limit on CPU time stops everybody for a while, the collector too.
+    // A limit on CPU time stops all processes for a while, the collector as well.
     let limited = std::thread::available_parallelism().map_or(allowed, usize::from);
     if limited < allowed {
         let advice = "measure without a limit on CPU time, or count on late samples".to_owned();

@@ -1,4 +1,4 @@
-//! The counter sources: what each has on this node, how its counters move, and which of them a run reads.
+//! The counter sources: which devices each has on this node, how its counters move, and which of them a run reads.
 //!
 //! Each is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
@@ -6,12 +6,14 @@ use super::child::{self, End, Told, signal_name};
 use super::plural;
 use super::probe::{self, Device, Message, Motion, WATCHED};
 use super::report::{Check, Group, Status};
-use ampere_counters::{ENV_COUNTERS, NAMES};
+use ampere_counters::COUNTER_SOURCES;
+use ampere_settings::SourceSettings;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
 /// Opening a source takes 20 ms, but a driver that has no other user may wake up its GPUs first, which takes seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,7 +38,7 @@ pub struct Shown {
     pub motion: Motion,
 }
 
-/// What came of a child.
+/// What a child reported of a source.
 struct Probed {
     devices: Vec<Device>,
     notes: Vec<String>,
@@ -45,12 +47,12 @@ struct Probed {
     bad_end: Option<String>,
 }
 
-/// Asks all sources, side by side: together they take a second, or two where AMD's libraries are both there.
+/// Asks all sources at once: together they take a second, or two where both of AMD's libraries are there.
 pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
-        // The two libraries of AMD's have locks in common.
+        // AMD's two libraries share locks.
         let (amd, others): (Vec<_>, Vec<_>) =
-            NAMES.into_iter().partition(|name| ["rocm_smi", "amdsmi"].contains(name));
+            COUNTER_SOURCES.into_iter().partition(|name| ["rocm_smi", "amdsmi"].contains(name));
         let ask = |name| (name, ask(program, config, name, WATCHED + OPEN_LIMIT));
         let amd = scope.spawn(move || amd.into_iter().map(ask).collect::<Vec<_>>());
         let others: Vec<_> = others.into_iter().map(|name| scope.spawn(move || ask(name))).collect();
@@ -58,11 +60,10 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
         all.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
         all
     });
-    let names = std::env::var(ENV_COUNTERS).unwrap_or_default();
-    let chosen = Chosen::by(&names);
+    let chosen = Chosen(SourceSettings::from_environment().names);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
-    // As a run opens them: together, so that no counter is there twice. One that crashes takes all with it, as is known then.
+    // As a run opens them: together, so that no counter is there twice. A source that crashed alone would end them all.
     let hopeless = asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
     let run = (!hopeless).then(|| ask(program, config, "run", OPEN_LIMIT));
     let opened = run.as_ref().filter(|run| run.bad_end.is_none());
@@ -71,13 +72,13 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     for (name, probed) in &asked {
         let read: Vec<&str> = match opened {
             Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
-            // By the rules, then.
+            // They could not be opened together: by the rules.
             None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
             None => Vec::new(),
         };
         let is_read = |device: &Device| {
             read.iter().any(|name| {
-                // Of two devices of one name, the later has its source's behind it.
+                // Of two devices of one name, the later has its source's name behind it.
                 *name == device.name || *name == format!("{}-{}", device.name, device.source)
             })
         };
@@ -149,33 +150,17 @@ fn bad_end(told: &Told, limit: Duration) -> Option<String> {
     }
 }
 
-/// What [`ENV_COUNTERS`] says, as `open_sources` takes it.
-enum Chosen {
-    Automatic,
-    Named(Vec<String>),
-}
+/// The sources that [`ENV_COUNTERS`] names; `None`: automatic.
+struct Chosen(Option<Vec<&'static str>>);
 
 impl Chosen {
-    fn by(text: &str) -> Chosen {
-        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
-        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
-        match names.as_slice() {
-            [] => Chosen::Automatic,
-            [one] if one == "auto" => Chosen::Automatic,
-            [one] if one == "none" => Chosen::Named(Vec::new()),
-            // A name that is none is a mistake, which is told elsewhere; the others count.
-            names if names.iter().any(|name| NAMES.contains(&name.as_str())) => Chosen::Named(names.to_vec()),
-            _ => Chosen::Automatic,
-        }
-    }
-
     /// Whether a run opens the source.
     fn opens(&self, name: &str, has: &dyn Fn(&str) -> bool) -> bool {
-        match self {
-            Chosen::Named(names) => names.iter().any(|named| named == name),
-            Chosen::Automatic => match name {
+        match &self.0 {
+            Some(names) => names.contains(&name),
+            None => match name {
                 "amdsmi" => !has("rocm_smi"),
-                "estimate" => !NAMES.iter().any(|other| *other != "estimate" && has(other)),
+                "estimate" => !COUNTER_SOURCES.iter().any(|other| *other != "estimate" && has(other)),
                 _ => true,
             },
         }
@@ -192,8 +177,8 @@ fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> b
             .first()
             .map_or_else(|| "it has no device".to_owned(), |note| without_name(name, note).to_owned());
     }
-    match (chosen, name) {
-        (Chosen::Named(_), _) if !chosen.opens(name, has) => format!("{ENV_COUNTERS} does not name it"),
+    match (&chosen.0, name) {
+        (Some(_), _) if !chosen.opens(name, has) => format!("{ENV_COUNTERS} does not name it"),
         (_, "amdsmi") => "rocm_smi has the same counters".to_owned(),
         (_, "rocm_smi") => "amdsmi has the same counters".to_owned(),
         (_, "estimate") => "there are counters".to_owned(),
@@ -213,9 +198,10 @@ fn tell(
     if let Some(how) = &probed.bad_end {
         let library = probed.devices.iter().find_map(|device| device.library.as_ref());
         let library = library.map_or_else(String::new, |path| format!(" ({})", path.display()));
-        let others: Vec<&str> = NAMES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
+        let others: Vec<&str> =
+            COUNTER_SOURCES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
         let advice = format!("export {ENV_COUNTERS}={}", without(&others));
-        // What a run does not open cannot hurt it.
+        // What a run does not open does it no harm.
         let status = if chosen.opens(name, has) { Status::Problem } else { Status::Note };
         let advice = (status == Status::Problem).then(|| format!("leave it out: {advice}"));
         return group.add(name, status, format!("{how}{library}"), advice);
@@ -247,7 +233,7 @@ fn tell(
     }
 }
 
-/// What is left for a run when a source must be left out.
+/// The value of [`ENV_COUNTERS`] for a run without the sources that crash.
 fn without(others: &[&str]) -> String {
     let counters: Vec<&str> = others.iter().copied().filter(|name| *name != "estimate").collect();
     let both = counters.contains(&"rocm_smi");
@@ -259,7 +245,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
     let pace = match (motion.update_seconds, motion.changes) {
-        // Read every millisecond or so: what moves each time moves at least as often.
+        // It is read about every millisecond: what moves each time moves at least as often.
         (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
         (Some(seconds), _) => format!("moves every {}", time(seconds)),
         (None, 0) => format!("did not move in {} s", WATCHED.as_secs()),
@@ -279,7 +265,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
         return group.note(&name, words.join(", "), shown.used.then_some(advice));
     }
     if motion.changes == 0 {
-        // A sensor of power may well show the same for a second.
+        // A power sensor may show the same value for a second.
         let advice = "its joules come late or not at all; try again under load".to_owned();
         return group.note(
             &name,
@@ -290,7 +276,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     group.ok(&name, words.join(", "));
 }
 
-/// All together: what the joules of a run are.
+/// All together: where a run's joules come from.
 fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
@@ -299,8 +285,8 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
     }
     let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
     let names: Vec<&str> = used.iter().map(|source| source.name).collect();
-    match (names.as_slice(), chosen) {
-        ([], Chosen::Named(names)) if names.is_empty() => {
+    match (names.as_slice(), &chosen.0) {
+        ([], Some(names)) if names.is_empty() => {
             group.note(
                 NAME,
                 format!("no counter: {ENV_COUNTERS}=none"),
@@ -309,13 +295,13 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
         }
         ([], _) => {
             let advice = format!("see above, or: export {ENV_COUNTERS}=estimate");
-            group.note(NAME, "no counter: it will know calls and times, and no energy", Some(advice));
+            group.note(NAME, "no counter: calls and times will be known, and no energy", Some(advice));
         }
-        (["estimate"], Chosen::Named(_)) => {
+        (["estimate"], Some(_)) => {
             let advice = "its watts are set by [estimate] in the settings".to_owned();
             group.note(NAME, format!("an estimate, by {ENV_COUNTERS}"), Some(advice));
         }
-        (["estimate"], Chosen::Automatic) => {
+        (["estimate"], None) => {
             let advice = "see above what keeps the counters away, and set the estimate's watts ([estimate] in the \
                           settings)";
             group.note(NAME, "no counter: energy is estimated from CPU time", Some(advice.to_owned()));
@@ -324,7 +310,7 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
     }
 }
 
-/// Vendors' libraries tell theirs behind the model.
+/// Vendors' libraries have their version behind the model.
 fn version_of(device: &Device) -> Option<String> {
     let version = device.description.rsplit_once(", ").map(|(_, version)| version);
     version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)
@@ -335,7 +321,7 @@ fn without_name<'a>(name: &str, note: &'a str) -> &'a str {
     note.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(note)
 }
 
-/// How the sources' notes go on where they say what to do.
+/// How the sources' notes go on with advice.
 const ADVICE: [(&str, &str); 8] = [
     (". ", "An administrator can"),
     ("? ", "If there is one, check"),
@@ -347,7 +333,7 @@ const ADVICE: [(&str, &str); 8] = [
     (": ", "is the driver loaded"),
 ];
 
-/// What is, and what to do.
+/// A note's finding and its advice.
 fn split(note: &str) -> (&str, Option<&str>) {
     let places = ADVICE.iter().filter_map(|(before, words)| {
         let at = note.find(&format!("{before}{words}"))?;
@@ -374,9 +360,9 @@ fn energy(joules: f64) -> String {
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 
-/// Where this program lies, to be asked again.
+/// The path of this program, to start it again.
 pub fn own_path() -> PathBuf {
-    // The running file even where it was replaced meanwhile.
+    // The running file, even if it was replaced meanwhile.
     PathBuf::from("/proc/self/exe")
 }
 
@@ -385,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_told_apart() {
+    fn advice_is_split_off() {
         let rapl = "/sys/x may not be read: since 2020 (CVE) the kernel lets only root. An administrator can allow it: chmod";
         assert_eq!(
             split(rapl),
@@ -402,16 +388,15 @@ mod tests {
     #[test]
     fn the_choice_is_that_of_a_run() {
         let has = |name: &str| name == "rapl" || name == "estimate";
-        let opens = |text: &str| {
-            let chosen = Chosen::by(text);
-            NAMES.into_iter().filter(|name| chosen.opens(name, &has)).collect::<Vec<_>>()
+        let opens = |names: Option<Vec<&'static str>>| {
+            let chosen = Chosen(names);
+            COUNTER_SOURCES.into_iter().filter(|name| chosen.opens(name, &has)).collect::<Vec<_>>()
         };
-        assert_eq!(opens(""), ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon"]);
-        assert_eq!(opens("auto"), opens(""));
-        assert_eq!(opens("none"), Vec::<&str>::new());
-        assert_eq!(opens(" RAPL, estimate"), ["rapl", "estimate"]);
-        assert!(!Chosen::by("").opens("amdsmi", &|name| name == "rocm_smi"));
-        assert!(Chosen::by("").opens("estimate", &|name| name == "estimate"));
+        assert_eq!(opens(None), ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon"]);
+        assert_eq!(opens(Some(vec![])), Vec::<&str>::new());
+        assert_eq!(opens(Some(vec!["rapl", "estimate"])), ["rapl", "estimate"]);
+        assert!(!Chosen(None).opens("amdsmi", &|name| name == "rocm_smi"));
+        assert!(Chosen(None).opens("estimate", &|name| name == "estimate"));
     }
 
     #[test]

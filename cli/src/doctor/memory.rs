@@ -1,4 +1,4 @@
-//! Shared memory: whether a session can be made there, what fits, and what was left behind.
+//! Shared memory: whether a session can be made there, how many rings fit, and sessions that were left there.
 
 use super::report::{Check, Group};
 use super::{bytes, plural};
@@ -10,9 +10,9 @@ use std::time::Duration;
 const RING_BYTES: u64 = 8 << 20;
 const RECORD_BYTES: u64 = 16;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
-/// A session so young may be one that is just being made.
+/// A session so young may not have its collector yet.
 const YOUNG: Duration = Duration::from_secs(30);
-/// Old sessions that are named one by one.
+/// Old sessions that have a line each.
 const MOST_NAMED: usize = 5;
 
 pub fn look(cores: usize) -> Vec<Check> {
@@ -20,7 +20,7 @@ pub fn look(cores: usize) -> Vec<Check> {
     let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
     let expected = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
     let was_there = expected.exists();
-    // As a run does it.
+    // As a run makes it.
     let base = match Session::base_directory() {
         Ok(base) => base,
         Err(error) => {
@@ -50,7 +50,7 @@ pub fn look(cores: usize) -> Vec<Check> {
     group.checks
 }
 
-/// What the error's own words do not say.
+/// Advice, where the error's own words have none.
 fn set_shm(error: &Error) -> &'static str {
     match error {
         Error::NoSpace { .. } | Error::NotOurs { .. } => "",
@@ -89,7 +89,7 @@ fn more_room() -> String {
 
 fn space(group: &mut Group, root: &Path, cores: usize) {
     let (Ok(space), Ok(kind)) = (rustix::fs::statvfs(root), rustix::fs::statfs(root)) else {
-        return group.note("space", format!("{}: its size cannot be told", root.display()), None);
+        return group.note("space", format!("{}: its size cannot be read", root.display()), None);
     };
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     let rings = free / wanted_bytes().max(1);
@@ -104,7 +104,7 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
         let advice = "set AMPERE_SHM to a directory in a tmpfs".to_owned();
         group.note("space", format!("{found}; it is no tmpfs: events would go to a disk"), Some(advice));
     } else if (rings as usize) <= cores {
-        // One for each rank of a full node, and the sampler's.
+        // One ring for each rank of a full node, and the sampler's.
         group.note(
             "space",
             format!("{found}: fewer than the {} need", plural(cores as u64, "core")),
@@ -115,16 +115,17 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
     }
 }
 
+/// A session without a collector.
 struct Left {
     path: PathBuf,
     bytes: u64,
     age: Duration,
-    /// Processes whose log is there, and how many of them seem to run on.
+    /// Processes whose log is there, and how many of them seem to run still.
     processes: usize,
     running: usize,
 }
 
-/// Sessions of this user whose collector is gone.
+/// Looks for sessions of this user whose collector has ended.
 fn left_behind(group: &mut Group, base: &Path) {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let sessions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("s-"));

@@ -1,16 +1,16 @@
-//! `ampere doctor`: what was found on this node, and what to do about what was not.
+//! `ampere doctor`: checks what a run needs on this node, and advises on what is missing.
 //!
 //! ```text
 //! parts.rs      ampere's own files         counters.rs  the sources of energy, each asked in a process of its own
 //! score_p.rs    Score-P and its loader     probe.rs     that process: `ampere probe`, hidden
 //! mpi.rs        launchers                  child.rs     another program, asked within a time limit
-//! traces.rs     OTF2                       memory.rs    shared memory, and what was left there
+//! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
 //! cores.rs      cores and clock            output.rs    the output directory and the port
 //! settings.rs   the file and variables     report.rs    findings, one line each, and JSON
 //! ```
 //!
-//! What a run does is done here in the same way, by the same code where there is some, and taken back. Nothing that a
-//! vendor's library, or somebody's `mpirun`, does may take the doctor down.
+//! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's
+//! library, or an `mpirun`, does, the doctor goes on.
 
 mod child;
 mod cores;
@@ -27,16 +27,16 @@ mod traces;
 
 pub use probe::{ProbeArguments, probe};
 
-use crate::words::{given, path_parser};
-use anyhow::Context;
+use crate::terminal::words::{given, path_parser, print};
+use ampere_settings::SourceSettings;
 use clap::Args;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct DoctorArguments {
-    /// The output directory of a run that is planned [default: AMPERE_OUTPUT, or a new one here]
+    /// The output directory of the planned run [default: AMPERE_OUTPUT, or a new one here]
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
     /// Its settings [default: AMPERE_CONFIG]
@@ -50,7 +50,7 @@ pub struct DoctorArguments {
     json: bool,
 }
 
-/// What the planned run is given. The environment is read here, not by clap: what is wrong in it is a finding.
+/// What the planned run is given. The environment is read here, not by clap: mistakes in it are findings.
 struct Wanted {
     output: Option<PathBuf>,
     config: Option<PathBuf>,
@@ -75,8 +75,7 @@ impl Wanted {
 pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let wanted = Wanted::by(&arguments);
     let program = counters::own_path();
-    let root = std::env::var_os(ampere_counters::ENV_SYS_ROOT).filter(|root| !root.is_empty());
-    let root = root.map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let root = SourceSettings::from_environment().sys_root;
     let cores = cores::Cores::count();
     // Before the counters: their threads would be on the cores while the clock is measured.
     let clock = cores::look(&cores, &root);
@@ -92,25 +91,18 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(settings::look(&wanted));
     let ok = report::is_ok(&checks);
     let (version, node) = (env!("CARGO_PKG_VERSION"), ampere_ring::process::node_name());
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let printed = if arguments.json {
-        let report = serde_json::json!({
-            "schema": "ampere-doctor/1", "version": version, "node": node, "ok": ok, "checks": checks, "sources": sources,
-        });
-        serde_json::to_writer_pretty(&mut out, &report)
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(out))
-    } else {
-        let title = format!("ampere {version} on {node}");
-        report::print(&checks, &title, std::io::stdout().is_terminal(), &mut out)
-    };
-    match printed.and_then(|()| out.flush()) {
-        // A reader that has seen enough closes the pipe: no error of ours.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print the findings")
+    print("the findings", |out| {
+        if arguments.json {
+            let report = serde_json::json!({
+                "schema": "ampere-doctor/1", "version": version, "node": node, "ok": ok, "checks": checks,
+                "sources": sources,
+            });
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            return writeln!(out);
         }
-        _ => Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
-    }
+        report::print(&checks, &format!("ampere {version} on {node}"), std::io::stdout().is_terminal(), out)
+    })?;
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The first word that looks like a version: `4.1.4`, also behind a `v`.

@@ -1,15 +1,15 @@
-//! Launchers of MPI programs: which MPI they are of.
+//! Launchers of MPI programs: which MPI they belong to.
 
 use super::child::{self, End, VERSION_LIMIT};
 use super::report::{Check, Group};
 use super::version_in;
-use crate::find;
+use crate::parts;
 use std::ffi::OsStr;
 use std::process::Command;
 
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "srun"];
 
-/// Words that only one of them says of itself.
+/// Words that only one of them prints.
 const KNOWN: [(&str, &str); 8] = [
     ("Open MPI", "Open MPI"),
     ("OpenRTE", "Open MPI"),
@@ -24,15 +24,15 @@ const KNOWN: [(&str, &str); 8] = [
 pub fn look() -> Vec<Check> {
     let mut group = Group::new("MPI");
     for name in LAUNCHERS {
-        let Ok(path) = find::program(OsStr::new(name)) else { continue };
+        let Ok(path) = parts::program(OsStr::new(name)) else { continue };
         let shown = path.display();
         match child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT) {
             Ok(told) if told.succeeded() => {
-                group.ok(name, format!("{}, {shown}", whose(&told.stdout, told.first_line())))
+                group.ok(name, format!("{}, {shown}", mpi_of(&told.stdout, told.first_line())))
             }
             Ok(told) if told.end == End::TimedOut => group.note(
                 name,
-                format!("{shown} says nothing of its version in {} s", VERSION_LIMIT.as_secs()),
+                format!("{shown} does not print its version within {} s", VERSION_LIMIT.as_secs()),
                 None,
             ),
             Ok(told) => group.note(name, format!("{shown} does not work here: {}", told.first_line()), None),
@@ -49,7 +49,7 @@ pub fn look() -> Vec<Check> {
     group.checks
 }
 
-fn whose(text: &str, first_line: &str) -> String {
+fn mpi_of(text: &str, first_line: &str) -> String {
     let known = KNOWN.iter().find(|(word, _)| text.contains(word)).map(|(_, name)| *name);
     match (known, version_in(text)) {
         (Some(name), Some(version)) => format!("{name} {version}"),
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_known_by_what_they_say() {
+    fn launchers_are_known_by_what_they_print() {
         let cases = [
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/", "Open MPI 4.1.4"),
             ("mpiexec (OpenRTE) 4.1.4\n", "Open MPI 4.1.4"),
@@ -76,7 +76,7 @@ mod tests {
             ("something else\n", "\"something else\""),
         ];
         for (text, expected) in cases {
-            assert_eq!(whose(text, text.lines().next().unwrap()), expected);
+            assert_eq!(mpi_of(text, text.lines().next().unwrap()), expected);
         }
     }
 }

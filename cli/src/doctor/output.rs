@@ -6,9 +6,9 @@ use ampere_collector::run_directory::output::{ADVICE, CLAIM, holds_results};
 use ampere_collector::serving::access::Access;
 use ampere_collector::serving::listen::{self, Listen};
 use ampere_settings::Config;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Less is soon full: a trace has 10 bytes an event, and as long as it runs 16 more.
+/// Less is soon full: a trace has 10 bytes an event, and 16 more while the run goes on.
 const LITTLE: u64 = 1 << 30;
 
 pub fn look(wanted: &Wanted) -> Vec<Check> {
@@ -40,11 +40,12 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
             return group.problem("directory", found, ADVICE);
         }
     }
-    // What is missing is made by the run.
+    // The run makes what is missing.
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    if let Err(why) = try_to_write(there) {
-        return group.problem("directory", format!("{shown}: {why}"), ADVICE);
+    if let Err(error) = try_to_write(there) {
+        let found = format!("{shown}: cannot write to {}: {error}", there.display());
+        return group.problem("directory", found, ADVICE);
     }
     let free = rustix::fs::statvfs(there).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
     match free {
@@ -57,11 +58,10 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// By doing it: permissions do not say all, on a network's file system for one.
-fn try_to_write(directory: &Path) -> Result<(), String> {
-    let trial: PathBuf = directory.join(format!(".ampere-doctor-{}", std::process::id()));
-    std::fs::create_dir(&trial)
-        .map_err(|error| format!("cannot write to {}: {error}", directory.display()))?;
+/// By doing it: permissions are not enough, on a network's file system for one.
+fn try_to_write(directory: &Path) -> std::io::Result<()> {
+    let trial = directory.join(format!(".ampere-doctor-{}", std::process::id()));
+    std::fs::create_dir(&trial)?;
     let _ = std::fs::remove_dir(&trial);
     Ok(())
 }
@@ -69,7 +69,7 @@ fn try_to_write(directory: &Path) -> Result<(), String> {
 fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     let wanted = match wanted.map(str::parse::<Listen>).transpose() {
         Ok(wanted) => wanted.unwrap_or_default(),
-        Err(why) => return group.problem("metrics", why, "put it right, or leave it out"),
+        Err(why) => return group.problem("metrics", why, "correct it, or leave it out"),
     };
     match listen::bind(&wanted) {
         Ok((_, Some(note))) => group.note("metrics", note, None),
@@ -85,15 +85,15 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     }
 }
 
-/// A token that cannot be used: a run is refused.
+/// The token of requests: a run is refused if it cannot be used.
 fn look_at_token(group: &mut Group, config: Option<&Path>) {
-    // What else is wrong with the settings is told of with these.
+    // Other mistakes in the settings are findings of their own.
     let Ok(config) = Config::load(config) else { return };
-    match (&config.token_file, Access::load(&config)) {
+    match (&config.metrics.token_file, Access::load(&config)) {
         (Some(path), Ok(_)) => {
-            group.ok("token", format!("{}: only who knows it reads metrics", path.display()))
+            group.ok("token", format!("{}: requests for metrics must present it", path.display()))
         }
-        (_, Err(why)) => group.problem("token", why, "put it right, or unset AMPERE_TOKEN_FILE"),
+        (_, Err(why)) => group.problem("token", why, "correct it, or unset AMPERE_TOKEN_FILE"),
         (None, Ok(_)) => {}
     }
 }

@@ -2,14 +2,14 @@
 
 use super::child::{self, VERSION_LIMIT};
 use super::report::{Check, Group};
-use crate::find::{self, Parts};
+use crate::parts::{self, Parts};
 use ampere_model::text::one_line;
 use std::process::Command;
 
 pub fn look() -> (Vec<Check>, Option<Parts>) {
     let mut group = Group::new("ampere");
     let version = env!("CARGO_PKG_VERSION");
-    let parts = match find::parts() {
+    let parts = match parts::find() {
         Ok(parts) => parts,
         Err(why) => {
             group.problem("parts", one_line(&*why), "install all of ampere: make install PREFIX=...");

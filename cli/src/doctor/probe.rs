@@ -1,9 +1,8 @@
-//! The child's side: opens counters, or loads a library, and tells step by step what came of it. A vendor's library may
-//! crash or hang at any of the steps; the doctor then knows at which.
+//! The child's side: opens counters, or loads a library, and reports each step. A vendor's library may crash or hang at any
+//! of the steps; the doctor then knows at which.
 
-use ampere_collector::sampling::sampler;
-use ampere_counters::{Quality, Source, open_sources};
-use ampere_settings::Config;
+use ampere_counters::{COUNTER_SOURCES, Quality, Settings, Source, open_sources};
+use ampere_settings::{Config, SourceSettings};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -21,9 +20,9 @@ pub struct ProbeArguments {
     pub library: Vec<String>,
 }
 
-/// What goes before each message: libraries print what they like.
+/// Marks the messages among what libraries print.
 const MARK: &str = "ampere-probe ";
-/// How long counters are watched, and how often they are read.
+/// How long counters are watched, and the time between two readings.
 pub const WATCHED: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
 
@@ -36,7 +35,7 @@ pub enum Message {
     },
     /// In the devices' order.
     Watched(Vec<Motion>),
-    /// All is given back, and the process is about to end.
+    /// Everything is closed, and the process is about to end.
     Closed,
     /// The library was loaded, from this file.
     Loaded(Option<PathBuf>),
@@ -71,7 +70,7 @@ pub struct Motion {
 }
 
 pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
-    // A crash is expected here: nobody wants a core file of it.
+    // A crash is expected here: it needs no core file.
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     match (arguments.what.as_str(), arguments.library.as_slice()) {
@@ -83,12 +82,12 @@ pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
 
 fn tell(message: &Message) {
     let text = serde_json::to_string(message).unwrap_or_default();
-    // A line of its own, also after something that had no end.
+    // On a line of its own, also after text without a line end.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
-/// What a child has told.
+/// The messages in a child's output.
 pub fn messages(stdout: &str) -> Vec<Message> {
     let told = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
     told.filter_map(|text| serde_json::from_str(text).ok()).collect()
@@ -104,16 +103,17 @@ fn load(file: &str, function: &str) -> Message {
 }
 
 fn counters(what: &str, config: Option<&Path>) {
-    // What is wrong with the settings is told by the doctor itself.
-    let config = Config::load(config).unwrap_or_default();
-    let mut settings = sampler::settings(&config, &mut Vec::new());
+    // Mistakes in the settings are the doctor's own findings.
+    let mut settings =
+        Config::load(config).map_or_else(|_| SourceSettings::from_environment(), |config| config.sources);
     let run = what == "run";
     if !run {
-        settings.which = Some(vec![what.to_owned()]);
+        settings.names = Some(COUNTER_SOURCES.into_iter().filter(|name| *name == what).collect());
     }
     let opened = open_sources(&settings);
     let mut sources = opened.sources;
-    let devices = sources.iter().flat_map(|source| source.devices()).map(describe).collect();
+    let devices = sources.iter().flat_map(|source| source.devices());
+    let devices = devices.map(|device| describe(device, &settings)).collect();
     tell(&Message::Opened { devices, notes: opened.notes });
     if !run {
         tell(&Message::Watched(watch(&mut sources, WATCHED)));
@@ -122,7 +122,7 @@ fn counters(what: &str, config: Option<&Path>) {
     tell(&Message::Closed);
 }
 
-fn describe(device: &ampere_counters::Device) -> Device {
+fn describe(device: &ampere_counters::Device, settings: &Settings) -> Device {
     Device {
         name: device.name.clone(),
         metric: device.metric.clone(),
@@ -132,20 +132,20 @@ fn describe(device: &ampere_counters::Device) -> Device {
         resolution_joules: device.resolution_joules,
         description: device.description.clone(),
         pci: device.pci.clone(),
-        library: library_of(device.source),
+        library: library_of(device.source, settings),
     }
 }
 
 /// The vendor's library that is loaded for a source, by what is mapped into this process.
-fn library_of(source: &str) -> Option<PathBuf> {
-    let (usual, variable) = match source {
-        "rocm_smi" => ("librocm_smi64", ampere_counters::ENV_ROCM_SMI_LIBRARY),
-        "amdsmi" => ("libamd_smi", ampere_counters::ENV_AMDSMI_LIBRARY),
-        "nvml" => ("libnvidia-ml", ampere_counters::ENV_NVML_LIBRARY),
+fn library_of(source: &str, settings: &Settings) -> Option<PathBuf> {
+    let (usual, named) = match source {
+        "rocm_smi" => ("librocm_smi64", &settings.rocm_smi_library),
+        "amdsmi" => ("libamd_smi", &settings.amdsmi_library),
+        "nvml" => ("libnvidia-ml", &settings.nvml_library),
         _ => return None,
     };
-    // A file that the user names may be called anything.
-    let named = std::env::var_os(variable).and_then(|path| std::fs::canonicalize(path).ok());
+    // A file that the user names may have any name.
+    let named = named.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
     let named = named.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     mapped(|file| named.as_deref() == Some(file) || file.starts_with(usual))
 }
@@ -161,7 +161,7 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
 /// What is seen of a device while it is watched.
 #[derive(Default)]
 struct Watched {
-    /// What tells one value from the next, as last read.
+    /// The latest value that changes when the counter moves.
     value: Option<u64>,
     /// Time and nanojoules of the first and of the last change.
     first: Option<(Instant, u64)>,
@@ -201,7 +201,7 @@ impl Watched {
         let now = Instant::now();
         (self.readings, self.reading) = (self.readings + 1, self.reading + (now - begun));
         match reading {
-            // A power's integral moves with every reading; its sensor does not.
+            // The integral of a power moves with every reading; the sensor itself does not.
             Ok(reading) if source.devices()[device].quality == Quality::Integrated => {
                 self.see(now, reading.raw, reading.nanojoules);
             }
@@ -211,7 +211,7 @@ impl Watched {
     }
 
     fn see(&mut self, now: Instant, value: u64, nanojoules: u64) {
-        // When the first value began is not known.
+        // It is not known when the first value began.
         if self.value.replace(value).is_some_and(|before| before != value) {
             self.motion.changes += 1;
             self.first.get_or_insert((now, nanojoules));
@@ -230,7 +230,7 @@ impl Watched {
         if let (Some((begin, from)), Some((end, to))) = (self.first, self.last)
             && end > begin
         {
-            // One that went back was reset: what it gave is not known.
+            // A counter that went back was reset: its energy is not known.
             let joules = to.checked_sub(from).map(|nanojoules| nanojoules as f64 * 1e-9);
             motion.watts = joules.map(|joules| joules / (end - begin).as_secs_f64());
         }
@@ -238,7 +238,7 @@ impl Watched {
     }
 }
 
-/// The mean of the intervals, without those in which a change was missed because this process had no core, or did not come.
+/// The mean of the intervals, without those in which this process missed a change because it had no core.
 fn usual(mut intervals: Vec<f64>) -> Option<f64> {
     intervals.sort_by(f64::total_cmp);
     let median = *intervals.get(intervals.len() / 2)?;

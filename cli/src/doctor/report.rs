@@ -10,9 +10,9 @@ use std::io::{self, Write};
 pub enum Status {
     /// It is there and works.
     Ok,
-    /// It is not there, or there is something to know. `ampere run` works all the same.
+    /// It is not there, or deserves attention. `ampere run` works all the same.
     Note,
-    /// `ampere run` does not work, or measures nothing, before this is put right.
+    /// `ampere run` does not work, or measures nothing, until this is corrected.
     Problem,
 }
 
@@ -56,7 +56,7 @@ impl Group {
     }
 }
 
-/// What programs, libraries and the kernel said may have line ends and control characters in it.
+/// On one line: texts of programs, libraries and the kernel may contain line ends and control characters.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().filter(|c| !c.is_control()).collect()
@@ -67,7 +67,7 @@ pub fn is_ok(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Problem)
 }
 
-pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut impl Write) -> io::Result<()> {
+pub fn print(checks: &[Check], title: &str, colour: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{title}")?;
     let mut group = "";
     for check in checks {

@@ -1,10 +1,10 @@
-//! Score-P, and whether its loader would find the plugins: `dlopen` by their names, as Score-P does, in another process.
+//! Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
 
 use super::child::{self, End, VERSION_LIMIT, signal_name};
 use super::probe::{self, Message};
 use super::report::{Check, Group};
 use super::version_in;
-use crate::find::{self, Parts};
+use crate::parts::{self, Parts};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +42,7 @@ pub fn look(program: &Path, parts: Option<&Parts>) -> Vec<Check> {
 
 fn look_for_score_p(group: &mut Group) {
     let programs = ["scorep-config", "scorep"];
-    let Some(path) = programs.iter().find_map(|name| find::program(OsStr::new(name)).ok()) else {
+    let Some(path) = programs.iter().find_map(|name| parts::program(OsStr::new(name)).ok()) else {
         group.note(
             "Score-P",
             "neither scorep-config nor scorep is in PATH: ampere run measures with its own host",
@@ -59,20 +59,20 @@ fn look_for_score_p(group: &mut Group) {
             group.ok("Score-P", format!("{version}, {shown}{other}"));
         }
         Ok(told) => {
-            group.note("Score-P", format!("{shown} does not tell its version: {}", told.first_line()), None)
+            group.note("Score-P", format!("{shown} does not print its version: {}", told.first_line()), None)
         }
         Err(error) => group.note("Score-P", format!("{shown} cannot be run: {error}"), None),
     }
 }
 
-/// The file that the loader finds. In a process of its own: a library of this name can be anything.
+/// The file that the loader finds. In a process of its own: a library of this name may be any library.
 fn load(program: &Path, file: &str, function: &str) -> Result<Option<PathBuf>, String> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
     let told = child::ask(&mut command, VERSION_LIMIT).map_err(|error| error.to_string())?;
     match probe::messages(&told.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
-        // The loader's words begin with the name.
+        // The loader's message begins with the name.
         Some(Message::Failed(why)) => {
             Err(why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why).to_owned())
         }
@@ -95,7 +95,7 @@ fn export_line(directory: &Path) -> String {
     format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(directory))
 }
 
-/// As a shell wants it.
+/// Quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));

@@ -1,19 +1,10 @@
-//! Settings: the file, and the environment variables that are set. A run refuses what is wrong in `ampere.toml`'s terms;
-//! of the rest it says less, or nothing.
+//! Settings: the file, and the environment variables that are set. A run refuses some mistakes and only notes others.
 
 use super::Wanted;
 use super::report::{Check, Group};
-use crate::variables::{OF_CONFIG, OF_COUNTERS, PREFIX, is_known, meant_by};
-use ampere_counters::Settings;
 use ampere_ring::session::{ENV_DISABLE, switches_off};
-use ampere_settings::Config;
+use ampere_settings::{Config, IfWrong, PREFIX, Setting, setting};
 use std::path::Path;
-
-/// What is wrong with a value, and whether a run refuses it.
-enum Wrong {
-    Refused(String),
-    LeftOut(String),
-}
 
 pub fn look(wanted: &Wanted) -> Vec<Check> {
     let mut group = Group::new("settings");
@@ -34,7 +25,7 @@ pub fn look(wanted: &Wanted) -> Vec<Check> {
 
 fn look_at_file(group: &mut Group, path: &Path) {
     let shown = path.display().to_string();
-    let advice = "put it right, or leave --config and AMPERE_CONFIG out";
+    let advice = "correct it, or leave --config and AMPERE_CONFIG out";
     match std::fs::read_to_string(path) {
         Err(error) => {
             group.problem("file", format!("cannot read the configuration {shown}: {error}"), advice)
@@ -47,50 +38,21 @@ fn look_at_file(group: &mut Group, path: &Path) {
 }
 
 fn look_at_variable(group: &mut Group, name: &str, value: &str) {
-    if !is_known(name) {
-        let advice =
-            meant_by(name).map_or_else(|| format!("unset {name}"), |meant| format!("did you mean {meant}?"));
+    let Some(setting) = setting(name) else {
+        let meant = Setting::meant_by(name);
+        let advice = meant
+            .map_or_else(|| format!("unset {name}"), |meant| format!("did you mean {}?", meant.variable));
         return group.note(name, "is not known and changes nothing", Some(advice));
-    }
-    match wrong(name, value) {
-        None => group.ok(name, if value.is_empty() { "is empty" } else { value }),
-        // The message begins with the name.
-        Some(Wrong::Refused(why)) => {
-            let why = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why);
-            group.problem(name, why, format!("put it right, or unset {name}"));
-        }
-        Some(Wrong::LeftOut(why)) => group.note(name, why, Some(format!("put it right, or unset {name}"))),
-    }
-}
-
-fn wrong(name: &str, value: &str) -> Option<Wrong> {
-    let lookup = |asked: &str| (asked == name).then(|| value.to_owned());
-    if OF_CONFIG.contains(&name) {
-        // On its own, so that each mistake is told and not only the first.
-        return Config::default().apply(&lookup).err().map(|error| Wrong::Refused(error.to_string()));
-    }
-    if name == ampere_counters::ENV_COUNTERS {
-        return ampere_counters::check_names(value).err().map(Wrong::Refused);
-    }
-    if OF_COUNTERS.contains(&name) {
-        let mut wrong = Vec::new();
-        Settings::default().apply_variables(|asked| lookup(asked).map(Into::into), &mut wrong);
-        let why = wrong.pop()?;
-        let why = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why);
-        return Some(Wrong::Refused(why.to_owned()));
-    }
-    let number =
-        || value.trim().parse::<u64>().is_err().then(|| format!("{value:?} is no number; it is left out"));
-    let file = || (!Path::new(value).is_file()).then(|| format!("{value:?}: there is no such file"));
-    let why = match name {
-        "AMPERE_EVENTS" => (!["", "auto", "all", "folded"].contains(&value.trim()))
-            .then(|| format!("{value:?}: use all, auto or folded; auto is taken")),
-        "AMPERE_RING_BYTES" | "AMPERE_FINALIZE_TIMEOUT" | "AMPERE_START_TIMEOUT" => number(),
-        "AMPERE_COLLECTOR" | "AMPERE_HOST_PLUGIN" if !value.is_empty() => file(),
-        ENV_DISABLE => switches_off(value).then(|| "nothing is measured".to_owned()),
-        _ => None,
     };
-    why.map(Wrong::LeftOut)
+    let advice = format!("correct it, or unset {name}");
+    match (setting.check(value), setting.if_wrong) {
+        (Ok(()), _) if name == ENV_DISABLE && switches_off(value) => {
+            group.note(name, "nothing is measured", Some(advice));
+        }
+        (Ok(()), _) => group.ok(name, if value.is_empty() { "is empty" } else { value }),
+        (Err(why), IfWrong::Refused | IfWrong::RefusedByRun) => group.problem(name, why.to_string(), advice),
+        (Err(why), IfWrong::LeftOut) => group.note(name, format!("{why}; it is left out"), Some(advice)),
+    }
 }
 
 #[cfg(test)]
@@ -108,16 +70,16 @@ mod tests {
         use super::super::report::Status::{Note, Ok, Problem};
         let cases = [
             ("AMPERE_POLICY", "busy_only", Ok, ""),
-            ("AMPERE_POLICY", "bussy_only", Problem, "\"bussy_only\" is no policy"),
+            ("AMPERE_POLICY", "bussy_only", Problem, "use time_sliced or busy_only"),
             ("AMPERE_SAMPLE_PERIOD", "1ns", Problem, "use 100us to 10s"),
             ("AMPERE_COLLECTOR_CPUS", "0-3,8", Ok, ""),
-            ("AMPERE_COLLECTOR_CPUS", "all", Problem, "no list of CPUs"),
+            ("AMPERE_COLLECTOR_CPUS", "all", Problem, "is not a list of CPUs"),
             ("AMPERE_COUNTERS", "rapl,rocm", Problem, "\"rocm\" is not known"),
             ("AMPERE_COUNTERS", "rapl", Ok, ""),
-            ("AMPERE_ESTIMATE_IDLE_WATTS", "many", Problem, "is no number"),
-            ("AMPERE_ESTIMATE_IDLE_WATTS", "-4", Problem, "is no number of 0 or more"),
-            ("AMPERE_EVENTS", "most", Note, "auto is taken"),
-            ("AMPERE_RING_BYTES", "8M", Note, "is no number"),
+            ("AMPERE_ESTIMATE_IDLE_WATTS", "many", Problem, "is not a number"),
+            ("AMPERE_ESTIMATE_IDLE_WATTS", "-4", Problem, "use a number of 0 or more"),
+            ("AMPERE_EVENTS", "most", Note, "use auto, folded or all"),
+            ("AMPERE_RING_BYTES", "8M", Note, "is not a whole number"),
             ("AMPERE_COLLECTOR", "/nonexistent", Note, "no such file"),
             ("AMPERE_DISABLE", "1", Note, "nothing is measured"),
             ("AMPERE_DISABLE", "0", Ok, ""),

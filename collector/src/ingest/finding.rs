@@ -186,11 +186,12 @@ impl LiveRun {
 
     /// `go_on`: with the ring of a sampler that is dead, and by which clock.
     pub(crate) fn start_sampler(&mut self, timer: Timer, go_on: Option<GoOn>) {
-        let period = self.options.config.sample_period;
-        let mut notes = Vec::new();
-        let settings = sampler::settings(&self.options.config, &mut notes);
-        notes.into_iter().for_each(|line| self.note(line));
-        let wanted = self.options.config.gauges;
+        let period = self.options.config.sampler.period;
+        for why in self.options.config.left_out.clone() {
+            self.note(format!("{why}; it is left out"));
+        }
+        let settings = self.options.config.sources.clone();
+        let wanted = self.options.config.sampler.gauges.0;
         let (directory, run_cpu) = (self.session.directory(), self.run_cpu.clone());
         match Sampler::start(directory, timer, (period, wanted), settings, go_on, run_cpu) {
             Ok(sampler) => self.sampler = Some(sampler),

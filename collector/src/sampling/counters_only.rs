@@ -30,12 +30,12 @@ pub fn serve(
     nobody: Duration,
     ends: impl Fn() -> bool,
 ) -> Result<(), String> {
-    let mut notes = Vec::new();
-    let settings = sampler::settings(config, &mut notes);
-    // The plugin says it: there is no summary that could.
+    let notes: Vec<String> = config.left_out.iter().map(|why| format!("{why}; it is left out")).collect();
+    let settings = config.sources.clone();
+    // The plugin prints them: there is no summary.
     let _ = ampere_ring::files::write_private(&session.directory().join("settings.notes"), &notes.join("\n"));
     // Nobody would see what else the devices say.
-    let periods = (config.sample_period, None);
+    let periods = (config.sampler.period, None);
     let go_on = predecessor(session);
     let run_cpu: SharedRunCpu = Arc::new(Mutex::new(RunCpu::new(&settings, cpus::count())));
     let for_run = Some(run_cpu.clone());

@@ -21,7 +21,6 @@ use ampere_ring::samples::{self, MOST_SAMPLES, Sample, SampleWriter};
 use ampere_ring::{
     Error, EventWriter, Kind, LogWriter, Record, RingProducer, SMALLEST_RING_RECORDS, Session, ToLeave,
 };
-use ampere_settings::Config;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -203,18 +202,6 @@ impl Sampler {
         let _ = thread.join();
         true
     }
-}
-
-/// What to open, by the configuration and the environment. Values that make no sense are left out, with a note.
-pub fn settings(config: &Config, notes: &mut Vec<String>) -> Settings {
-    let mut settings = Settings::default();
-    settings.estimate_idle_watts = config.estimate_idle_watts.unwrap_or(settings.estimate_idle_watts);
-    settings.estimate_watts_per_core =
-        config.estimate_watts_per_core.unwrap_or(settings.estimate_watts_per_core);
-    let mut wrong = Vec::new();
-    settings.apply_environment(&mut wrong);
-    notes.extend(wrong.into_iter().map(|why| format!("{why}; it is left out")));
-    settings
 }
 
 /// Makes log and ring. Who finds the ring finds the devices, all of them, and the notes: it goes first and comes last.

@@ -25,7 +25,7 @@ impl Sampled {
         Sampled::of("rapl", None)
     }
 
-    fn of(source: &str, gauges: Option<Duration>) -> Sampled {
+    fn of(source: &'static str, gauges: Option<Duration>) -> Sampled {
         let (root, session) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let zone = root.path().join("sys/class/powercap/intel-rapl:0");
         put(&zone.join("name"), "package-0\n");
@@ -34,11 +34,8 @@ impl Sampled {
         let cray = root.path().join("sys/cray/pm_counters");
         put(&cray.join("energy"), "4721362 J 1700000000123456 us\n");
         put(&cray.join("power"), "812 W 1700000000123456 us\n");
-        let settings = Settings {
-            which: Some(vec![source.to_owned()]),
-            sys_root: root.path().to_owned(),
-            ..Settings::default()
-        };
+        let settings =
+            Settings { names: Some(vec![source]), sys_root: root.path().to_owned(), ..Settings::default() };
         let period = Duration::from_millis(1);
         let sampler =
             Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None, None)
@@ -190,7 +187,7 @@ fn another_sampler_goes_on_with_ring_and_numbers() {
     put(&cores.join("max_energy_range_uj"), "262143328850\n");
     put(&cores.join("energy_uj"), "5\n");
     let settings = Settings {
-        which: Some(vec!["rapl".to_owned()]),
+        names: Some(vec!["rapl"]),
         sys_root: sampled.root.path().to_owned(),
         ..Settings::default()
     };

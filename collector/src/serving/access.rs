@@ -95,9 +95,9 @@ pub struct Access {
 impl Access {
     /// By the settings. The error is one line.
     pub fn load(config: &Config) -> Result<Access, String> {
-        let token = config.token_file.as_deref().map(Token::load).transpose()?;
+        let token = config.metrics.token_file.as_deref().map(Token::load).transpose()?;
         let mut names = own_names(&node_name(), &search_domains());
-        names.extend(config.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
+        names.extend(config.metrics.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
         Ok(Access { token, any_name: names.iter().any(|name| name == "*"), names })
     }
 

@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const TOKEN: &str = "0123456789abcdef-token";
 
 fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
-    let config = Config { token_file: token.map(Path::to_owned), ..Config::default() };
+    let mut config = Config::default();
+    config.metrics.token_file = token.map(Path::to_owned);
     let access = Access::load(&config).unwrap();
     let (summaries, asked) = crossbeam_channel::bounded::<SummaryRequest>(16);
     // A loop that has better things to do, and then answers one at a time.

@@ -142,7 +142,7 @@ impl Scrape {
         .counter(encoder)?;
         Family {
             name: "ampere_device_power_watts",
-            help: "Power of a device over the last second that was sampled; not there while that is long ago",
+            help: "Power of a device over the last second that was sampled; absent if that is long ago",
             unit: None,
             series: with_quality(|d| d.watts),
         }
@@ -161,7 +161,7 @@ impl Scrape {
         });
         Family {
             name: "ampere_device_info",
-            help: "Where a device's energy figures come from, what it is, and the device that has its joules, too",
+            help: "1; where a device's figures come from, what it is, and which device also contains its joules",
             unit: None,
             series: sources.collect(),
         }
@@ -173,7 +173,7 @@ impl Scrape {
         let families: [(&'static str, &'static str, Quantity, Option<&'static str>); 5] = [
             (
                 "ampere_device_reported_power_watts",
-                "Power of a device as the device reports it: kind says whether a mean or now",
+                "Power of a device as the device reports it; kind: a mean, or now",
                 Quantity::Power,
                 Some("kind"),
             ),
@@ -290,7 +290,7 @@ impl Scrape {
         .counter(encoder)?;
         Family {
             name: "ampere_lost_energy",
-            help: "Energy that a counter reset or a gap in sampling made unattributable",
+            help: "Energy that cannot be attributed because of a gap in sampling",
             unit: Some(Unit::Joules),
             series: self.per_device(|d| d.lost_joules),
         }
@@ -344,12 +344,12 @@ impl Scrape {
         let counters: [Plain; 4] = [
             (
                 "ampere_sampler_readings",
-                "Readings of a device's counter that went well",
+                "Successful readings of a device's counter",
                 self.per_device(|d| d.readings.readings as f64),
             ),
             (
                 "ampere_sampler_failed_readings",
-                "Readings of a device's counter that failed",
+                "Failed readings of a device's counter",
                 self.per_device(|d| d.readings.failed_readings as f64),
             ),
             (
@@ -390,7 +390,7 @@ impl Scrape {
             ),
             (
                 "ampere_sampler_update_seconds",
-                "The time from change to change of a device's counter, as seen; 0 while it is not known",
+                "Time from change to change of a device's counter, as observed; 0 while it is unknown",
                 self.per_device(|d| d.readings.update_seconds),
             ),
         ];
@@ -419,7 +419,7 @@ impl Scrape {
             ),
             (
                 "ampere_unrecorded_calls",
-                "Calls of locations that got no ring, and of frames too deep; told when the process ends",
+                "Calls of locations without a ring, and of frames that were too deep; known when the process ends",
                 self.per_rank(|r| r.unrecorded_calls as f64),
             ),
             (
@@ -429,17 +429,17 @@ impl Scrape {
             ),
             (
                 "ampere_late_events",
-                "Events that came when their time was already attributed; the whole node's, on its first process",
+                "Events that came when their time was already attributed; of the whole node, on its first process",
                 self.per_rank(|r| r.late_events as f64),
             ),
             (
                 "ampere_counter_resets",
-                "Times that a device's counter went back",
+                "Times that a device's counter was reset",
                 self.per_device(|d| d.counter_resets as f64),
             ),
             (
                 "ampere_counter_wraps",
-                "Times that a device's counter reached the end of its range, which was made good",
+                "Times that a device's counter wrapped, which was corrected",
                 self.per_device(|d| d.counter_wraps as f64),
             ),
             (
@@ -449,12 +449,12 @@ impl Scrape {
             ),
             (
                 "ampere_unusable_samples",
-                "Readings that were no numbers, came out of order, or could not be true",
+                "Readings that were no numbers, came out of order, or cannot be true",
                 self.per_device(|d| d.unusable_samples as f64),
             ),
             (
                 "ampere_device_uncovered_seconds",
-                "Time whose energy is not known: the counter was reset, or what was read of it could not be true",
+                "Time whose energy is unknown: the counter was reset, or its readings cannot be true",
                 self.per_device(|d| d.uncovered_seconds),
             ),
         ];
@@ -479,7 +479,7 @@ impl Scrape {
             ),
             (
                 "ampere_node_busy_cpu",
-                "CPU time of all that ran on the node since the collector began",
+                "CPU time of everything that ran on the node since the collector began",
                 of_node_cpu(|cpu| cpu.node_busy_seconds),
             ),
         ];
@@ -489,7 +489,7 @@ impl Scrape {
         let gauges: [Plain; 5] = [
             (
                 "ampere_counter_stale",
-                "1 where a device's counter has stood still for long: frozen, or nothing spent",
+                "1 where a device's counter has stood still for long: it is frozen, or nothing is spent",
                 self.per_device(|d| f64::from(u8::from(d.stale))),
             ),
             (
@@ -520,7 +520,7 @@ impl Scrape {
         // A gauge, and not OpenMetrics' info, which the tools for the older text format refuse.
         Family {
             name: "ampere_build_info",
-            help: "The version of ampere that measures",
+            help: "1; the version of ampere",
             unit: None,
             series: vec![(vec![self.node(), ("version", env!("CARGO_PKG_VERSION"))], 1.0)],
         }
@@ -534,7 +534,7 @@ impl Scrape {
         ];
         Family {
             name: "ampere_run_info",
-            help: "The run that is measured, and the batch system's job that it is in",
+            help: "1; the run, and the batch system's job that it belongs to",
             unit: None,
             series: vec![(labels, 1.0)],
         }

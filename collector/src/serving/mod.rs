@@ -8,4 +8,5 @@ pub mod listen;
 pub mod metrics;
 pub(crate) mod power;
 mod publishing;
+pub mod reference;
 pub mod snapshot;

@@ -91,7 +91,7 @@ pub struct DeviceFigures {
     pub checks: Vec<Check>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionEnergy {
     pub rank: String,
     pub device: String,
@@ -105,14 +105,14 @@ pub struct ThreadsEnergy {
     pub joules: f64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
     pub device: String,
     pub kernel: String,
     pub joules: f64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionTime {
     pub rank: String,
     pub region: String,

@@ -3,15 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use ampere_counters::{Settings, open_sources};
+use ampere_counters::open_sources;
+use ampere_settings::Config;
 
 fn main() {
     let argument = |n: usize| std::env::args().nth(n).and_then(|text| text.parse::<f64>().ok());
     let seconds = argument(1).unwrap_or(2.0);
     let period = Duration::try_from_secs_f64(argument(2).unwrap_or(1.0) * 1e-3).unwrap_or_default();
-    let mut notes = Vec::new();
-    let mut settings = Settings::default();
-    settings.apply_environment(&mut notes);
+    let config = Config::load(None).expect("the environment's settings");
+    let (settings, notes) = (config.sources, config.left_out);
     let mut opened = open_sources(&settings);
     for note in notes.iter().chain(&opened.notes) {
         println!("note: {note}");

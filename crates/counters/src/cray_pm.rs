@@ -5,7 +5,8 @@
 //! accelerators are of the same moment, and a look at what has not changed costs one read.
 //!
 //! `energy` is the node's and has everything in it, also what is in no other file. An accelerator's is more than its own
-//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not told: it is taken to be in order.
+//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not
+//! documented: they are taken to be in the same order.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, 
 
 pub(crate) const NAME: &str = "cray_pm";
 
-/// A set that is older is read anew, whatever `freshness` says: it may be what has stopped.
+/// A set that is older is read again even if `freshness` has not moved: `freshness` itself may have stopped.
 const SET_LASTS: Duration = Duration::from_secs(1);
 /// How often a set is begun again because `freshness` moved.
 const ATTEMPTS: u32 = 3;
@@ -25,8 +26,9 @@ pub(crate) struct CrayPm {
     freshness: Option<ValueFile>,
     /// `freshness` of the set that is held, and when it was read.
     held: Option<(u64, Instant)>,
-    /// What changes when a power cap is set, and when the controller starts again.
+    /// It changes when a power cap is set.
     generation: Watched,
+    /// It changes when the controller starts again.
     startup: Watched,
 }
 
@@ -37,7 +39,7 @@ struct Counter {
     value: Result<(u64, Option<u64>), ReadError>,
 }
 
-/// A number that is worth a word when it changes.
+/// A number whose changes are reported.
 struct Watched {
     file: Option<ValueFile>,
     value: Option<u64>,
@@ -167,7 +169,7 @@ impl CrayPm {
                 return;
             }
         }
-        // A `freshness` that never rests says nothing: each figure is right by itself.
+        // Where `freshness` never stands still, the figures may be of different moments; each is right by itself.
     }
 }
 
@@ -194,7 +196,7 @@ impl Source for CrayPm {
             let counter = &mut self.counters[device];
             counter.value = counter.file.read(energy);
         }
-        // The reason of a failed read is told once; the file is tried again with the next set.
+        // The reason of a failed read is returned once; the file is tried again with the next set.
         match std::mem::replace(&mut self.counters[device].value, Err(ReadError::Malformed)) {
             Ok((joules, time)) => {
                 self.counters[device].value = Ok((joules, time));

@@ -1,5 +1,4 @@
-//! What a device says of itself beside its energy: shown, never attributed. Nothing is made of these figures but what they
-//! are, as the device reports them.
+//! What a device reports besides its energy: shown as the device reports it, never attributed.
 
 /// One such figure. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +16,7 @@ pub enum Gauge {
     MemoryTemperature,
     /// Where there is one sensor.
     Temperature,
-    /// The part of the time in which it computes, or as much of it as the device can tell.
+    /// The part of the time in which it computes, or as much of it as the device reports.
     Busy,
     /// The device's own memory.
     MemoryUsed,

@@ -1,5 +1,5 @@
-//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) that say what a part of the node takes, where
-//! no better source does. Only chips whose sensors are known to mean that are taken:
+//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) of the power or energy of a part of the node, where
+//! no better source has it. Only chips whose sensors are known to mean that are used:
 //!
 //! | chip | what it is | file |
 //! | --- | --- | --- |
@@ -16,20 +16,20 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::file::{ValueFile, entries, leading_number, text_of};
+use crate::file::{ValueFile, entries, text_of};
 use crate::{Device, Gauge, Kind, LastReading, Quality, ReadError, Reading, Settings, Source, Trouble};
 
 pub(crate) const NAME: &str = "hwmon";
 
 /// A power that was not read for so long may have been anything meanwhile.
 const GAP: Duration = Duration::from_secs(2);
-/// Such a sensor is a question to a firmware: more often is of no use and may take its time.
+/// Such a sensor asks a firmware: to read it more often is of no use and may take long.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
 
 /// PCI device of an MI300A.
 const MI300A: &str = "0x74a0";
 
-/// What other sources have already.
+/// What other sources measure already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub amd_gpus: bool,
@@ -56,12 +56,12 @@ struct Integral {
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
-    /// `last` is a dead process': whatever the time since, something was spent.
+    /// `last` is of a process that has ended: the time since counts, however long it was.
     bridges: bool,
 }
 
 impl Integral {
-    /// From where a dead process has stopped, with the power that it saw last.
+    /// Continues after a process that has ended, at the power that it read last.
     fn go_on(last: LastReading, now: Instant) -> Integral {
         let then = now.checked_sub(last.ago).map(|then| (then, (last.watts.max(0.0) * 1e6) as u64));
         Integral { last: then, twice_femtojoules: u128::from(last.nanojoules) * 2_000_000, bridges: true }
@@ -233,8 +233,7 @@ impl Source for Hwmon {
                 Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
             }
             Sensor::Power(file, integral, _) => {
-                // Some drivers have a sign: a power below 0 is none.
-                let raw = file.read(|text| leading_number(text).map(|(number, _)| number))?;
+                let raw = file.number()?; // refuses a sign, which some drivers write
                 let nanojoules = integral.add(Instant::now(), raw);
                 Ok(Reading { nanojoules, raw, counter_timestamp_ns: None })
             }
@@ -254,7 +253,7 @@ impl Source for Hwmon {
         }
     }
 
-    /// What it was read for its energy: to ask again would cost as much.
+    /// The power as it was read for the energy: to read it again would cost as much.
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
         let (_, microwatts) = integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= GAP)?;

@@ -1,7 +1,7 @@
 //! Energy counters of a node.
 //!
 //! [`open_sources`] looks for what the node has and returns [`Source`]s, each with [`Device`]s whose cumulative energy
-//! can be read as [`Reading`]s. Whatever cannot be used is said in one line of [`Opened::notes`]; nothing here panics,
+//! can be read as [`Reading`]s. For what cannot be used there is a line in [`Opened::notes`]; nothing here panics,
 //! prints or ends the process. A read allocates nothing and is meant to be done every millisecond.
 //!
 //! | source | what it reads | quality |
@@ -11,23 +11,23 @@
 //! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
 //! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` | measured |
-//! | `hwmon` | what else a sensor in `/sys/class/hwmon` tells | measured, or integrated from power |
+//! | `hwmon` | other sensors in `/sys/class/hwmon` | measured, or integrated from power |
 //! | `estimate` | CPU time of a run's own processes ([`RunCpu`]), times the watts of [`Settings`] | estimated |
 //!
 //! **No joule twice.** A device says which others' joules are in its own ([`Device::contains`]).
 //!
-//! **Who may read.** One reader per node: AMD's libraries are not thread-safe before ROCm 7.2. Within a process all
+//! **One reader per node**: AMD's libraries are not thread-safe before ROCm 7.2. Within a process all
 //! calls of vendors' libraries made here are serialised, whatever the number of sources.
 //!
 //! **When to stop.** Take the last reading before the process's exit handlers run, or in one that was registered after
 //! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may be gone by then.
 //!
 //! **A counter can do anything**: go back (driver reload, GPU reset), stand still, fail for a while. Readings are
-//! handed on as they are; what they mean is for the caller to judge. Only what is known of a source by its definition is
-//! done here: a power is integrated, and the estimate never goes back.
+//! passed on as they are; the caller judges them. Only what follows from a source's definition is done here: a power is
+//! integrated, and the estimate never goes back.
 //!
-//! **Gauges** are what some devices say of themselves besides: power, temperatures, how busy they are, memory. They are asked
-//! for one by one ([`Source::gauge`]), as each is a call or a file of its own.
+//! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
+//! one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
 //! Architecture invariant: `unsafe` is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and `amdsmi`, and
 //! nowhere else.
@@ -51,24 +51,14 @@ mod relations;
 mod rocm_smi;
 mod run_cpu;
 mod select;
-mod settings;
 mod vendor;
 
-pub use ampere_model::Quality;
+pub use ampere_model::{COUNTER_SOURCES, Quality};
+pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};
-pub use relations::accelerator_of_gpu;
 pub use run_cpu::{BusyTime, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
-pub use settings::{
-    DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE, ENV_AMDSMI_LIBRARY, ENV_COUNTERS, ENV_IDLE_WATTS,
-    ENV_NVML_LIBRARY, ENV_ROCM_SMI_LIBRARY, ENV_ROCM_SMI_RESOLUTION, ENV_SYS_ROOT, ENV_WATTS_PER_CORE,
-    Settings, check_names,
-};
 pub use vendor::Status;
-
-/// All sources, as [`Settings::which`] names them.
-pub const NAMES: [&str; 7] =
-    [rocm_smi::NAME, amdsmi::NAME, nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME, estimate::NAME];
 
 /// What a counter counts the energy of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,18 +99,18 @@ pub struct Device {
     pub name: String,
     /// Name of the counter: `rocm_smi:::energy_count:device=0`, `rapl:::energy:package-0`, `estimate:::energy`.
     pub metric: String,
-    /// One of [`NAMES`].
+    /// One of [`COUNTER_SOURCES`].
     pub source: &'static str,
     pub quality: Quality,
     pub kind: Kind,
-    /// Names of the devices whose joules are also in this one's: a node's counter has those of its GPUs. All of them,
-    /// however deep. What no other device contains may be added up.
+    /// Names of all devices whose joules are also in this one's: a node's counter has those of its GPUs. Devices that no other
+    /// contains may be added up.
     pub contains: Vec<String>,
     /// Joules per tick of [`Reading::raw`], as the library reports it or as [`Settings`] overrides it.
     pub resolution_joules: f64,
     /// For people: model, library and its version; or the estimate's formula.
     pub description: String,
-    /// PCI address, `0000:c1:00.0`, where the library tells it.
+    /// PCI address, `0000:c1:00.0`, where the library reports it.
     pub pci: Option<String>,
     /// [`Reading::nanojoules`] start again at 0 there.
     pub wraps_at_nanojoules: Option<u64>,
@@ -130,23 +120,23 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. The whole of `raw`
-    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; of a power, its integral. It is free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again
-    /// from 0.
+    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; of a power, its integral. It is
+    /// free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again from 0.
     pub nanojoules: u64,
     /// The counter as it was read, in ticks of [`Device::resolution_joules`]; of a power, microwatts.
     pub raw: u64,
-    /// The time of the value in nanoseconds, by the clock of who counted: for AMD's libraries the driver's
+    /// The time of the value in nanoseconds, by the clock of the part that counted: for AMD's libraries the driver's
     /// (CLOCK_BOOTTIME in amdgpu), for Cray's files the controller's, for the estimate CLOCK_MONOTONIC. `None` where there
     /// is none. A time that stands still means that the value is an old one.
     pub counter_timestamp_ns: Option<u64>,
 }
 
-/// What a process that is dead had read of a device.
+/// The last reading of a device by a process that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LastReading {
     /// As [`Reading::nanojoules`].
     pub nanojoules: u64,
-    /// Over the time before it; 0 where that is not known.
+    /// Power over the time before it; 0 where that is not known.
     pub watts: f64,
     pub ago: Duration,
 }
@@ -157,7 +147,7 @@ pub struct LastReading {
 pub enum ReadError {
     /// `device` is not an index into [`Source::devices`].
     NoSuchDevice,
-    /// The library said no.
+    /// The library refused.
     Library { function: &'static str, status: Status },
     /// The process is ending and the library's memory may be gone already: nothing is called any more.
     Ended,
@@ -190,27 +180,25 @@ impl std::error::Error for ReadError {
 
 /// A way to read counters, with the devices that it has.
 pub trait Source: Send {
-    /// One of [`NAMES`].
+    /// One of [`COUNTER_SOURCES`].
     fn name(&self) -> &'static str;
     /// The devices, at least one, always the same.
     fn devices(&self) -> &[Device];
-    /// For names and relations, which depend on the other sources.
+    /// To make names unique and fill in relations, which depend on the other sources.
     #[doc(hidden)]
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
-    /// Another process has read this device before, and is dead: its last value, the power until then, and how long ago that
-    /// was. A source that counts by itself goes on from there; most hand on a counter that somebody else keeps, and have
-    /// nothing to do. To be called before the device is read.
+    /// Continues after another process that read this device and has ended. A source that counts by itself goes on from its
+    /// last reading; most pass on a counter of the hardware's, and have nothing to do. To be called before the device is read.
     fn go_on(&mut self, _device: usize, _last: LastReading) {}
-    /// What a source makes of CPU time is to be of this run's alone from now on, instead of all of the node's. To be called
-    /// before anything is read.
+    /// Counts the CPU time of this run alone from now on, instead of the node's. To be called before anything is read.
     fn count_for(&mut self, _run: &SharedRunCpu) {}
     /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
-    /// The same while no program does anything that its value could be divided among.
+    /// The same while no process of the run does anything.
     fn shortest_calm_period(&self, device: usize) -> Duration {
         self.shortest_period(device)
     }
@@ -237,11 +225,11 @@ pub struct Opened {
     pub sources: Vec<Box<dyn Source>>,
     /// One line each: what was not found although it was asked for, or is there and not usable, and what to do.
     pub notes: Vec<String>,
-    /// One line each: what the node does not have, of which nobody said that it has.
+    /// One line each: what the node does not have, and was not asked for.
     pub absent: Vec<String>,
 }
 
-/// What sources say that cannot be opened.
+/// Why sources cannot be opened.
 #[derive(Default)]
 struct Trouble {
     notes: Vec<String>,

@@ -1,8 +1,9 @@
 //! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
 //!
-//! What older GPUs have is power only. Integrating that is left to who wants an estimate: it is noted, not done.
+//! Older GPUs have power only. It is not integrated here: a note says so.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::error::NvmlError;
@@ -38,55 +39,110 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
     let notes = &mut trouble.notes;
     let library = settings.nvml_library.as_deref().unwrap_or(Path::new(LIBRARY));
     let _one = vendor::lock().ok()?;
-    let nvml = match Nvml::builder().lib_path(library.as_os_str()).init() {
-        Ok(nvml) => nvml,
-        Err(error) => {
-            notes.push(match reason(&error) {
-                Reason::NotLoaded(text) => format!(
-                    "{NAME}: {} cannot be used: {text}; it comes with the driver, or name the file with \
-                     AMPERE_NVML_LIBRARY",
-                    library.display()
-                ),
-                Reason::Status(status) => format!(
-                    "{NAME}: nvmlInit of {} failed with {status}: is the driver loaded, of the library's version, and \
-                     /dev/nvidiactl open to the user?",
-                    library.display()
-                ),
-            });
-            return None;
-        }
-    };
-    let count = match nvml.device_count() {
-        Ok(count) if count <= DEVICES_MAX => count,
-        Ok(count) => {
-            notes.push(format!("{NAME}: the library speaks of {count} devices, which is not believed"));
-            return None;
-        }
-        Err(error) => {
-            notes.push(format!("{NAME}: the devices cannot be counted: {}", reason(&error)));
+    let (nvml, count) = match initialise(library) {
+        Ok(initialised) => initialised,
+        Err(unusable) => {
+            notes.push(unusable.to_string());
             return None;
         }
     };
     let driver = nvml.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
-    // The stand-in says that it is one.
-    let quality = if driver.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
-    // For ever, as every vendor's library: a device refers to it, and both are used until the process ends.
-    let nvml: &'static Nvml = Box::leak(Box::new(nvml));
     let mut found = NvidiaGpus { devices: Vec::new(), handles: Vec::new(), gauges: Vec::new() };
     for index in 0..count {
-        let handle = match nvml.device_by_index(index) {
-            Ok(handle) => handle,
-            Err(error) => {
-                notes.push(why_not(index, "GPU", &error));
-                continue;
-            }
-        };
-        let model = handle.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
-        if let Err(error) = handle.total_energy_consumption() {
-            notes.push(why_not(index, &model, &error));
-            continue;
+        if let Err(note) = found.add(nvml, index, &driver) {
+            notes.push(note.to_string());
         }
-        found.devices.push(Device {
+    }
+    if found.devices.is_empty() {
+        notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
+        return None;
+    }
+    // Tried once here, because the error for a missing function allocates each time.
+    let there =
+        |gauge: &Gauge| !matches!(ask(&found.handles[0], *gauge), Err(NvmlError::FailedToLoadSymbol(_)));
+    found.gauges = GAUGES.into_iter().filter(there).collect();
+    if !vendor::watch_for_exit() {
+        notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
+        return None;
+    }
+    Some(found)
+}
+
+/// Initialises the library and counts its devices.
+fn initialise(library: &Path) -> Result<(&'static Nvml, u32), Unusable> {
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init();
+    let nvml = nvml.map_err(|error| match reason(&error) {
+        Reason::NotLoaded(text) => Unusable::NotLoaded { library: library.to_owned(), text },
+        Reason::Status(status) => Unusable::NotInitialised { library: library.to_owned(), status },
+    })?;
+    match nvml.device_count() {
+        // Never unloaded, as every vendor's library: devices refer to it until the process ends.
+        Ok(count) if count <= DEVICES_MAX => Ok((Box::leak(Box::new(nvml)), count)),
+        Ok(count) => Err(Unusable::TooManyDevices(count)),
+        Err(error) => Err(Unusable::NotCounted(reason(&error))),
+    }
+}
+
+/// Why the library, or one of its devices, cannot be used.
+enum Unusable {
+    NotLoaded { library: PathBuf, text: String },
+    NotInitialised { library: PathBuf, status: Status },
+    TooManyDevices(u32),
+    NotCounted(Reason),
+    Device { index: u32, model: String, error: NvmlError },
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME}: ")?;
+        match self {
+            Unusable::NotLoaded { library, text } => write!(
+                f,
+                "{} cannot be used: {text}; it comes with the driver, or name the file with AMPERE_NVML_LIBRARY",
+                library.display()
+            ),
+            Unusable::NotInitialised { library, status } => write!(
+                f,
+                "nvmlInit of {} failed with {status}: is the driver loaded, of the library's version, and \
+                 /dev/nvidiactl open to the user?",
+                library.display()
+            ),
+            Unusable::TooManyDevices(count) => {
+                write!(f, "the library reports {count} devices, more than any node has")
+            }
+            Unusable::NotCounted(reason) => write!(f, "the devices cannot be counted: {reason}"),
+            Unusable::Device { index, model, error } => {
+                let reason = reason(error);
+                match error {
+                    NvmlError::NotSupported => write!(
+                        f,
+                        "device {index} ({model}) has no energy counter ({reason}): GPUs before Volta have none; it is \
+                         left out"
+                    ),
+                    NvmlError::NoPermission => write!(
+                        f,
+                        "device {index} ({model}) may not be read, {reason}: the job must have been given the GPU"
+                    ),
+                    _ => write!(f, "device {index}'s energy cannot be read, {reason}; it is left out"),
+                }
+            }
+        }
+    }
+}
+
+impl NvidiaGpus {
+    /// Adds a GPU, if it has an energy counter.
+    fn add(&mut self, nvml: &'static Nvml, index: u32, driver: &str) -> Result<(), Unusable> {
+        let unusable = |model: &str| {
+            let model = model.to_owned();
+            move |error| Unusable::Device { index, model, error }
+        };
+        let handle = nvml.device_by_index(index).map_err(unusable("GPU"))?;
+        let model = handle.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
+        handle.total_energy_consumption().map_err(unusable(&model))?;
+        // The stand-in's version contains this word.
+        let quality = if driver.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
+        self.devices.push(Device {
             name: format!("GPU-{index}"),
             metric: format!("{NAME}:::total_energy_consumption:device={index}"),
             source: NAME,
@@ -98,21 +154,9 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
             description: format!("{model}, driver {driver}"),
             pci: handle.pci_info().ok().map(|pci| short_address(&pci.bus_id)),
         });
-        found.handles.push(handle);
+        self.handles.push(handle);
+        Ok(())
     }
-    if found.devices.is_empty() {
-        notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
-        return None;
-    }
-    // Asked for once here: a function that is missing is told with a text, which costs memory each time.
-    let there =
-        |gauge: &Gauge| !matches!(ask(&found.handles[0], *gauge), Err(NvmlError::FailedToLoadSymbol(_)));
-    found.gauges = GAUGES.into_iter().filter(there).collect();
-    if !vendor::watch_for_exit() {
-        notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
-        return None;
-    }
-    Some(found)
 }
 
 /// A driver of Linux, or of Windows beneath it.
@@ -131,28 +175,14 @@ fn short_address(bus: &str) -> String {
     }
 }
 
-fn why_not(index: u32, model: &str, error: &NvmlError) -> String {
-    let reason = reason(error);
-    match error {
-        NvmlError::NotSupported => format!(
-            "{NAME}: device {index} ({model}) has no energy counter ({reason}): GPUs before Volta have none; it is left \
-             out"
-        ),
-        NvmlError::NoPermission => format!(
-            "{NAME}: device {index} ({model}) may not be read, {reason}: the job must have been given the GPU"
-        ),
-        _ => format!("{NAME}: device {index}'s energy cannot be read, {reason}; it is left out"),
-    }
-}
-
 /// An error of the wrapper's: the loader's text, or what the library answered.
 enum Reason {
     NotLoaded(String),
     Status(Status),
 }
 
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NotLoaded(text) => f.write_str(text),
             Reason::Status(status) => status.fmt(f),

@@ -5,10 +5,10 @@
 //! package's figure, dram is not. `intel-rapl-mmio` shows the same packages by another way and is passed over.
 //!
 //! A counter has 32 bits, of 61 uJ on a server, and so starts again within minutes to hours, at `max_energy_range_uj`. What
-//! is read is handed on as it is: whether a decrease is the range's end, a reset or a misreading is not decided here.
+//! is read is passed on as it is: whether a decrease is the range's end, a reset or a misreading is not decided here.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::file::{ValueFile, entries, text_of};
 use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
@@ -17,75 +17,31 @@ pub(crate) const NAME: &str = "rapl";
 
 pub(crate) struct Rapl {
     devices: Vec<Device>,
-    counters: Vec<Counter>,
+    /// `energy_uj` of each device.
+    counters: Vec<ValueFile>,
 }
 
-struct Counter {
-    file: ValueFile,
-}
-
-impl Counter {
-    fn read(&mut self) -> Result<Reading, ReadError> {
-        let raw = self.file.number()?;
-        Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
-    }
+/// Why a domain cannot be used.
+enum Unusable {
+    /// Only root may read it.
+    Denied(PathBuf),
+    /// A note, which says that it is left out.
+    LeftOut(String),
 }
 
 /// Opens all domains that may be read. `None`, and notes, if there is none.
 pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
     let mut found = Rapl { devices: Vec::new(), counters: Vec::new() };
-    let (mut denied, mut seen) = (None, 0);
+    let (mut denied, mut has_zones) = (None, false);
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
-        seen += 1;
-        let Some((name, kind)) = name_of(&folder, zone) else {
-            trouble.notes.push(format!("{NAME}: {} has no name; it is left out", path.display()));
-            continue;
-        };
-        let mut file = match ValueFile::open(path.join("energy_uj")) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                denied.get_or_insert(path.join("energy_uj"));
-                continue;
-            }
-            Err(error) => {
-                trouble
-                    .notes
-                    .push(format!("{NAME}: {name}: {}/energy_uj: {error}; it is left out", path.display()));
-                continue;
-            }
-        };
-        if let Err(error) = file.number() {
-            trouble.notes.push(format!("{NAME}: {name}: {}: {error}; it is left out", file.path().display()));
-            continue;
+        has_zones = true;
+        match found.add(&folder, zone, &path, trouble) {
+            Ok(()) => {}
+            Err(Unusable::Denied(file)) => denied = denied.or(Some(file)),
+            Err(Unusable::LeftOut(why)) => trouble.notes.push(format!("{NAME}: {why}; it is left out")),
         }
-        let range =
-            text_of(&path.join("max_energy_range_uj")).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        if range == 0 {
-            trouble.notes.push(format!(
-                "{NAME}: {name}: no range in {}/max_energy_range_uj: when the counter starts again, that is taken for a \
-                 reset",
-                path.display()
-            ));
-        }
-        if found.devices.iter().any(|device| device.name == name) {
-            trouble.notes.push(format!("{NAME}: {} is a second {name}; it is left out", path.display()));
-            continue;
-        }
-        found.devices.push(Device {
-            metric: format!("{NAME}:::energy:{name}"),
-            name,
-            source: NAME,
-            quality: Quality::Measured,
-            kind,
-            contains: Vec::new(),
-            resolution_joules: 1e-6,
-            description: format!("RAPL, {}", path.display()),
-            pci: None,
-            wraps_at_nanojoules: (range > 0).then(|| range.saturating_mul(1000)),
-        });
-        found.counters.push(Counter { file });
     }
     if let Some(path) = denied {
         trouble.notes.push(format!(
@@ -95,10 +51,52 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
             path.display()
         ));
     }
-    if seen == 0 {
+    if !has_zones {
         trouble.absent(format!("{NAME}: no intel-rapl in {}", folder.display()));
     }
     (!found.devices.is_empty()).then_some(found)
+}
+
+impl Rapl {
+    /// Adds the domain of a zone, whose directory is `path`.
+    fn add(&mut self, folder: &Path, zone: &str, path: &Path, trouble: &mut Trouble) -> Result<(), Unusable> {
+        let shown = path.display();
+        let Some((name, kind)) = name_of(folder, zone) else {
+            return Err(Unusable::LeftOut(format!("{shown} has no name")));
+        };
+        let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Unusable::Denied(path.join("energy_uj")),
+            _ => Unusable::LeftOut(format!("{name}: {shown}/energy_uj: {error}")),
+        })?;
+        if let Err(error) = file.number() {
+            return Err(Unusable::LeftOut(format!("{name}: {}: {error}", file.path().display())));
+        }
+        let range = text_of(&path.join("max_energy_range_uj")).and_then(|text| text.parse::<u64>().ok());
+        let range = range.filter(|range| *range > 0);
+        if range.is_none() {
+            trouble.notes.push(format!(
+                "{NAME}: {name}: no range in {shown}/max_energy_range_uj: when the counter starts again, that is taken for \
+                 a reset"
+            ));
+        }
+        if self.devices.iter().any(|device| device.name == name) {
+            return Err(Unusable::LeftOut(format!("{shown} is a second {name}")));
+        }
+        self.devices.push(Device {
+            metric: format!("{NAME}:::energy:{name}"),
+            name,
+            source: NAME,
+            quality: Quality::Measured,
+            kind,
+            contains: Vec::new(),
+            resolution_joules: 1e-6,
+            description: format!("RAPL, {shown}"),
+            pci: None,
+            wraps_at_nanojoules: range.map(|range| range.saturating_mul(1000)),
+        });
+        self.counters.push(file);
+        Ok(())
+    }
 }
 
 /// `package-0`, `package-0-core`, `psys`, of a zone such as `0` or `0:1`.
@@ -135,22 +133,7 @@ impl Source for Rapl {
     }
 
     fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
-        self.counters.get_mut(device).ok_or(ReadError::NoSuchDevice)?.read()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readings_are_the_counter_s_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("energy_uj");
-        std::fs::write(&path, "262143000000\n").unwrap();
-        let mut counter = Counter { file: ValueFile::open(path.clone()).unwrap() };
-        assert_eq!(counter.read().unwrap().nanojoules, 262_143_000_000_000);
-        std::fs::write(&path, "200000\n").unwrap();
-        assert_eq!(counter.read().unwrap().nanojoules, 200_000_000);
+        let raw = self.counters.get_mut(device).ok_or(ReadError::NoSuchDevice)?.number()?;
+        Ok(Reading { nanojoules: raw.wrapping_mul(1000), raw, counter_timestamp_ns: None })
     }
 }

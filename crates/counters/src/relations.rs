@@ -1,6 +1,7 @@
 //! Which device's joules are also in another's, and names that are unique on the node. So no report needs to add the same
 //! joule twice: what nothing contains may be added up.
 
+use ampere_model::accelerator_of_gpu;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -36,17 +37,6 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
         let parts = all.iter().filter(|part| within(part, whole));
         whole.contains = parts.map(|part| part.name.clone()).collect();
     }
-}
-
-/// Which of Cray's accelerators (`accel3`) a GPU is that AMD's libraries have by this number: they measure the same thing, the
-/// accelerator with its voltage regulators. Of an MI250X each of the two dies has a number, and the package is one accelerator. The
-/// numbers of all GPUs and accelerators of the node tell which it is: there are more GPUs than accelerators, or only even ones have
-/// a counter.
-pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
-    let has_more_gpus = gpus.last() > accelerators.last();
-    let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));
-    let accelerator = if has_more_gpus || has_only_even { gpu / 2 } else { gpu };
-    accelerators.contains(&accelerator).then_some(accelerator)
 }
 
 /// The number in `GPU-3` or `accel3`.
@@ -111,7 +101,7 @@ fn is_apu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
 }
 
-/// The package whose cores are on the APU's NUMA node; where the kernel does not say, the one of the same place in the
+/// The package whose cores are on the APU's NUMA node; where the kernel does not show it, the one of the same place in the
 /// list: every package is in one of them, so that a sum is right in any case.
 fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
     if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {

@@ -1,13 +1,13 @@
 //! CPU time of a run's own processes, and of all of its node beside it.
 //!
-//! The run's are the processes that were named ([`RunCpu::add`]), the children of `ampere run` ([`RunCpu::add_launcher`]), and
-//! the descendants of both. A control group is not asked for its time: that of a batch job may have several runs in it, that of
-//! a login session everything that its user does.
+//! The run's processes are those that were named ([`RunCpu::add`]), the children of `ampere run` ([`RunCpu::add_launcher`]), and
+//! the descendants of both. A control group's time is not used: a batch job's may have several runs in it, a login session's
+//! everything that its user does.
 //!
 //! A living process' time is read from its own clock, in nanoseconds and with all its threads. What a process used between the
 //! last such reading and its end, and processes too short to be seen at all, are in what the kernel adds to the parent that
 //! waits for them (`cutime` and `cstime`): what these have grown by beyond what was counted of ended children is counted for
-//! the parent. Lost is only what nobody waits for: the last moments of a process whose parent ignores it or is not of the run.
+//! the parent. Lost are only the last moments of a process whose parent does not wait for it, or is not of the run.
 
 use crate::Settings;
 use crate::estimate::CpuTime;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 100;
 
-/// Used by the estimate, in the sampler's thread, and by whoever shows the figures.
+/// Shared by the estimate, in the sampler's thread, and by the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
 
 /// CPU time since counting began, in nanoseconds.
@@ -58,7 +58,7 @@ struct Member {
     base: u64,
     children_base: u64,
     own: u64,
-    /// What was counted of its children that have ended.
+    /// The time of its ended children that was counted.
     reaped: u64,
     /// What its children used beyond that.
     unseen: u64,
@@ -145,7 +145,7 @@ impl RunCpu {
     /// Looks for processes that are new, and for what those that have ended used last.
     pub fn look(&mut self) {
         let begun = Instant::now();
-        // Parents' sums before it is seen who has ended: what ends in between is counted once.
+        // Parents' sums are read before ended processes are looked for: what ends in between is counted once.
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
         let mut replaced = Vec::new();

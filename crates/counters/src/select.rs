@@ -1,59 +1,27 @@
 //! Which sources are opened: those that are named, or all that the node has, without any counter twice.
 
 use crate::{
-    Kind, NAMES, Opened, Settings, Source, Trouble, amdsmi, cray_pm, estimate, hwmon, nvml, rapl, relations,
+    Kind, Opened, Settings, Source, Trouble, amdsmi, cray_pm, estimate, hwmon, nvml, rapl, relations,
     rocm_smi,
 };
 
-/// Opens the sources that `settings.which` names, in that order; with `None`, all that the node has, and the estimate if
-/// it has none. May take up to 20 ms for each library; see [`Settings::which`] to leave a source out.
+/// Opens the sources that `settings.names` names, in that order; with `None`, all that the node has, and the estimate if
+/// it has none. May take up to 20 ms for each library; see [`Settings::names`] to leave a source out.
 pub fn open_sources(settings: &Settings) -> Opened {
     let mut opened = Opened::default();
-    let named = settings.which.as_ref().map(|which| known(which, &mut opened.notes));
-    match named {
-        Some(names) => opened.open_named(&names, settings),
+    match &settings.names {
+        Some(names) => opened.open_named(names, settings),
         None => opened.open_all(settings),
     }
     relations::relate(&mut opened.sources, &settings.sys_root);
     opened
 }
 
-/// The names that are a source's, each once. `None`, for automatic, if all are wrong.
-fn known(which: &[String], notes: &mut Vec<String>) -> Names {
-    let mut names = Names::default();
-    for name in which {
-        match NAMES.iter().find(|known| *known == name) {
-            Some(name) if names.known.contains(name) => {}
-            Some(name) => names.known.push(name),
-            None => {
-                names.mistaken = true;
-                notes.push(format!("counters: {}", unknown(name)));
-            }
-        }
-    }
-    names
-}
-
-#[derive(Default)]
-struct Names {
-    known: Vec<&'static str>,
-    mistaken: bool,
-}
-
-/// One line about a name that is none.
-pub(crate) fn unknown(name: &str) -> String {
-    format!("{name:?} is not known; there are {}, none and auto", NAMES.join(", "))
-}
-
 impl Opened {
-    fn open_named(&mut self, names: &Names, settings: &Settings) {
-        if names.known.is_empty() && names.mistaken {
-            self.notes.push("counters: none of the names is known: chosen automatically".to_owned());
-            return self.open_all(settings);
-        }
+    fn open_named(&mut self, names: &[&'static str], settings: &Settings) {
         let mut trouble = Trouble::default();
-        for name in &names.known {
-            // What is asked for by name and has the same counters as another that was: once.
+        for name in names {
+            // AMD's two libraries have the same counters: the one that is named first is opened.
             let twin = match *name {
                 rocm_smi::NAME => Some(amdsmi::NAME),
                 amdsmi::NAME => Some(rocm_smi::NAME),
@@ -65,7 +33,7 @@ impl Opened {
             }
             self.open_one(name, settings, &mut trouble);
         }
-        // Who asks for one by name wants to know that it is not there.
+        // A source that was asked for by name and is absent is worth a note.
         self.notes.append(&mut trouble.notes);
         self.notes.append(&mut trouble.absent);
     }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 
 fn open(root: &Path, idle: f64, per_core: f64) -> Opened {
     open_sources(&Settings {
-        which: Some(vec!["estimate".into()]),
-        estimate_idle_watts: idle,
-        estimate_watts_per_core: per_core,
+        names: Some(vec!["estimate"]),
+        idle_watts: idle,
+        watts_per_core: per_core,
         sys_root: root.to_owned(),
         ..Settings::default()
     })

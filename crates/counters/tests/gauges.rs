@@ -191,9 +191,9 @@ fn without_sensors_a_library_is_not_asked_what_they_would_say() {
     );
 }
 
-fn open(root: &Path, which: &str) -> Box<dyn Source> {
-    let which = Some(vec![which.to_owned()]);
-    let opened = open_sources(&Settings { which, sys_root: root.to_owned(), ..Settings::default() });
+fn open(root: &Path, name: &'static str) -> Box<dyn Source> {
+    let names = Some(vec![name]);
+    let opened = open_sources(&Settings { names, sys_root: root.to_owned(), ..Settings::default() });
     opened.sources.into_iter().next().unwrap()
 }
 

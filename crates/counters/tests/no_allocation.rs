@@ -59,9 +59,9 @@ fn a_read_allocates_nothing() {
     let root = tempfile::tempdir().unwrap();
     tree(root.path());
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let open = |which: &str| {
+    let open = |names: &[&'static str]| {
         open_sources(&Settings {
-            which: Some(which.split(',').map(str::to_owned).collect()),
+            names: Some(names.to_vec()),
             rocm_smi_library: Some(folder.join("libstand_in_rocm_smi64.so")),
             amdsmi_library: Some(folder.join("libstand_in_amd_smi.so")),
             nvml_library: Some(folder.join("libstand_in_nvidia_ml.so")),
@@ -70,7 +70,7 @@ fn a_read_allocates_nothing() {
         })
     };
     // Those with files that are there before those that have them as well: hwmon's AMD GPU only without AMD's libraries.
-    let mut sets = [open("hwmon,rocm_smi,nvml,cray_pm,rapl,estimate"), open("amdsmi")];
+    let mut sets = [open(&["hwmon", "rocm_smi", "nvml", "cray_pm", "rapl", "estimate"]), open(&["amdsmi"])];
     assert_eq!((sets[0].sources.len(), sets[1].sources.len()), (6, 1), "{:?}", sets[0].notes);
     let mut read_all = |good: bool| {
         let mut asked = 0;

@@ -14,9 +14,9 @@ fn probe_child() {
     common::child();
 }
 
-fn open(root: &Path, which: &str) -> Opened {
-    let which = (!which.is_empty()).then(|| which.split(',').map(str::to_owned).collect());
-    open_sources(&Settings { which, sys_root: root.to_owned(), ..Settings::default() })
+fn open(root: &Path, names: &'static str) -> Opened {
+    let names = (!names.is_empty()).then(|| names.split(',').collect());
+    open_sources(&Settings { names, sys_root: root.to_owned(), ..Settings::default() })
 }
 
 fn devices(opened: &Opened) -> Vec<&Device> {
@@ -266,7 +266,7 @@ fn an_accelerator_is_the_gpu_at_its_place() {
     ] {
         let (gpus, accelerators) = (gpus.iter().copied().collect(), accelerators.iter().copied().collect());
         for (gpu, expected) in expected {
-            let is = ampere_counters::accelerator_of_gpu(*gpu, &gpus, &accelerators);
+            let is = ampere_model::accelerator_of_gpu(*gpu, &gpus, &accelerators);
             assert_eq!(is, *expected, "{gpu} of {gpus:?}, {accelerators:?}");
         }
     }

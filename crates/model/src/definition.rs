@@ -1,4 +1,4 @@
-//! What a process says about itself before its events use it.
+//! What a process defines before its events refer to it.
 
 use crate::{LocalLocation, RegionHandle};
 use std::fmt;
@@ -22,13 +22,13 @@ pub enum Definition {
         locations: u64,
         calls: u64,
     },
-    /// The process ended its measurement in order. `left_open` is the number of definitions that found no room.
+    /// The process ended its measurement in order. `left_out` is the number of definitions that found no room.
     Finished {
         left_out: u64,
     },
 }
 
-/// Who writes a log, and what the clocks said as it began.
+/// The process that writes a log, and the readings of its clocks as the log began.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Process {
     pub pid: u32,
@@ -42,7 +42,7 @@ pub struct Process {
     pub clocks: Clocks,
     /// Environment variables that say which devices the process may use, and how it was launched, in the form `NAME=value`.
     pub environment: Vec<String>,
-    /// In which `pid` is its: some number, 0 where it is not known.
+    /// A number for the namespace that `pid` is of; 0 where it is not known.
     pub pid_namespace: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct Clocks {
     pub realtime_ns: u64,
 }
 
-/// Its texts are owned where it was read, and borrowed where it is written.
+/// A region of the program. Its texts are owned where it was read, and borrowed where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region<Text = String> {
     pub handle: RegionHandle,
@@ -73,6 +73,7 @@ pub struct Region<Text = String> {
     pub paradigm: u8,
 }
 
+/// A thread, a GPU stream, or a recorder of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub id: LocalLocation,
@@ -80,10 +81,11 @@ pub struct Location {
     pub name: String,
     /// File name of the location's ring, beside the log.
     pub ring: String,
-    /// The kernel's number of the thread that made it; 0 where that is not known.
+    /// The kernel's number of the thread that made it; 0 where it is not known.
     pub thread: u32,
 }
 
+/// OTF2's location type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LocationKind {
     CpuThread,
@@ -91,16 +93,16 @@ pub enum LocationKind {
     Metric,
 }
 
-/// Where a device's joules come from, and so how far they are to be trusted.
+/// Where a device's joules come from, and so how far they can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quality {
-    /// A hardware counter's.
+    /// From a hardware counter.
     Measured,
     /// From a power that was measured now and then.
     Integrated,
-    /// A model's.
+    /// From a model.
     Estimated,
-    /// A test's: a stand-in library's.
+    /// From a stand-in library, in tests.
     Simulated,
 }
 

@@ -12,10 +12,11 @@ pub mod text;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
 pub use metric::{
-    MetricValue, Quantity, cray_device, device_name, matches, quantity_of_name, quantity_of_unit,
+    MetricValue, Quantity, accelerator_of_gpu, cray_device, device_name, matches, quantity_of_name,
+    quantity_of_unit,
 };
 
-/// Variables that say which GPUs a process may use.
+/// Variables by which a process is given GPUs.
 pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
@@ -32,7 +33,7 @@ pub const LOCAL_RANKS: [&str; 8] = [
     "SLURM_LOCALID",
 ];
 
-/// Variables that say how many ranks the launcher started on the node, and which launch a rank is of.
+/// Variables with the number of ranks that the launcher started on the node, and with the launch that a rank belongs to.
 pub const LAUNCHED: [&str; 15] = [
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
@@ -51,15 +52,18 @@ pub const LAUNCHED: [&str; 15] = [
     "PMI_JOBID",
 ];
 
-/// Whether the launcher calls this process the first of its node: the one that speaks for the others. Where none says
-/// anything, it is.
+/// The sources that counters are read from.
+pub const COUNTER_SOURCES: [&str; 7] = ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon", "estimate"];
+
+/// Whether the launcher numbers this process as the first of its node, which prints messages for all. Without a launcher, it
+/// is the first.
 pub fn is_first_of_node() -> bool {
-    // MPICH's tells the rank in the job only.
+    // MPICH's has the rank in the job only.
     let rank = LOCAL_RANKS.iter().chain(&["PMI_RANK"]).find_map(std::env::var_os);
     rank.is_none_or(|rank| rank == "0")
 }
 
-/// Ticks of the node's event clock. What one tick is, the session's clock says.
+/// Ticks of the node's event clock. The session's clock knows how long one is.
 pub type Timestamp = u64;
 
 /// Score-P's handle of a region: valid in one process.

@@ -1,6 +1,8 @@
-//! Rules that live runs and existing traces must agree on: what a metric's name and unit say about its device.
+//! Rules that live runs and existing traces must agree on: what a metric's name and unit mean for its device.
 
-/// A device's name from its metric's: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
+use std::collections::BTreeSet;
+
+/// A device's name from its metric's name: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
 /// `package-0`, `estimate:::energy` is `node`. Any other metric names its device itself.
 pub fn device_name(metric: &str) -> String {
     if let Some((_, name)) = metric.split_once(":::energy:").filter(|(_, name)| !name.is_empty()) {
@@ -61,7 +63,7 @@ pub enum Quantity {
     Power(f64),
 }
 
-/// What a metric's unit says. `None` for what is neither energy nor power.
+/// The quantity of a metric's unit. `None` for what is neither energy nor power.
 pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let unit = unit.trim();
     let named = match unit {
@@ -91,7 +93,7 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     }))
 }
 
-/// What metrics of known names measure, whatever their unit says: PAPI's, which Score-P records without a unit and, also those
+/// The quantity of metrics of known names, whatever their unit is: PAPI's, which Score-P records without a unit and, also those
 /// of power, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     if metric.contains("rocm_smi:::energy_count:device=") {
@@ -115,6 +117,17 @@ pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
     let device = if device.is_empty() { "node" } else { device.strip_suffix('_')? };
     let kind = device.trim_end_matches(|c: char| c.is_ascii_digit());
     ["node", "cpu", "memory", "accel"].contains(&kind).then_some((device, quantity))
+}
+
+/// Which of Cray's accelerators (`accel3`) a GPU is that AMD's libraries have by this number: they measure the same thing, the
+/// accelerator with its voltage regulators. Of an MI250X each of the two dies has a number, and the package is one accelerator. The
+/// numbers of all GPUs and accelerators of the node show which it is: there are more GPUs than accelerators, or only even ones have
+/// a counter.
+pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
+    let has_more_gpus = gpus.last() > accelerators.last();
+    let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));
+    let accelerator = if has_more_gpus || has_only_even { gpu / 2 } else { gpu };
+    accelerators.contains(&accelerator).then_some(accelerator)
 }
 
 #[cfg(test)]

@@ -596,7 +596,7 @@ impl Summary {
                 if only.is_some_and(|only| only != kind) {
                     continue;
                 }
-                let locations = attributor.config().locations;
+                let locations = attributor.config().attribution.locations;
                 let locations =
                     device.other_ranks().filter(|_| kind == ViewKind::Ranks).map(|_| locations.as_str());
                 let view = (device.view(kind), kind, locations);

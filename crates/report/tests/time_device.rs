@@ -8,7 +8,8 @@ use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::topology::Evidence;
 
 fn attributor(locations: Locations) -> (Attributor, [LocationIndex; 3]) {
-    let config = Config { time: true, locations, ..Config::default() };
+    let mut config = Config::default();
+    (config.attribution.time, config.attribution.locations) = (true, locations);
     let mut attributor = Attributor::new(config, 10);
     let location = |process, main| LocationInfo {
         node: "n".to_owned(),

@@ -45,7 +45,7 @@ const PARTS_READ_APART: f64 = 0.2;
 const MOST_UNCOUNTED: f64 = 0.25;
 
 /// A device's energy beside another measurement of it, over the time that both cover.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// `average power`, the other counter's device, or the names of the parts.
     pub against: String,

@@ -334,13 +334,13 @@ impl Attributor {
         let of_kind = watts_max(&found.metric, &of_topology);
         let is_gpu = crate::topology::metric_number(&found.metric).is_some();
         let shown_max = Some(of_kind).filter(|_| by_definition.is_some() || is_gpu);
-        let shown_max = self.config.counter_watts_max.or(shown_max).unwrap_or(f64::INFINITY);
+        let shown_max = self.config.counters.watts_max.or(shown_max).unwrap_or(f64::INFINITY);
         let of_kind = by_definition.map(|_| of_kind);
-        let watts_max = self.config.counter_watts_max.or(of_kind).unwrap_or(f64::INFINITY);
+        let watts_max = self.config.counters.watts_max.or(of_kind).unwrap_or(f64::INFINITY);
         let limits = Limits {
             watts_max,
-            gap: self.config.counter_gap,
-            stale_seconds: self.config.counter_stale.as_secs_f64(),
+            gap: self.config.counters.gap,
+            stale_seconds: self.config.counters.stale.as_secs_f64(),
             ticks_per_second: self.ticks_per_second as f64,
         };
         let scale = match scale {
@@ -365,10 +365,10 @@ impl Attributor {
                 unit: Unit::Joules,
                 nature: Nature::default(),
             },
-            ranks: self.engine.add_view(self.config.policy, self.config.sharing),
+            ranks: self.engine.add_view(self.config.attribution.policy, self.config.attribution.sharing),
             threads: None,
-            locations: self.config.locations,
-            kernels: self.engine.add_view(self.config.policy, self.config.sharing),
+            locations: self.config.attribution.locations,
+            kernels: self.engine.add_view(self.config.attribution.policy, self.config.attribution.sharing),
             counter: Counter::new(kind, limits),
             watts_max: shown_max,
             is_power,
@@ -389,7 +389,7 @@ impl Attributor {
 
     /// Whether a location's frames are a rank's, by the settings.
     pub fn is_rank(&self, info: &LocationInfo) -> bool {
-        let all = self.config.locations == Locations::All;
+        let all = self.config.attribution.locations == Locations::All;
         info.kind == LocationKind::CpuThread && (info.main || all)
     }
 

@@ -5,8 +5,7 @@ use crate::agreement;
 use crate::attributor::{Attributor, Device};
 use crate::topology::metric_number;
 use ampere_model::LocationKind;
-use ampere_settings::DeviceSetting;
-use ampere_settings::checks::{listed, nearest, patterns, plain};
+use ampere_settings::{DeviceSetting, listed, offered, plain};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is odd about the settings, one line each, now that everything of the run is known. `metrics`: the names of all
@@ -42,7 +41,7 @@ impl<'a> Run<'a> {
 
     /// Nodes of the devices that a setting is about.
     fn nodes_of(&self, setting: &DeviceSetting) -> BTreeSet<&'a str> {
-        let own = |device: &&Device| device.setting().is_some_and(|s| patterns(s) == patterns(setting));
+        let own = |device: &&Device| device.setting().is_some_and(|s| s.patterns() == setting.patterns());
         self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()
     }
 
@@ -69,7 +68,7 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: no node matches node = '{}': {}",
                 setting.name,
                 plain(node.as_str()),
-                nearest(plain(node.as_str()), self.nodes.iter().copied())
+                offered(plain(node.as_str()), self.nodes.iter().copied())
             )),
             _ if by_metric => notes.push(format!(
                 "[[device]] {:?}: metric = '{}' matches metrics without samples only",
@@ -80,7 +79,7 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: metric = '{}' matches nothing: {}",
                 setting.name,
                 plain(setting.metric.as_str()),
-                nearest(plain(setting.metric.as_str()), self.metrics.iter().map(String::as_str))
+                offered(plain(setting.metric.as_str()), self.metrics.iter().map(String::as_str))
             )),
         }
     }
@@ -131,7 +130,7 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: locations = '{}' matches no GPU stream: {}",
                 setting.name,
                 plain(pattern.as_str()),
-                nearest(plain(pattern.as_str()), streams.iter().copied())
+                offered(plain(pattern.as_str()), streams.iter().copied())
             ));
         }
     }

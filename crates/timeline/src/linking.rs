@@ -279,12 +279,14 @@ impl Attributor {
 
     /// Whether tables are to begin with the division among all threads, which is not the settings' choice.
     pub fn threads_lead(&self) -> bool {
-        self.config().locations == Locations::Main && self.busy_threads().is_some()
+        self.config().attribution.locations == Locations::Main && self.busy_threads().is_some()
     }
 
     /// What is to be said of ranks with several threads that have frames.
     pub fn note_of_threads(&self) -> Option<String> {
-        if self.config().locations == Locations::All || self.devices.iter().all(|d| d.threads.is_none()) {
+        if self.config().attribution.locations == Locations::All
+            || self.devices.iter().all(|d| d.threads.is_none())
+        {
             return None;
         }
         let Some(busy) = self.busy_threads() else {

@@ -2,7 +2,7 @@
 //! the trace, so that both say the same.
 
 use crate::topology::metric_number;
-use ampere_model::{Device, cray_device};
+use ampere_model::{Device, accelerator_of_gpu, cray_device};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -33,9 +33,9 @@ impl Nature {
         let others = metrics.iter().filter(|other| *other != metric);
         let (kind, contains): (_, Vec<String>) = match device.strip_prefix("accel") {
             Some(number) => {
-                let gpus = others.filter(|other| {
-                    is_amd_gpu(other) && accelerator_of(other, metrics) == number.parse().ok()
-                });
+                let own = number.parse::<u32>().ok();
+                let is_own = |gpu: &str| own.is_some() && accelerator_of(gpu, metrics) == own;
+                let gpus = others.filter(|other| is_amd_gpu(other) && is_own(other));
                 ("gpu", gpus.cloned().collect())
             }
             None if device == "node" => ("node", others.cloned().collect()),
@@ -49,16 +49,12 @@ fn is_amd_gpu(metric: &str) -> bool {
     metric.contains("rocm_smi:::") && metric_number(metric).is_some()
 }
 
-/// The accelerator that a GPU is counted in, in their common order: two dies of one package are numbered one after the other. Which
-/// is which is not told, but every GPU is in one of them, so that a sum is right in any case.
+/// The number of the accelerator that a GPU is counted in.
 fn accelerator_of(gpu: &str, metrics: &BTreeSet<String>) -> Option<u32> {
-    let numbers =
-        || metrics.iter().filter(|metric| is_amd_gpu(metric)).filter_map(|metric| metric_number(metric));
+    let gpus = metrics.iter().filter(|metric| is_amd_gpu(metric)).filter_map(|metric| metric_number(metric));
     let accelerators = metrics.iter().filter_map(|metric| cray_device(metric)?.0.strip_prefix("accel"));
-    let accelerators = accelerators.collect::<BTreeSet<_>>().len();
-    let only_even = numbers().all(|number| number % 2 == 0) && numbers().any(|number| number > 0);
-    let dies = only_even || numbers().any(|number| number as usize >= accelerators);
-    metric_number(gpu).map(|number| if dies { number / 2 } else { number })
+    let accelerators = accelerators.filter_map(|number| number.parse().ok());
+    accelerator_of_gpu(metric_number(gpu)?, &gpus.collect(), &accelerators.collect())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Attributor {
     /// A node's time, if it is wanted and not there yet. To be called before the node's ranks are added.
     pub(crate) fn add_time(&mut self, node: &str) {
         let there = |device: &Device| device.info.unit == Unit::Seconds && device.info.node == node;
-        if !self.config().time || self.devices.iter().any(there) {
+        if !self.config().attribution.time || self.devices.iter().any(there) {
             return;
         }
         let ticks_per_second = self.ticks_per_second as f64;
@@ -64,7 +64,7 @@ impl Attributor {
         let views = [(); 2].map(|()| self.engine.add_view(Policy::TimeSliced, Sharing::Independent));
         self.not_begun.push(self.devices.len());
         let (locations, counter) =
-            (self.config().locations, Counter::new(kind, Limits::none(ticks_per_second)));
+            (self.config().attribution.locations, Counter::new(kind, Limits::none(ticks_per_second)));
         self.devices.push(Device::new(info, views, locations, counter));
         self.link_device(topology::Counter::new(TIME, topology::Place::default(), None));
     }

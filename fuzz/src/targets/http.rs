@@ -21,7 +21,8 @@ thread_local! {
         let path = directory("http").join("token");
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let _ = file.and_then(|mut file| file.write_all(TOKEN.as_bytes()));
-        let with_token = Config { token_file: Some(path), ..Config::default() };
+        let mut with_token = Config::default();
+        with_token.metrics.token_file = Some(path);
         [Config::default(), with_token].map(|config| Access::load(&config).expect("a token"))
     };
 }

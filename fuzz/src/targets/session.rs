@@ -47,11 +47,13 @@ fn play(data: &[u8]) -> Option<Summary> {
     write(&at.join("session"), &page);
     new_ring(&at.join(sampler::RING_NAME));
     let time = data.first().is_some_and(|byte| byte & 1 == 1);
+    let mut config = Config::default();
+    config.attribution.time = time;
     let begin = || {
         let options = Options {
             output: output.clone(),
             spool: spool.clone(),
-            config: Config { time, ..Config::default() },
+            config: config.clone(),
             command: Vec::new(),
             run_id: "fuzz".to_owned(),
             replay: Some(replay()),

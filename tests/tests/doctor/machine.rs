@@ -189,7 +189,7 @@ fn launchers_that_do_not_answer_are_told() {
     let found = ask(command);
     assert!(begun.elapsed().as_secs() < 20);
     found.says("MPI", "mpirun", "ok", &["MPICH 4.0.2"]);
-    found.says("MPI", "mpiexec", "note", &["says nothing of its version in 5 s"]);
+    found.says("MPI", "mpiexec", "note", &["does not print its version within 5 s"]);
     found.says("MPI", "srun", "ok", &["Slurm 23.02.7"]);
     // None at all: /usr/bin may have one, so only ours is on the path.
     let mut command = doctor(&place);

@@ -13,14 +13,19 @@ fn what_is_set_and_wrong_is_told() {
         ("AMPERE_TIME", "on"),
     ]));
     found.says("settings", "AMPERE_COUNTER", "note", &["is not known", "did you mean AMPERE_COUNTERS?"]);
-    found.says("settings", "AMPERE_EVENTS", "note", &["auto is taken"]);
-    found.says("settings", "AMPERE_RING_BYTES", "note", &["is no number"]);
+    found.says("settings", "AMPERE_EVENTS", "note", &["use auto, folded or all"]);
+    found.says("settings", "AMPERE_RING_BYTES", "note", &["is not a whole number"]);
     found.says("settings", "AMPERE_TIME", "ok", &["on"]);
     assert_eq!(found.code, 0);
     // What a run refuses, each mistake of several.
     let found = ask(doctor(&place).with(&[("AMPERE_POLICY", "fair"), ("AMPERE_SLACK", "soon")]));
-    found.says("settings", "AMPERE_POLICY", "problem", &["\"fair\" is no policy", "unset AMPERE_POLICY"]);
-    found.says("settings", "AMPERE_SLACK", "problem", &["\"soon\" is no time"]);
+    found.says(
+        "settings",
+        "AMPERE_POLICY",
+        "problem",
+        &["\"fair\": use time_sliced or busy_only", "unset AMPERE_POLICY"],
+    );
+    found.says("settings", "AMPERE_SLACK", "problem", &["\"soon\" is not a time"]);
     assert_eq!(found.code, 1);
     let refused = place.ampere_run("out", ["true"]).env("AMPERE_SLACK", "soon").output().expect("it runs");
     assert_eq!(refused.status.code(), Some(1), "a run refuses it, too");
@@ -88,7 +93,7 @@ fn collect(folder: &Path, names: &mut BTreeSet<String>) {
         if path.is_dir() {
             collect(&path, names);
         } else if path.extension().is_some_and(|extension| extension == "rs")
-            && !["doctor/settings.rs", "src/variables.rs"].iter().any(|listing| path.ends_with(listing))
+            && !["doctor/settings.rs", "settings/src/tests.rs"].iter().any(|test| path.ends_with(test))
         {
             let source = std::fs::read_to_string(&path).expect("a source");
             names.extend(words(&source, |c| c == '"' || c == ' ' || c == '='));

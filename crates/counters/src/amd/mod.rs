@@ -1,5 +1,5 @@
 //! What rocm_smi and amdsmi share: they are two ways to the same accumulators of the driver, one per GPU package, in
-//! ticks that the library tells the energy of.
+//! ticks whose energy the library reports.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const ZERO_LIMIT: Duration = Duration::from_millis(20);
 /// More devices than any node has: a count above it is not believed.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
-/// What a library says of an accumulator.
+/// What a library reports of an accumulator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Energy {
     pub raw: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Energy {
 
 /// A library of AMD's, initialised.
 pub(crate) trait Gpus: Send {
-    /// The source's name, as in [`crate::NAMES`].
+    /// The source's name, as in [`crate::COUNTER_SOURCES`].
     const SOURCE: &'static str;
     /// The function that reads the accumulator, for messages.
     const FUNCTION: &'static str;
@@ -39,7 +39,7 @@ pub(crate) trait Gpus: Send {
     fn model(&self, device: u32) -> Option<String>;
     /// `0000:c1:00.0`.
     fn pci(&self, device: u32) -> Option<String>;
-    /// Name and version, for people. The stand-ins say "stand-in".
+    /// Name and version, for people; the stand-ins' contain "stand-in".
     fn version(&self) -> String;
     /// Those that the library has a function for.
     fn gauges(&self) -> &[Gauge];
@@ -63,8 +63,8 @@ pub(crate) struct Accumulators<L> {
     gauges: Vec<Vec<Gauge>>,
 }
 
-/// What a device may be asked for: without sensors in the kernel's files not for what they would tell. librocm_smi64 5.2.3 ends
-/// the process then, with its lock for all processes of the node in its hands.
+/// What a device may be asked for. Where the kernel shows no sensors of it, not for what sensors measure: librocm_smi64 5.2.3
+/// ends the process then, while it holds its lock for all processes of the node.
 fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
     let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
     known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()

@@ -38,7 +38,7 @@ struct RawUsage([u32; 64]);
 /// - ROCm 6.0 to 6.3: now, average (32 bits each), voltages.
 /// - since: a power (64 bits) that is one of the two following, now, average (32 bits each), voltages.
 ///
-/// The upper half of 64 bits of watts is 0, and the lower half is told again. Of the first layout this is never true but
+/// The upper half of 64 bits of watts is 0, and the lower half is repeated. Of the first layout this is never true but
 /// by chance, with the right figure: an average of 0 W, and a voltage in millivolts that is the power in watts.
 fn powers(words: &[u32]) -> [Option<f64>; 2] {
     let [first, second, third, fourth] = [words[0], words[1], words[2], words[3]];
@@ -86,7 +86,7 @@ impl GaugeFunctions {
         found
     }
 
-    /// Before ROCm 6.0 (23.4) power has a layout of its own, which cannot be told from the others.
+    /// Before ROCm 6.0 (23.4) power has a layout of its own, which cannot be distinguished from the others.
     pub fn without_power_before_rocm_6(&mut self, numbers: [u32; 4]) {
         if numbers[0] == 23 && numbers[1] < 4 {
             self.power = None;
@@ -101,7 +101,7 @@ impl GaugeFunctions {
     /// In base units; `None` for whatever status but success.
     ///
     /// # Safety
-    /// The library is initialised, not ended, nobody else calls it meanwhile, and the handle is the library's.
+    /// The library is initialised, not ended, is not called from elsewhere meanwhile, and the handle is the library's.
     pub unsafe fn ask(&self, processor: Handle, gauge: Gauge) -> Option<f64> {
         let (mut bytes, mut celsius) = (0u64, 0i64);
         // SAFETY: the caller's, and what is pointed to are locals of the header's types or larger.

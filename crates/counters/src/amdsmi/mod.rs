@@ -32,8 +32,8 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumul
     let notes = &mut trouble.notes;
     let (loaded, path) = match find::load(settings.amdsmi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
-        Err(note) => {
-            notes.push(note);
+        Err(error) => {
+            notes.push(error.to_string());
             return None;
         }
     };

@@ -14,6 +14,7 @@
 //! for a rank that computes alone on its core that may be seconds late. It also needs CONFIG_SCHEDSTATS.
 //! `cpuacct.usage` (control groups version 1) has the same steps as `cpu.stat` and leaves interrupts out.
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -38,10 +39,20 @@ enum Format {
     ProcStat { tick_ns: u64 },
 }
 
+/// The node's CPU time cannot be read: the last file that was tried, and why not.
+#[derive(Debug)]
+pub(crate) struct NoCpuTime(PathBuf, ReadError);
+
+impl fmt::Display for NoCpuTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.display(), self.1)
+    }
+}
+
 impl CpuTime {
-    /// Opens the first file that has the time; also says which. The error is a reason.
-    pub fn open(root: &Path) -> Result<(CpuTime, PathBuf), String> {
-        let mut reason = String::new();
+    /// Opens the first file that has the time, and returns its path as well.
+    pub fn open(root: &Path) -> Result<(CpuTime, PathBuf), NoCpuTime> {
+        let mut failed = NoCpuTime(root.to_owned(), ReadError::Malformed);
         for (relative, format) in formats() {
             let path = root.join(relative);
             // Only a group that is not the root has a type; a container's own group knows nothing of the node.
@@ -54,10 +65,10 @@ impl CpuTime {
             });
             match opened {
                 Ok(time) => return Ok((time, path)),
-                Err(error) => reason = format!("{}: {error}", path.display()),
+                Err(error) => failed = NoCpuTime(path, error),
             }
         }
-        Err(reason)
+        Err(failed)
     }
 
     /// Busy nanoseconds of all CPUs, `now_ns` being CLOCK_MONOTONIC. Allocates nothing.
@@ -74,7 +85,7 @@ impl CpuTime {
 
     fn read_file(&self) -> Result<u64, ReadError> {
         let mut bytes = [0; READ_BYTES];
-        // The kernel makes such a file anew for a read at its beginning.
+        // The kernel writes such a file anew for a read at its beginning.
         let length = self.file.read_at(&mut bytes, 0).map_err(ReadError::Io)?;
         let text = &bytes[..length];
         match self.format {

@@ -11,7 +11,6 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::run_cpu::{SharedRunCpu, now_ns};
-use crate::{DEFAULT_IDLE_WATTS, DEFAULT_WATTS_PER_CORE};
 use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, Source};
 
 mod cpu_time;
@@ -59,8 +58,9 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         notes.push(format!("estimate: {what} of {value} W makes no sense; {default} W is taken"));
         default
     };
-    let idle = watts(settings.estimate_idle_watts, DEFAULT_IDLE_WATTS, "an idle power");
-    let per_core = watts(settings.estimate_watts_per_core, DEFAULT_WATTS_PER_CORE, "a power per core");
+    let usual = Settings::default();
+    let idle = watts(settings.idle_watts, usual.idle_watts, "an idle power");
+    let per_core = watts(settings.watts_per_core, usual.watts_per_core, "a power per core");
     let (cpu_time, path) = match CpuTime::open(&settings.sys_root) {
         Ok(found) => found,
         Err(reason) => {
@@ -132,7 +132,7 @@ impl Source for Estimate {
         (self.run, self.busy_ns) = (Some(run.clone()), 0);
     }
 
-    /// The CPU time of before is not known here: what was estimated until then goes on as it was.
+    /// The CPU time until then is not known here: the estimate continues at the last power.
     fn go_on(&mut self, _device: usize, last: LastReading) {
         if self.run.is_some()
             && let Ok(now) = self.nanojoules(now_ns())

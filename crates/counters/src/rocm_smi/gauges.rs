@@ -75,7 +75,7 @@ impl GaugeFunctions {
     /// In base units; `None` for whatever status but success.
     ///
     /// # Safety
-    /// The library is initialised, not ended, and nobody else calls it meanwhile.
+    /// The library is initialised, not ended, and not called from elsewhere meanwhile.
     pub unsafe fn ask(&self, device: u32, gauge: Gauge) -> Option<f64> {
         let (mut unsigned, mut signed, mut percent) = (0u64, 0i64, 0u32);
         // SAFETY: the caller's, and the three are locals of the header's types. An index out of bounds is answered with a

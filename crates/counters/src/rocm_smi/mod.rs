@@ -28,8 +28,8 @@ const LIBRARY: Wanted = Wanted {
 
 /// Opens all devices with a usable counter. `None`, and notes, if there is none.
 pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumulators<Library>> {
-    // The real library must not be bothered without a GPU: it prints, fails, and then must not be touched again. One
-    // that the user names is called regardless: it may be a stand-in, or know better.
+    // Without a GPU the real library must not be called: it prints, fails, and then must not be called again. One that the
+    // user names is called regardless: it may be a stand-in.
     if settings.rocm_smi_library.is_none()
         && let Some(reason) = presence::no_gpu(&settings.sys_root)
     {
@@ -39,8 +39,8 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumul
     let notes = &mut trouble.notes;
     let (loaded, path) = match find::load(settings.rocm_smi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
-        Err(note) => {
-            notes.push(note);
+        Err(error) => {
+            notes.push(error.to_string());
             return None;
         }
     };
@@ -59,7 +59,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumul
     match library.device_count() {
         Ok(count) if count <= DEVICES_MAX => Accumulators::open(library, count, settings, notes),
         Ok(count) => {
-            notes.push(format!("rocm_smi: the library speaks of {count} devices, which is not believed"));
+            notes.push(format!("rocm_smi: the library reports {count} devices, more than any node has"));
             None
         }
         Err(error) => {

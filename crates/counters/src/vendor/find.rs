@@ -1,11 +1,12 @@
 //! Where a vendor's library is looked for.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::LoadError;
 
-/// What is looked for, and how the notes speak of it.
+/// What is looked for, and how notes name it.
 pub(crate) struct Wanted {
     pub source: &'static str,
     /// File names, best first.
@@ -30,32 +31,53 @@ fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     all
 }
 
-/// Loads the named library, or the first of the usual ones that loads and has what is needed. The error is a note.
+/// Why no library was loaded.
+#[derive(Debug)]
+pub(crate) enum NoLibrary {
+    /// The one that the user names cannot be used.
+    Named { source: &'static str, path: PathBuf, error: LoadError },
+    /// None of the usual ones: what to do, and those that are there and cannot be used.
+    Usual { source: &'static str, advice: &'static str, unusable: Vec<(PathBuf, LoadError)> },
+}
+
+impl fmt::Display for NoLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoLibrary::Named { source, path, error } => {
+                write!(f, "{source}: {} cannot be used: {error}", path.display())
+            }
+            NoLibrary::Usual { source, advice, unusable } => {
+                write!(f, "{source}: {advice}")?;
+                for (number, (path, error)) in unusable.iter().enumerate() {
+                    write!(f, "{}{}: {error}", if number == 0 { " (" } else { "; " }, path.display())?;
+                }
+                f.write_str(if unusable.is_empty() { "" } else { ")" })
+            }
+        }
+    }
+}
+
+/// Loads the library that the user names, or the first of the usual ones that loads and has what is needed.
 pub(crate) fn load<T>(
     named: Option<&Path>,
     wanted: &Wanted,
     open: impl Fn(&Path) -> Result<T, LoadError>,
-) -> Result<(T, PathBuf), String> {
+) -> Result<(T, PathBuf), NoLibrary> {
+    let source = wanted.source;
     if let Some(path) = named {
-        return match open(path) {
-            Ok(loaded) => Ok((loaded, path.to_owned())),
-            Err(error) => Err(format!("{}: {} cannot be used: {error}", wanted.source, path.display())),
-        };
+        let loaded = open(path).map(|loaded| (loaded, path.to_owned()));
+        return loaded.map_err(|error| NoLibrary::Named { source, path: path.to_owned(), error });
     }
-    let mut trouble = Vec::new();
+    let mut unusable = Vec::new();
     for path in candidates(wanted.names, std::env::var_os("ROCM_PATH").as_deref()) {
         match open(&path) {
             Ok(loaded) => return Ok((loaded, path)),
-            // That one of the names does not exist is no news.
+            // It is usual that the loader does not find one of the names.
             Err(LoadError::Open(text)) if path.is_relative() && text.contains("No such file") => {}
-            Err(error) => trouble.push(format!("{}: {error}", path.display())),
+            Err(error) => unusable.push((path, error)),
         }
     }
-    let mut note = format!("{}: {}", wanted.source, wanted.advice);
-    if !trouble.is_empty() {
-        note.push_str(&format!(" ({})", trouble.join("; ")));
-    }
-    Err(note)
+    Err(NoLibrary::Usual { source, advice: wanted.advice, unusable })
 }
 
 #[cfg(test)]

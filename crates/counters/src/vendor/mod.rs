@@ -34,7 +34,7 @@ impl fmt::Display for Status {
 /// Why a file could not be used as the library.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// `dlopen` said no, with this text.
+    /// `dlopen` failed, with this text.
     Open(String),
     /// It lacks a function that is needed.
     Symbol(&'static str),
@@ -78,7 +78,7 @@ pub(crate) fn lock() -> Result<MutexGuard<'static, ()>, CallError> {
     if ENDED.load(Ordering::SeqCst) { Err(CallError::Ended) } else { Ok(guard) }
 }
 
-/// Ends all calls when the process ends, before the library's own exit handlers run. To be called when every function
+/// Has all calls end when the process ends, before the library's own exit handlers run. To be called when every function
 /// that will be called later has been called once, since a library makes some of its statics on first use. False if there
 /// is no room for another handler; then nothing may be read.
 pub(crate) fn watch_for_exit() -> bool {

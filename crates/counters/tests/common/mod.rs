@@ -15,7 +15,8 @@ use std::time::Duration;
 
 pub mod made_up_gpus;
 
-use ampere_counters::{Opened, Settings, Source, open_sources};
+use ampere_counters::{Opened, Source, open_sources};
+use ampere_settings::Config;
 
 /// A reading as the child told it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,9 +195,8 @@ pub fn child() {
         // SAFETY: the handler is a plain function of this executable and does not unwind into C.
         assert_eq!(unsafe { libc::atexit(read_at_exit) }, 0);
     }
-    let mut notes = Vec::new();
-    let mut settings = Settings::default();
-    settings.apply_environment(&mut notes);
+    let config = Config::load(None).expect("the environment's settings");
+    let (settings, mut notes) = (config.sources, config.left_out);
     let Opened { mut sources, notes: more, .. } = open_sources(&settings);
     notes.extend(more);
     for note in notes {

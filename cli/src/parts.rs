@@ -1,10 +1,11 @@
-//! Where the other parts of ampere lie: beside this program (a build), or in the same installation's `lib`.
+//! Finds the other parts of ampere: beside this program (a build), or in the same installation's `lib`; and programs in PATH.
 
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Paths of the parts that a run needs.
 pub struct Parts {
     pub collector: PathBuf,
     /// Directory of the plugin.
@@ -13,7 +14,8 @@ pub struct Parts {
     pub host: PathBuf,
 }
 
-pub fn parts() -> anyhow::Result<Parts> {
+/// All parts, or which one is missing.
+pub fn find() -> anyhow::Result<Parts> {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .context("cannot find out where ampere lies")?;
@@ -40,7 +42,7 @@ pub fn parts() -> anyhow::Result<Parts> {
 }
 
 impl Parts {
-    /// `LD_PRELOAD` is a list that both blanks and colons part.
+    /// `LD_PRELOAD` is a list that both blanks and colons separate.
     pub fn is_preloadable(&self) -> bool {
         !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:".contains(byte))
     }

@@ -1,9 +1,9 @@
 //! Signals that come to `ampere run` and are meant for its command.
 //!
-//! Who sends one to a job sends it to one process, to a process group, or to all there are. Where the command has it already it
-//! must not get it again: many programs take a second one for an order to end at once, mpirun among them. So there is a
-//! witness, a process beside the command that does nothing but say which signals it gets. What it gets, the command got;
-//! what only we got is passed on.
+//! A signal to a job is sent to one process, to a process group, or to all processes. Where the command has got it already it
+//! must not get it again: many programs, mpirun among them, take a second one for an order to end at once. So there is a
+//! witness, a process beside the command that only reports which signals it gets. What the witness gets, the command has got
+//! as well; what only this process gets is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
@@ -16,27 +16,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// What programs are told things by.
+/// Signals that users and batch systems send to programs.
 const SIGNALS: [Signal; 7] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::XCPU];
 const ORDERS_TO_END: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
-/// A terminal sends them to everybody: without a witness they are not passed on.
+/// A terminal sends them to the whole process group: without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
-/// How much later than we the witness may get one.
+/// How much later than this process the witness may get a signal.
 const TOGETHER: Duration = Duration::from_millis(100);
 
+/// What happened, with the signal's place in [`SIGNALS`].
 enum News {
+    /// This process got the signal.
     Got(usize),
+    /// The witness did.
     Witnessed(usize),
-    /// It is so long ago that we got one.
+    /// This process got one [`TOGETHER`] ago: the witness gets it no more.
     Due(usize),
-    /// Or that the witness did.
+    /// The witness got one that long ago: this process gets it no more.
     Past(usize),
     /// There is no witness any more.
     Gone,
 }
 
-/// Ends with the one who has it.
+/// The witness. It ends when this is dropped.
 pub struct Witness {
     child: Child,
     says: Option<UnixStream>,
@@ -48,7 +51,7 @@ impl Witness {
         let (says, its) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
-        // Another name, for those who signal by names.
+        // Another name, so that a signal sent to `ampere` by name does not come to it.
         command
             .arg0("signal-witness")
             .arg("witness")
@@ -88,7 +91,7 @@ fn later(news: &UnboundedSender<News>, what: News) {
     });
 }
 
-/// Passes on what comes, until the command is over.
+/// Passes signals on to the command until it is over.
 pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sync::oneshot::Receiver<()>) {
     let (news, mut all) = unbounded_channel();
     listen(&news, News::Got);
@@ -105,7 +108,7 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             let _ = news.send(News::Gone);
         });
     }
-    // Of each signal: those that we got and nobody has witnessed yet, and the other way round.
+    // Of each signal: how often only this process got it so far, and how often only the witness did.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
@@ -113,7 +116,7 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             Some(one) = all.recv() => one,
         };
         match one {
-            // In a group of its own it gets nothing that is sent to ours.
+            // In a process group of its own the command gets nothing that is sent to this one's.
             News::Got(number) if is_apart(to) => {
                 let _ = kill_process(to, SIGNALS[number]);
             }
@@ -146,8 +149,8 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
     }
 }
 
-/// The command is over, and its results are being written, which may take long where a file system hangs. Who asks twice
-/// is not kept waiting: the collector goes on by itself.
+/// While results are written after the command, which may take long where a file system hangs: a second order to end makes
+/// this process end. The collector goes on by itself.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {
@@ -166,7 +169,7 @@ pub fn stop_waiting_when_asked(output: &Path, status: i32) {
                     say!("ampere: the collector goes on writing to {shown}");
                     std::process::exit(status);
                 }
-                say!("ampere: the command is over, and its results are being written to {shown}: ask again not to wait for them");
+                say!("ampere: the command is over, and its results are being written to {shown}: interrupt again not to wait for them");
             }
         });
     };
@@ -179,7 +182,7 @@ fn is_apart(process: Pid) -> bool {
 
 /// The witness itself.
 pub fn witness() -> anyhow::Result<ExitCode> {
-    // Whoever has started it may be killed.
+    // Its parent may be killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let _ = rustix::thread::set_name(c"signal-witness");
     let parent = std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().map(UnixStream::from)?;
@@ -193,7 +196,7 @@ pub fn witness() -> anyhow::Result<ExitCode> {
             let mut nothing = [0];
             tokio::select! {
                 Some(News::Got(number)) = all.recv() => parent.write_all(&[number as u8]).await?,
-                // It never says anything: it has gone.
+                // It never writes: it has ended.
                 _ = parent.read(&mut nothing) => return Ok(ExitCode::SUCCESS),
             }
         }

@@ -12,7 +12,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// To be called with the events that are done, and those to expect. Short traces are done before anybody could look.
+    /// To be called with the events that are done, and those to expect. Short traces show no bar.
     pub fn step(&self) -> impl FnMut(u64, u64) {
         |done, expected| {
             if done > 0 && self.0.is_hidden() && std::io::stderr().is_terminal() {

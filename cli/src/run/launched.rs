@@ -1,8 +1,8 @@
 //! `ampere run` that a launcher starts, once for each rank: `srun -n 8 ampere run -- ./program`. Runs of their own would
-//! each have the joules of the whole node. So each becomes its rank, whose plugin finds the others by the name that the
+//! each count the joules of the whole node. So each becomes its rank, whose plugin finds the others by the name that the
 //! launcher gave the job, as without `ampere run`.
 
-use crate::run::cannot_run;
+use super::command::cannot_run;
 use anyhow::Context;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +21,7 @@ const SRUN: (&str, &str) = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
 /// brokers leave there: they are about the brokers.
 const IN_FLUX: &str = "FLUX_URI";
 
-/// Which of several ranks this is.
+/// Which of several ranks this is. `None` without a launcher.
 pub fn rank() -> Option<u32> {
     rank_by(|name| std::env::var(name).ok())
 }
@@ -33,14 +33,14 @@ fn rank_by(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     of.filter(|(size, _)| *size > 1).map(|(_, rank)| rank)
 }
 
-/// Does not return where the command can be run.
+/// Replaces this process by the command. Returns only if the command cannot be run.
 pub fn become_rank(mut command: Command, rank: u32, output: Option<&Path>) -> anyhow::Result<ExitCode> {
     if rank == 0 {
         let place =
             output.map_or("./ampere-<date>_<time>_<id>".into(), |output| output.display().to_string());
         say!(
-            "ampere: it was started once for each rank: a node's ranks are one run, results in {place}; for the live table start \
-             it once, before the launcher, as in ampere run -- mpirun ..."
+            "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {place}; for the live table \
+             start it once, before the launcher, as in ampere run -- mpirun ..."
         );
     }
     let program = command.get_program().to_owned();

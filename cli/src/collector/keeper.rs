@@ -1,4 +1,4 @@
-//! The collector of `ampere run` and `ampere replay`, and another one in its place when it is killed.
+//! Keeps a collector alive: starts another one in its place when it is killed.
 
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_report::summary::SignalNumber;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How long a collector may take to be ready, and to write the results.
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
-/// How often it is looked whether it lives: that is a part of the gap in sampling.
+/// How often it is checked: a part of the gap in sampling when it is killed.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
 
 /// How a collector is started.
@@ -26,7 +26,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// It goes on until its standard input is closed.
+    /// The collector goes on until its standard input is closed.
     fn spawn(&self, session: &Path) -> std::io::Result<Child> {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
@@ -47,7 +47,7 @@ impl Start {
 pub enum Results {
     Written,
     Missing,
-    /// Nobody waits any longer.
+    /// They take longer than is waited for.
     StillWritten,
 }
 
@@ -63,7 +63,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Looks whether the collector lives, and puts another one in its place if it was killed.
+    /// Puts another collector in its place if it was killed.
     fn tend(&mut self) {
         if self.ended.is_some() {
             return;
@@ -94,7 +94,7 @@ impl Kept {
 }
 
 pub struct Keeper {
-    /// Whoever looks at the session sees that we wait, also from another pid namespace.
+    /// Shows other processes that this one waits for the results, also from another pid namespace.
     _waits: Option<HeldLock>,
     kept: Arc<Mutex<Kept>>,
     stop: Arc<AtomicBool>,
@@ -102,7 +102,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// A collector that is ready. If it cannot start, the session is removed.
+    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed.
     pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
         let begun = Instant::now();
@@ -146,7 +146,7 @@ impl Keeper {
     pub fn finish(mut self) -> Results {
         self.close();
         let begun = Instant::now();
-        let mut told = false;
+        let mut has_reported = false;
         loop {
             let mut kept = lock(&self.kept);
             kept.tend();
@@ -154,16 +154,16 @@ impl Keeper {
                 if status.success() {
                     return Results::Written;
                 }
-                // Killed when all was done but saying so.
+                // It was killed when all was done but this state.
                 let is_done =
                     kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
                 if is_done {
                     kept.session.remove();
                 }
-                let is_said = kept.session.collector_state() == CollectorState::Finished;
-                return if is_done || is_said { Results::Written } else { Results::Missing };
+                let is_finished = kept.session.collector_state() == CollectorState::Finished;
+                return if is_done || is_finished { Results::Written } else { Results::Missing };
             }
-            // It may go on serving its final figures to who has yet to see them.
+            // It may go on serving its final figures for a while.
             if kept.session.collector_state() == CollectorState::Finished {
                 return Results::Written;
             }
@@ -171,15 +171,15 @@ impl Keeper {
             if begun.elapsed() > FINISH_LIMIT {
                 return Results::StillWritten;
             }
-            if !told && begun.elapsed() > Duration::from_secs(2) {
-                told = true;
+            if !has_reported && begun.elapsed() > Duration::from_secs(2) {
+                has_reported = true;
                 say!("ampere: writing the trace and the summary ...");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// There is nothing to collect.
+    /// The command was not started: there is nothing to collect.
     pub fn give_up(mut self) {
         self.close();
         let mut kept = lock(&self.kept);

@@ -1,7 +1,7 @@
-//! What `ampere run` shows while the command runs: a table at the bottom of the terminal, or a line now and then.
+//! The live table: at the bottom of the terminal while the command runs, or elsewhere a line now and then.
 
-use crate::announced::Announced;
-use crate::screen::Screen;
+use super::screen::Screen;
+use crate::collector::announced::Announced;
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::client;
 use ampere_collector::serving::snapshot::Snapshot;
@@ -23,14 +23,14 @@ const LEAST_ROWS: u16 = 6;
 const MOST_ROWS: u16 = 16;
 const LONGEST_NAME: usize = 80;
 
-pub struct Watch {
+pub struct LiveTable {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    /// `output` has the collector's address in `collector.json`. `token`: what it wants to hear.
-    pub fn start(output: &Path, token: Option<Token>) -> Watch {
+impl LiveTable {
+    /// `output` has the collector's address in `collector.json`. `token`: what it asks of requests.
+    pub fn start(output: &Path, token: Option<Token>) -> LiveTable {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (stop.clone(), output.to_owned());
         let url = Announced::of(output).map(|announced| announced.url);
@@ -42,11 +42,11 @@ impl Watch {
         }
         let thread = url.and_then(|url| {
             std::thread::Builder::new()
-                .name("ampere-watch".to_owned())
-                .spawn(move || watch(&directory, url, token.as_ref(), &stopped))
+                .name("ampere-live".to_owned())
+                .spawn(move || show(&directory, url, token.as_ref(), &stopped))
                 .ok()
         });
-        Watch { stop, thread }
+        LiveTable { stop, thread }
     }
 
     pub fn stop(mut self) {
@@ -58,7 +58,7 @@ impl Watch {
     }
 }
 
-fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
+fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
     let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
@@ -72,7 +72,7 @@ fn watch(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBoo
         }
         next += period;
         let Some(snapshot) = fetch(&url, token) else {
-            // Another collector may be in its place.
+            // Another collector may have taken its place.
             url = Announced::of(output).map_or(url, |announced| announced.url);
             continue;
         };
@@ -90,7 +90,8 @@ fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
     serde_json::from_slice(&client::get(url, "/snapshot.json", token, ANSWER_LIMIT).ok()?).ok()
 }
 
-/// (region, joules over all ranks and devices), most first. Of devices that are in others, the joules are there already.
+/// (region, joules over all ranks and devices), most first. Devices that are contained in others are left out: the others
+/// count their joules.
 fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for row in &snapshot.threads_energy {
@@ -106,7 +107,7 @@ fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
     sums
 }
 
-/// "estimated" is said where it is one.
+/// A word where the joules are not measured.
 fn quality(energy: &str) -> &str {
     if energy == "measured" { "" } else { energy }
 }

@@ -10,7 +10,7 @@ pub struct Screen {
     size: Option<(u16, u16)>,
 }
 
-/// The terminal is somebody else's meanwhile, as a rule the shell's.
+/// Another process group has the terminal, mostly the shell's.
 fn is_in_background() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group != rustix::process::getpgrp())
 }

@@ -1,4 +1,4 @@
-//! Where the collector of a run is, as its output directory says while the run goes on.
+//! Where a run's collector is: its output directory has the address while the run goes on.
 
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::client;
@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The contents of `collector.json`.
 pub struct Announced {
     directory: PathBuf,
     pub url: String,
@@ -16,6 +17,7 @@ pub struct Announced {
 }
 
 impl Announced {
+    /// `None` without such a file, as before the run and after it.
     pub fn of(directory: &Path) -> Option<Announced> {
         let text = std::fs::read(directory.join("collector.json")).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -28,7 +30,7 @@ impl Announced {
         })
     }
 
-    /// What its collector answers. Whatever else answers at that address, another run's on this node as a rule, is not it.
+    /// Asks the collector. What answers at that address may be another one, mostly another run's on this node: an error.
     pub fn get<T>(
         &self,
         path: &str,
@@ -41,14 +43,14 @@ impl Announced {
     {
         let node = &self.node;
         let is_here = *node == node_name();
-        // "Any address" is any of its node's, and of no other.
+        // "Any address" means any of its own node.
         let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
         let url = match wildcard.filter(|_| !is_here) {
             Some(port) => &format!("http://{node}:{port}"),
             None => &self.url,
         };
-        let is_its_own = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
-        if !is_here && url.strip_prefix("http://").is_none_or(is_its_own) {
+        let is_local = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
+        if !is_here && url.strip_prefix("http://").is_none_or(is_local) {
             bail!(
                 "its collector answers on {node} alone ({url}): ask there, or have it serve with --listen where it can be reached"
             );

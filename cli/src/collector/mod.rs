@@ -1,0 +1,60 @@
+//! The collector of `ampere run` and `ampere replay`: how it is started, kept alive and asked.
+
+pub mod announced;
+pub mod keeper;
+
+use crate::parts::Parts;
+use ampere_collector::serving::listen::Listen;
+use ampere_ring::Session;
+use keeper::{Keeper, Start};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::str::FromStr;
+
+/// What a collector is started with.
+pub struct Wanted<'a> {
+    pub output: Option<&'a Path>,
+    pub config: Option<&'a Path>,
+    pub listen: Option<&'a Listen>,
+    /// For the summary.
+    pub command: &'a [OsString],
+    /// The description of the trace that is replayed.
+    pub replay: Option<&'a Path>,
+}
+
+/// An address for /metrics. `None` where the text is empty, as from `AMPERE_LISTEN=$UNSET`.
+#[derive(Clone)]
+pub struct Address(pub Option<Listen>);
+
+/// For clap.
+pub fn address(text: &str) -> Result<Address, <Listen as FromStr>::Err> {
+    if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
+}
+
+/// A name for a run that no other has.
+pub fn run_name() -> String {
+    let pid = std::process::id();
+    let nanoseconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("run-{pid}-{:x}", nanoseconds & 0xffff_ffff_ffff)
+}
+
+/// Starts a collector and waits until it is ready. It is replaced when it is killed. If it cannot start, the session is
+/// removed.
+pub fn start(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+    // In one word each: a path may begin with a hyphen.
+    let option = |name: &str, value: &OsStr| {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
+        word
+    };
+    let mut arguments: Vec<OsString> =
+        vec!["--until-input-closes".into(), option("session", session.directory().as_os_str())];
+    for (name, value) in [("output", wanted.output), ("config", wanted.config), ("replay", wanted.replay)] {
+        arguments.extend(value.map(|path| option(name, path.as_os_str())));
+    }
+    arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
+    arguments.push("--".into());
+    arguments.extend(wanted.command.iter().cloned());
+    Keeper::start(session, Start { program: parts.collector.clone(), arguments })
+}

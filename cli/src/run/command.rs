@@ -1,0 +1,137 @@
+//! The measured command: its environment, its start, its end.
+
+use super::{Host, RunArguments};
+use crate::parts::{self, Parts};
+use crate::run::signals::{self, Witness};
+use crate::terminal::words::given;
+use anyhow::Context;
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+/// The command as it was given, with the signals and descriptors that this process was started with.
+pub fn unchanged(arguments: &RunArguments) -> Command {
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]);
+    ampere_signal_safety::restore_sigchld_in(&mut command);
+    command
+}
+
+/// The command with the environment that lets its processes find the plugin and the settings.
+pub fn measured(arguments: &RunArguments, parts: &Parts) -> Command {
+    let mut command = unchanged(arguments);
+    if let Some(path) = given(&arguments.config).and_then(|path| std::fs::canonicalize(path).ok()) {
+        command.env("AMPERE_CONFIG", path);
+    }
+    command.env("LD_LIBRARY_PATH", prepend(&parts.library_directory, "LD_LIBRARY_PATH", ':'));
+    if arguments.host != Host::Embedded {
+        for_score_p(&mut command);
+    }
+    if arguments.host != Host::Scorep && parts.is_preloadable() {
+        // The embedded host stands back where it finds Score-P in the process.
+        command.env("LD_PRELOAD", prepend(&parts.host, "LD_PRELOAD", ':'));
+        // A program with AddressSanitizer's library refuses to start behind another one unless this allows it.
+        command.env("ASAN_OPTIONS", prepend(Path::new("verify_asan_link_order=0"), "ASAN_OPTIONS", ':'));
+    }
+    command
+}
+
+/// The command as one of the ranks that a launcher has started: its plugin starts the collector.
+pub fn as_rank(arguments: &RunArguments, parts: &Parts) -> Command {
+    let mut command = measured(arguments, parts);
+    if let Some(path) = given(&arguments.output).and_then(|path| std::path::absolute(path).ok()) {
+        command.env("AMPERE_OUTPUT", path);
+    }
+    if let Some(address) = arguments.listen.as_ref().and_then(|address| address.0.as_ref()) {
+        command.env("AMPERE_LISTEN", address.to_string());
+    }
+    command
+}
+
+fn for_score_p(command: &mut Command) {
+    let separator = std::env::var("SCOREP_SUBSTRATE_PLUGINS_SEP").ok();
+    let separator = separator.and_then(|separator| separator.chars().next()).unwrap_or(',');
+    let plugins = std::env::var("SCOREP_SUBSTRATE_PLUGINS").unwrap_or_default();
+    if !plugins.split(separator).any(|plugin| plugin == "ampere") {
+        let plugins = prepend(Path::new("ampere"), "SCOREP_SUBSTRATE_PLUGINS", separator);
+        command.env("SCOREP_SUBSTRATE_PLUGINS", plugins);
+    }
+}
+
+fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
+    let mut value = first.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(separator.to_string());
+        value.push(rest);
+    }
+    value
+}
+
+/// Starts the command. A file that the kernel does not know as a program is a script for the shell, as it is where a shell
+/// starts it.
+pub fn spawn(mut command: Command) -> std::io::Result<Child> {
+    match command.spawn() {
+        Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+            let Ok(script) = parts::program(command.get_program()) else { return Err(error) };
+            let mut shell = Command::new("/bin/sh");
+            shell.arg(script).args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            ampere_signal_safety::restore_sigchld_in(&mut shell);
+            shell.spawn()
+        }
+        spawned => spawned,
+    }
+}
+
+/// Whether processes or memory have run out: the command may lack what our own processes use.
+pub fn is_a_limit(error: &std::io::Error) -> bool {
+    let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|code| limits.contains(&code))
+}
+
+/// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
+/// Without descriptors or threads to listen for signals, it only waits.
+pub fn wait_for(mut child: Child, mut witness: Option<Witness>) -> anyhow::Result<ExitStatus> {
+    let pid = Pid::from_child(&child);
+    // Tokio panics if it finds no descriptors for its signals: some are opened on trial.
+    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = descriptors.map(drop).and_then(|()| runtime());
+    let status = runtime.ok().and_then(|runtime| {
+        let (done, over) = tokio::sync::oneshot::channel();
+        std::thread::scope(|scope| {
+            let wait = || {
+                let status = child.wait();
+                let _ = done.send(());
+                status
+            };
+            let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
+            runtime.block_on(signals::pass_on(pid, witness.as_mut(), over));
+            waiter.join().ok()
+        })
+    });
+    status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
+}
+
+/// For an error's context.
+pub fn cannot_run(program: &OsStr) -> String {
+    format!("cannot run {}", program.to_string_lossy())
+}
+
+/// The command's own exit status; 128 + n for signal n, as in shells.
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+pub fn code_of(status: ExitStatus) -> ExitCode {
+    ExitCode::from(shell_status(status) as u8)
+}

@@ -1,0 +1,215 @@
+//! `ampere run`: a collector, the command, and its results.
+//!
+//! ```text
+//! command.rs   the command: environment, start, end       signals.rs  signals that are meant for it
+//! launched.rs  `ampere run` behind a launcher              outcome.rs  what is shown of the results
+//! ```
+
+mod command;
+mod launched;
+mod outcome;
+mod signals;
+
+pub use outcome::{report, show};
+pub use signals::witness;
+
+use crate::collector::keeper::Keeper;
+use crate::collector::{self, Address, Wanted, address, run_name};
+use crate::parts::{self, Parts};
+use crate::terminal::live::LiveTable;
+use crate::terminal::words::{given, path_parser};
+use ampere_collector::run_directory::command_end::CommandEnd;
+use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page};
+use ampere_collector::run_directory::stale;
+use ampere_collector::serving::access::Access;
+use ampere_model::text::one_line;
+use ampere_ring::Session;
+use ampere_ring::process::node_name;
+use ampere_ring::session::{ENV_SESSION_BOOT, is_switched_off};
+use ampere_settings::Config;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use signals::Witness;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode};
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// Where the results go [default: ./ampere-<date>_<time>_<id>]
+    #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
+    output: Option<PathBuf>,
+    /// Settings (see the README)
+    #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
+    config: Option<PathBuf>,
+    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
+    #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
+    listen: Option<Address>,
+    /// What measures: Score-P in the program, or ampere's own host preloaded into it
+    #[arg(long, value_enum, default_value = "auto")]
+    host: Host,
+    /// The command, after --
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Host {
+    /// Score-P where the program was built with it, else the embedded host
+    Auto,
+    Scorep,
+    Embedded,
+}
+
+impl Host {
+    /// Why a command may have had no event.
+    fn why_nothing(self) -> &'static str {
+        match self {
+            Host::Auto => {
+                "no process of the command that can see this run called MPI, or a function compiled with \
+                 -finstrument-functions or by Score-P"
+            }
+            Host::Scorep => {
+                "no process of the command that can see this run was built with Score-P; without --host scorep, MPI's functions are measured all the same"
+            }
+            Host::Embedded => {
+                "no process of the command that can see this run called MPI, or a function compiled with -finstrument-functions"
+            }
+        }
+    }
+}
+
+impl RunArguments {
+    /// What the run's collector is started with.
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            output: given(&self.output),
+            config: given(&self.config),
+            listen: self.listen.as_ref().and_then(|address| address.0.as_ref()),
+            command: &self.command,
+            replay: None,
+        }
+    }
+}
+
+pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+    let parts = parts::find()?;
+    parts::program(&arguments.command[0])?;
+    // A mistake in the settings is reported before the job starts.
+    let config = Config::load(given(&arguments.config))?;
+    let access = Access::load(&config).map_err(anyhow::Error::msg)?;
+    check_counters(&config)?;
+    if let Some(rank) = launched::rank() {
+        return launched::become_rank(command::as_rank(&arguments, &parts), rank, given(&arguments.output));
+    }
+    note_leftovers();
+    if arguments.host != Host::Scorep && !parts.is_preloadable() {
+        say!(
+            "ampere: {} cannot be preloaded, for a blank or a colon in its path: only what is built with Score-P is measured; \
+             install ampere elsewhere",
+            parts.host.display()
+        );
+    }
+    let existing = existing_directories(given(&arguments.output));
+    let name = run_name();
+    let started = start_collector(&arguments, &parts, &name);
+    // The witness is started before the command, so that it gets every signal that the command gets.
+    let witness = Witness::start();
+    let (session, collector) = match started {
+        Ok(started) => started,
+        Err(why) => {
+            say!("ampere: {}; the command runs without being measured", one_line(&*why));
+            return run_unmeasured(&arguments, witness);
+        }
+    };
+    let output = session.output().unwrap_or_default();
+    let child = match start_command(&arguments, &parts, &name, &output) {
+        Ok(child) => child,
+        Err(error) => {
+            collector.give_up();
+            remove_results(&output, &name, existing.contains(&output));
+            session.remove();
+            if !command::is_a_limit(&error) {
+                return Err(error).with_context(|| command::cannot_run(&arguments.command[0]));
+            }
+            say!("ampere: {error}: the command runs without being measured");
+            return run_unmeasured(&arguments, None);
+        }
+    };
+    let live = LiveTable::start(&output, access.token().cloned());
+    let pid = child.id();
+    let status = command::wait_for(child, witness)?;
+    live.stop();
+    let shell_status = command::shell_status(status);
+    CommandEnd { pid, status: shell_status, signal: status.signal() }.save(session.directory());
+    signals::stop_waiting_when_asked(&output, shell_status);
+    let results = collector.finish();
+    let why_nothing = if is_switched_off() { "AMPERE_DISABLE is set" } else { arguments.host.why_nothing() };
+    report(&session, &output, results, why_nothing);
+    Ok(command::code_of(status))
+}
+
+fn start_collector(arguments: &RunArguments, parts: &Parts, name: &str) -> anyhow::Result<(Session, Keeper)> {
+    let session = Session::open_or_create(&format!("s-{name}"))?;
+    let collector = collector::start(parts, &session, &arguments.wanted())?;
+    Ok((session, collector))
+}
+
+fn start_command(
+    arguments: &RunArguments,
+    parts: &Parts,
+    name: &str,
+    output: &Path,
+) -> std::io::Result<Child> {
+    let mut command = command::measured(arguments, parts);
+    command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
+    // For collectors on other nodes, which the plugin starts there.
+    command.env("AMPERE_OUTPUT", output);
+    command::spawn(command)
+}
+
+fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
+    let child = command::spawn(command::unchanged(arguments));
+    let child = child.with_context(|| command::cannot_run(&arguments.command[0]))?;
+    Ok(command::code_of(command::wait_for(child, witness)?))
+}
+
+/// A mistake in the variables of counter sources, as in any setting, is an error before the job starts. The collector, which
+/// under Score-P alone is started by the job, leaves such a variable out.
+pub fn check_counters(config: &Config) -> anyhow::Result<()> {
+    config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
+}
+
+/// The directories that exist already, of those that the collector may choose as its output directory.
+fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
+    let possible = wanted.into_iter().flat_map(|wanted| [wanted.to_owned(), wanted.join(node_name())]);
+    possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+}
+
+/// Removes what the collector has written for a command that never ran. A directory that existed before stays, with the user's
+/// files in it.
+fn remove_results(output: &Path, run_id: &str, existed: bool) {
+    // A trace is the collector's: there was none when it claimed the directory.
+    let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));
+    for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
+        let _ = std::fs::remove_file(output.join(name));
+    }
+    let _ = std::fs::remove_dir_all(output.join("traces"));
+    // Directories go only if they are empty.
+    let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
+    for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
+        let _ = std::fs::remove_dir(spool.path());
+    }
+    if !existed {
+        let _ = std::fs::remove_dir(output);
+    }
+}
+
+/// Removes what empty sessions have left. One line about runs whose collectors were killed.
+fn note_leftovers() {
+    let recoverable = Session::base_directory().map_or(0, |base| stale::remove_stale_sessions(&base));
+    if recoverable > 0 {
+        say!("ampere: {}", stale::told(recoverable));
+    }
+}

@@ -1,0 +1,72 @@
+//! What a run's results are, on standard error: standard output is the command's own.
+
+use crate::collector::keeper::Results;
+use ampere_collector::run_directory::nodes;
+use ampere_collector::run_directory::output::holds_foreign_page;
+use ampere_model::text::joules as joules_text;
+use ampere_report::summary::{Run, Summary};
+use ampere_report::text::render;
+use ampere_ring::{Session, files};
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// Shows the results, or why there are none. `why_nothing`: if there was no event.
+pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) {
+    if results == Results::StillWritten {
+        return say!(
+            "ampere: the collector is still writing the results; when it is done, {} has a summary.txt",
+            output.display()
+        );
+    }
+    if results == Results::Missing {
+        let why = files::read_text(&session.directory().join("failure"));
+        let left = if output.is_dir() { output } else { session.directory() };
+        return say!(
+            "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
+            if why.is_empty() { "it ended before its time" } else { why.trim() },
+            left.display()
+        );
+    }
+    let summary =
+        std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let Some(summary): Option<Summary> = summary else { return };
+    if summary.quality.events == 0 && nodes::below(output, &summary.run.id).is_empty() {
+        say!("ampere: nothing was measured: {why_nothing}");
+    }
+    show(&summary, output);
+}
+
+/// Shows a run's table and where its files are.
+pub fn show(summary: &Summary, output: &Path) {
+    say!("\n{}", render(summary, std::io::stderr().is_terminal()).trim_end());
+    let trace = output.join("traces.otf2");
+    if trace.exists() {
+        say!("\ntrace:   {}", trace.display());
+    }
+    say!("summary: {}", output.join("summary.json").display());
+    let page = output.join("report.html");
+    if page.exists() && !holds_foreign_page(output, &summary.run.id) {
+        say!("report:  {}", page.display());
+    }
+    show_other_nodes(&summary.run, output);
+}
+
+/// The table above is this node's.
+fn show_other_nodes(run: &Run, output: &Path) {
+    let others = nodes::below(output, &run.id);
+    let ended: Vec<&Run> = others.iter().filter_map(|node| node.run.as_ref()).collect();
+    if others.is_empty() {
+        return;
+    }
+    let joules = run.total_joules + ended.iter().map(|run| run.total_joules).sum::<f64>();
+    let missing = match others.len() - ended.len() {
+        0 => String::new(),
+        many => format!(", and {many} more that have not ended"),
+    };
+    say!(
+        "nodes:   {} J on {} nodes{missing}; ampere report {} shows them as one",
+        joules_text(joules),
+        1 + ended.len(),
+        output.display()
+    );
+}

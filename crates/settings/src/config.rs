@@ -1,0 +1,205 @@
+//! The settings of a run, checked and ready for use.
+
+use crate::device::DeviceSetting;
+use crate::error::ConfigError;
+use crate::table::{IfWrong, Keeper, SETTINGS};
+use crate::value::{Cpus, GaugePeriod, Locations, Written};
+use ampere_attribution::{Policy, Sharing};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// All settings that the collector and the attribution use. The parts are the tables of `ampere.toml`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The `[[device]]` sections, in the file's order: the first that matches a metric applies.
+    pub devices: Vec<DeviceSetting>,
+    pub attribution: AttributionSettings,
+    pub sampler: SamplerSettings,
+    pub counters: CounterLimits,
+    pub sources: SourceSettings,
+    pub metrics: MetricsSettings,
+    /// Whether a trace is written.
+    pub trace: bool,
+    /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
+    pub by_local_rank: bool,
+    /// Where the collector runs. `None`: wherever the job may.
+    pub cpus: Option<Cpus>,
+    /// Variables of counter sources that were left out because of their values, one line each.
+    pub left_out: Vec<String>,
+}
+
+/// `[attribution]`.
+#[derive(Clone, Debug)]
+pub struct AttributionSettings {
+    pub policy: Policy,
+    pub sharing: Sharing,
+    /// Which threads' frames are a rank's.
+    pub locations: Locations,
+    /// Whether time is attributed like a counter.
+    pub time: bool,
+    /// How long after its timestamp an event may arrive without being late. It takes microseconds, unless its thread loses
+    /// its core in between.
+    pub slack: Duration,
+    /// A GPU stream that has been silent for so long is taken as idle. `None`: [`Config::STREAM_LAG`], and in a replay as
+    /// long as its streams need.
+    pub stream_lag: Option<Duration>,
+}
+
+/// `[sampler]`.
+#[derive(Clone, Debug)]
+pub struct SamplerSettings {
+    /// How often a counter is read that is about to change.
+    pub period: Duration,
+    /// How often devices are asked for what they report besides their energy.
+    pub gauges: GaugePeriod,
+}
+
+/// `[counters]`: which readings are believed.
+#[derive(Clone, Debug)]
+pub struct CounterLimits {
+    /// No device draws more than this. `None`: 20 kW for what is an energy by its definition, else no limit.
+    pub watts_max: Option<f64>,
+    /// An interval so many times as long as the usual one is a gap: its joules are lost. `None`: none is.
+    pub gap: Option<f64>,
+    /// A counter that has not changed for so long is stale.
+    pub stale: Duration,
+}
+
+/// Which counter sources are opened, and how: `[estimate]`, and variables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceSettings {
+    /// Names of sources, of [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, else the estimate.
+    pub names: Option<Vec<&'static str>>,
+    /// Watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs,
+    /// takes 80 to 150.
+    pub idle_watts: f64,
+    /// Watts of a busy core on top of that. 64-core server CPUs are rated 280 W and take a tenth of that idle, so 4 W a
+    /// core; a desktop's few fast cores take two to three times as much. "Core" is what Linux calls a CPU: with
+    /// hyper-threads on and in use, halve it.
+    pub watts_per_core: f64,
+    /// librocm_smi64's file; `None` searches. A library that is named is called even where no GPU is in sight.
+    pub rocm_smi_library: Option<PathBuf>,
+    /// libamd_smi's file, likewise.
+    pub amdsmi_library: Option<PathBuf>,
+    /// libnvidia-ml's file, likewise.
+    pub nvml_library: Option<PathBuf>,
+    /// Microjoules per tick of AMD GPUs' counters instead of what the library reports; the kernel's headers say
+    /// 2^-16 J = 15.2587890625.
+    pub rocm_smi_resolution_microjoules: Option<f64>,
+    /// Where `proc`, `sys` and `dev` are. Vendors' libraries do not see it: they always look at `/sys`.
+    pub sys_root: PathBuf,
+}
+
+/// `[metrics]`.
+#[derive(Clone, Debug)]
+pub struct MetricsSettings {
+    /// Most series of one metric; the rest goes to "other".
+    pub most_series: usize,
+    /// File with the token that requests for metrics must present. `None`: no token is needed.
+    pub token_file: Option<PathBuf>,
+    /// Further names that requests may call this node by; `*`: any.
+    pub allowed_hosts: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            devices: Vec::new(),
+            attribution: AttributionSettings {
+                policy: Policy::default(),
+                sharing: Sharing::default(),
+                locations: Locations::default(),
+                time: false,
+                slack: Duration::from_millis(100),
+                stream_lag: None,
+            },
+            sampler: SamplerSettings {
+                period: Duration::from_millis(1),
+                gauges: GaugePeriod(Some(Duration::from_secs(1))),
+            },
+            counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
+            sources: SourceSettings::default(),
+            metrics: MetricsSettings { most_series: 2000, token_file: None, allowed_hosts: Vec::new() },
+            trace: true,
+            by_local_rank: false,
+            cpus: None,
+            left_out: Vec::new(),
+        }
+    }
+}
+
+impl Default for SourceSettings {
+    fn default() -> SourceSettings {
+        SourceSettings {
+            names: None,
+            idle_watts: 100.0,
+            watts_per_core: 4.0,
+            rocm_smi_library: None,
+            amdsmi_library: None,
+            nvml_library: None,
+            rocm_smi_resolution_microjoules: None,
+            sys_root: PathBuf::from("/"),
+        }
+    }
+}
+
+impl Config {
+    /// How long a silent GPU stream is waited for, unless something else is set.
+    pub const STREAM_LAG: Duration = Duration::from_secs(60);
+
+    /// Reads the file, if one is named, then the environment, which wins.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a setting cannot be used.
+    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let mut config = match path {
+            Some(path) => {
+                let shown = path.display().to_string();
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| ConfigError(format!("cannot read the configuration {shown}: {e}")))?;
+                Config::parse(&text, &shown)?
+            }
+            None => Config::default(),
+        };
+        config.apply(&variable)?;
+        Ok(config)
+    }
+
+    /// The path that `AMPERE_CONFIG` names.
+    pub fn path_from_environment() -> Option<PathBuf> {
+        std::env::var_os("AMPERE_CONFIG").map(PathBuf::from)
+    }
+
+    /// Sets what variables say. One of a counter source that cannot be used is left out ([`Config::left_out`]).
+    ///
+    /// # Errors
+    /// The first of the other variables that cannot be used. The rest is set all the same.
+    pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+        let mut result = Ok(());
+        for setting in SETTINGS {
+            let Keeper::Config(place) = setting.keeper else { continue };
+            let Some(text) = lookup(setting.variable) else { continue };
+            let read = place(self).read(&Written::Variable(&text), &setting.within);
+            let Err(why) = read else { continue };
+            let why = format!("{}: {why}", setting.variable);
+            match setting.if_wrong {
+                IfWrong::Refused => result = result.and(Err(ConfigError(why))),
+                IfWrong::RefusedByRun | IfWrong::LeftOut => self.left_out.push(why),
+            }
+        }
+        result
+    }
+}
+
+impl SourceSettings {
+    /// What the environment says of counter sources, whatever the other settings are.
+    pub fn from_environment() -> SourceSettings {
+        let mut config = Config::default();
+        let _ = config.apply(&variable); // the other settings are not used
+        config.sources
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}

@@ -1,0 +1,263 @@
+//! `[[device]]`: which metric counts a device's energy, and which locations are its consumers.
+
+use crate::error::{ConfigError, WrongValue};
+use crate::file::{Source, in_order};
+use crate::names::plain;
+use crate::value::{Value, Within, Word, Written, alternatives};
+use regex::Regex;
+use std::time::Duration;
+use toml::de::{DeTable, DeValue};
+
+/// A `[[device]]`.
+#[derive(Clone, Debug)]
+pub struct DeviceSetting {
+    /// May use the captures of `metric` as `$1`.
+    pub name: String,
+    pub node: Option<Regex>,
+    pub metric: Regex,
+    /// `None`: as the metric's definition says, else cumulative.
+    pub instantaneous: Option<bool>,
+    /// Raw value to joules (or watts); `None`: as the metric's definition says.
+    pub scale: Option<f64>,
+    /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
+    pub wraps_at: Option<u64>,
+    pub delay: Duration,
+    /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
+    pub locations: Option<Vec<Regex>>,
+    pub ranks: Ranks,
+}
+
+/// The consumers of a device's ranks view.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Ranks {
+    /// All on the node.
+    #[default]
+    All,
+    /// Those that are found to use it, as for a device without a `[[device]]`.
+    Found,
+    Listed(Vec<u32>),
+}
+
+/// A key of a `[[device]]`.
+pub(crate) struct DeviceKey {
+    pub key: &'static str,
+    /// What holds without it, in words.
+    pub default: &'static str,
+    pub about: &'static str,
+    within: Within,
+    place: fn(&mut Draft) -> &mut dyn Value,
+}
+
+/// A `[[device]]` that is being read.
+#[derive(Default)]
+struct Draft {
+    name: Option<String>,
+    metric: Option<Regex>,
+    node: Option<Regex>,
+    kind: Kind,
+    scale: Option<f64>,
+    wraps_at: Option<u64>,
+    delay: Duration,
+    locations: Option<Vec<Regex>>,
+    ranks: Ranks,
+}
+
+#[derive(Clone, Copy, PartialEq, Default)]
+enum Kind {
+    #[default]
+    AsDefined,
+    Cumulative,
+    Instantaneous,
+}
+
+impl Word for Kind {
+    const WORDS: &'static [(&'static str, Kind)] =
+        &[("cumulative", Kind::Cumulative), ("instantaneous", Kind::Instantaneous)];
+}
+
+pub(crate) const KEYS: &[DeviceKey] = &[
+    DeviceKey {
+        key: "name",
+        default: "must be given",
+        about: "The device's name; $1 stands for what the first group in `metric` matched.",
+        within: Within::Anything,
+        place: |draft| &mut draft.name,
+    },
+    DeviceKey {
+        key: "metric",
+        default: "must be given",
+        about: "Which metric counts its energy: matches the whole name.",
+        within: Within::Anything,
+        place: |draft| &mut draft.metric,
+    },
+    DeviceKey {
+        key: "node",
+        default: "any node",
+        about: "On which nodes: matches the whole name.",
+        within: Within::Anything,
+        place: |draft| &mut draft.node,
+    },
+    DeviceKey {
+        key: "kind",
+        default: "as the metric is defined, else cumulative",
+        about: "Whether the metric is an energy since some start, or a power.",
+        within: Within::Anything,
+        place: |draft| &mut draft.kind,
+    },
+    DeviceKey {
+        key: "scale",
+        default: "as the metric's unit says",
+        about: "Joules (of a power: watts) for 1 of the raw value.",
+        within: Within::Above(0.0),
+        place: |draft| &mut draft.scale,
+    },
+    DeviceKey {
+        key: "wraps_at",
+        default: "2^64",
+        about: "The raw counter has so many values and starts again at 0.",
+        within: Within::Anything,
+        place: |draft| &mut draft.wraps_at,
+    },
+    DeviceKey {
+        key: "delay",
+        default: "\"0ns\"",
+        about: "How far the counter lags behind the energy that it counts; `ampere calibrate` measures it.",
+        within: Within::Anything,
+        place: |draft| &mut draft.delay,
+    },
+    DeviceKey {
+        key: "locations",
+        default: "the GPU streams of the device with the metric's number",
+        about: "Which GPU streams are the consumers of the kernels view: each matches whole names.",
+        within: Within::Anything,
+        place: |draft| &mut draft.locations,
+    },
+    DeviceKey {
+        key: "ranks",
+        default: "\"all\"",
+        about: "Which ranks are the consumers of the ranks view: all on the node, those that are found to use the device, or a list.",
+        within: Within::Anything,
+        place: |draft| &mut draft.ranks,
+    },
+];
+
+impl DeviceKey {
+    /// What may be written.
+    pub fn allowed(&self) -> String {
+        let allowed = (self.place)(&mut Draft::default()).allowed();
+        match self.within {
+            Within::Anything => allowed,
+            within => within.to_string(),
+        }
+    }
+}
+
+impl Value for Ranks {
+    fn allowed(&self) -> String {
+        alternatives(&["\"all\"", "\"found\"", "a list like [0, 1]"])
+    }
+
+    fn shown(&self) -> Option<String> {
+        None
+    }
+
+    fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
+        *self = match written {
+            Written::File(DeValue::Array(ranks)) => {
+                let rank = |rank: &toml::Spanned<DeValue>| {
+                    let number = Written::File(rank.get_ref()).whole()?;
+                    u32::try_from(number).map_err(|_| WrongValue::Whole(number.to_string()))
+                };
+                Ranks::Listed(ranks.iter().map(rank).collect::<Result<_, _>>()?)
+            }
+            other => match other.text()? {
+                "all" => Ranks::All,
+                "found" => Ranks::Found,
+                word => return Err(WrongValue::Word { found: word.to_owned(), words: self.allowed() }),
+            },
+        };
+        Ok(())
+    }
+}
+
+impl DeviceSetting {
+    /// The ranks that are listed, if they are.
+    pub fn listed_ranks(&self) -> Option<&Vec<u32>> {
+        match &self.ranks {
+            Ranks::Listed(ranks) => Some(ranks),
+            _ => None,
+        }
+    }
+
+    /// The device's name, if this setting is about this metric on this node.
+    pub fn name_for(&self, node: &str, metric: &str) -> Option<String> {
+        if self.node.as_ref().is_some_and(|pattern| !pattern.is_match(node)) {
+            return None;
+        }
+        let captures = self.metric.captures(metric)?;
+        let mut name = String::new();
+        captures.expand(&self.name, &mut name);
+        Some(name)
+    }
+
+    /// The patterns that say what it is about: of nodes, and of metrics.
+    pub fn patterns(&self) -> (Option<&str>, &str) {
+        (self.node.as_ref().map(|node| node.as_str()), self.metric.as_str())
+    }
+}
+
+impl DeviceSetting {
+    /// Reads a section that begins at a place in the file. `before`: the devices before it.
+    pub(crate) fn read(
+        source: &Source,
+        table: &DeTable,
+        at: usize,
+        before: &[DeviceSetting],
+    ) -> Result<DeviceSetting, ConfigError> {
+        let mut draft = Draft::default();
+        for (key, value) in in_order(table) {
+            let Some(known) = KEYS.iter().find(|known| known.key == key.get_ref()) else {
+                return Err(source.unknown(key, KEYS.iter().map(|known| known.key)));
+            };
+            let read = (known.place)(&mut draft).read(&Written::File(value.get_ref()), &known.within);
+            read.map_err(|why| source.error(value.span().start, format!("{}: {why}", known.key)))?;
+        }
+        let missing = |key| source.error(at, format!("a [[device]] needs a {key}"));
+        let setting = DeviceSetting {
+            name: draft.name.ok_or_else(|| missing("name"))?,
+            metric: draft.metric.ok_or_else(|| missing("metric"))?,
+            node: draft.node,
+            instantaneous: match draft.kind {
+                Kind::AsDefined => None,
+                Kind::Cumulative => Some(false),
+                Kind::Instantaneous => Some(true),
+            },
+            scale: draft.scale,
+            wraps_at: draft.wraps_at,
+            delay: draft.delay,
+            locations: draft.locations,
+            ranks: draft.ranks,
+        };
+        match setting.impossible(before) {
+            Some(why) => Err(source.error(at, format!("device {:?}: {why}", setting.name))),
+            None => Ok(setting),
+        }
+    }
+
+    /// Why the setting can never be used as it is written, after those before it.
+    fn impossible(&self, before: &[DeviceSetting]) -> Option<String> {
+        let metric = plain(self.metric.as_str());
+        if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {
+            return Some(format!("metric = '{metric}' is device {:?} already", first.name));
+        }
+        let groups = self.metric.captures_len() - 1;
+        let numbered = self.name.split('$').skip(1).filter_map(|rest| {
+            let rest = rest.strip_prefix('{').unwrap_or(rest);
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse::<usize>().ok()
+        });
+        let missing = numbered.into_iter().find(|number| *number > groups)?;
+        let groups = if groups == 1 { "1 group".to_owned() } else { format!("{groups} groups") };
+        Some(format!("name: there is no ${missing}, metric = '{metric}' has {groups}"))
+    }
+}

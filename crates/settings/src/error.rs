@@ -1,0 +1,52 @@
+//! What can be wrong with settings, in words for their user.
+
+use ampere_model::text::printable;
+use std::fmt;
+
+/// Why settings cannot be used: one line that names the file and its line, or the variable.
+#[derive(Debug)]
+pub struct ConfigError(pub(crate) String);
+
+impl fmt::Display for ConfigError {
+    /// Fit for a terminal, whatever the file contains.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why a value cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum WrongValue {
+    /// A value of another TOML type.
+    #[error("{expected} is expected, not {found}")]
+    Type { expected: &'static str, found: &'static str },
+    /// None of the words that there are.
+    #[error("{found:?}: use {words}")]
+    Word { found: String, words: String },
+    /// Text in the place of a number.
+    #[error("{0:?} is not a number")]
+    Number(String),
+    /// Text in the place of a whole number.
+    #[error("{0:?} is not a whole number")]
+    Whole(String),
+    /// Text in the place of a time.
+    #[error("{0:?} is not a time: write it like \"1ms\" (ns, us, ms, s)")]
+    Time(String),
+    /// A value outside of what is allowed.
+    #[error("{found}: use {allowed}")]
+    Range { found: String, allowed: String },
+    /// A list of CPUs that is none, or names one that no machine has.
+    #[error("{found:?} is not a list of CPUs: {advice}")]
+    Cpus { found: String, advice: String },
+    /// The name of a counter source that does not exist.
+    #[error("{found:?} is not known; there are {}, none and auto", ampere_model::COUNTER_SOURCES.join(", "))]
+    Source { found: String },
+    /// Text in the place of a regular expression.
+    #[error("{pattern:?} is not a regular expression: {why}")]
+    Pattern { pattern: String, why: String },
+    /// Path of a file that is not there.
+    #[error("{0:?}: there is no such file")]
+    File(String),
+}

@@ -1,0 +1,70 @@
+//! The reference of all settings, from the table: `docs/src/settings.md`, and a section of the manual page.
+
+use crate::device::KEYS;
+use crate::table::{SETTINGS, Setting};
+use std::fmt::Write;
+
+const HEAD: &str = "\
+# Settings
+
+<!-- Made by `ampere shipped`: edit crates/settings instead. -->
+
+Settings come from the file that `--config` or `AMPERE_CONFIG` names; [a settings file](settings-file.md) is an example.
+Each setting has an environment variable, which wins over the file. A mistake is an error that names the line and what
+may be written; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
+";
+
+/// What the tables of the file are about.
+const TABLES: &[(&str, &str)] = &[
+    ("attribution", "How joules are divided."),
+    ("sampler", "How often the hardware is read."),
+    ("counters", "Which readings of counters are believed."),
+    ("trace", "The OTF2 trace."),
+    ("estimate", "The estimate from CPU time, where no counter can be read."),
+    ("topology", "Which rank uses which GPU."),
+    ("collector", "The process on each node."),
+    ("metrics", "What is served while the job runs."),
+];
+
+/// `docs/src/settings.md`.
+pub fn markdown() -> String {
+    let mut page = HEAD.to_owned();
+    for (table, about) in TABLES {
+        let _ = write!(page, "\n## [{table}]\n\n{about}\n\n");
+        page.push_str(
+            "| key | variable | value | default | what it does |\n| --- | --- | --- | --- | --- |\n",
+        );
+        for setting in SETTINGS {
+            if let Some((_, key)) = setting.key.filter(|(of, _)| of == table) {
+                row(&mut page, &[&format!("`{key}`"), &format!("`{}`", setting.variable)], setting);
+            }
+        }
+    }
+    page.push_str(
+        "\n## [[device]]\n\nOne section for each device, or kind of device, that is not to be as it is found. The first section \
+         that matches a\nmetric applies to it.\n\n| key | value | default | what it does |\n| --- | --- | --- | --- |\n",
+    );
+    for key in KEYS {
+        let _ = writeln!(page, "| `{}` | {} | {} | {} |", key.key, key.allowed(), key.default, key.about);
+    }
+    page.push_str("\n## Variables without a key\n\n| variable | value | default | what it does |\n| --- | --- | --- | --- |\n");
+    for setting in SETTINGS.iter().filter(|setting| setting.key.is_none() && !setting.is_internal()) {
+        row(&mut page, &[&format!("`{}`", setting.variable)], setting);
+    }
+    page.push_str("\nAmpere sets these for its own processes, and tests do:\n\n| variable | what it is for |\n| --- | --- |\n");
+    for setting in SETTINGS.iter().filter(|setting| setting.is_internal()) {
+        let _ = writeln!(page, "| `{}` | {} |", setting.variable, setting.about);
+    }
+    page
+}
+
+fn row(page: &mut String, names: &[&str], setting: &Setting) {
+    let cells = [setting.allowed(), setting.default(), setting.about.to_owned()];
+    let names = names.iter().map(|name| (*name).to_owned());
+    let _ = writeln!(page, "| {} |", names.chain(cells).collect::<Vec<_>>().join(" | "));
+}
+
+/// Variables and what they do, for the manual page.
+pub fn variables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SETTINGS.iter().filter(|setting| !setting.is_internal()).map(|setting| (setting.variable, setting.about))
+}

@@ -1,0 +1,364 @@
+//! The table of settings.
+
+use crate::config::Config;
+use crate::error::WrongValue;
+use crate::names::{is_misspelt, nearest};
+use crate::value::{Value, Within, Written, alternatives};
+use std::path::Path;
+use std::time::Duration;
+
+/// How the variables of ampere begin.
+pub const PREFIX: &str = "AMPERE_";
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+pub struct Setting {
+    /// Table and key in `ampere.toml`; `None` for what only the environment can say.
+    pub key: Option<(&'static str, &'static str)>,
+    /// The environment variable, which wins over the file.
+    pub variable: &'static str,
+    /// What it does, in a sentence of Markdown.
+    pub about: &'static str,
+    /// What holds where it is not set, in words; empty where [`Config::default`] has a value that can be written.
+    default: &'static str,
+    pub(crate) within: Within,
+    /// What becomes of a variable that cannot be used.
+    pub if_wrong: IfWrong,
+    pub(crate) keeper: Keeper,
+}
+
+/// What becomes of a variable that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfWrong {
+    /// Every part of ampere refuses it.
+    Refused,
+    /// `ampere run` refuses it. The collector leaves it out, with a note: under Score-P alone the program runs already.
+    RefusedByRun,
+    /// It is left out, with a note.
+    LeftOut,
+}
+
+/// Where a setting's value is kept.
+#[derive(Clone, Copy)]
+pub(crate) enum Keeper {
+    /// Here.
+    Config(fn(&mut Config) -> &mut dyn Value),
+    /// In the part of ampere that reads the variable: the plugin, the host, the command line.
+    Elsewhere(Form),
+    /// Likewise; ampere itself sets it for its other processes, or a test does.
+    Internal,
+}
+
+/// What may be in a variable that is read elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    Text(&'static str),
+    Words(&'static [&'static str]),
+    Whole,
+    File,
+}
+
+const fn file(table: &'static str, key: &'static str, variable: &'static str) -> Setting {
+    Setting { key: Some((table, key)), ..variable_only(variable) }
+}
+
+const fn variable_only(variable: &'static str) -> Setting {
+    Setting {
+        key: None,
+        variable,
+        about: "",
+        default: "",
+        within: Within::Anything,
+        if_wrong: IfWrong::Refused,
+        keeper: Keeper::Internal,
+    }
+}
+
+const fn elsewhere(variable: &'static str, form: Form) -> Setting {
+    Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
+}
+
+/// Everything that can be set, but for the keys of a `[[device]]`.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        about: "How the joules of a sample interval go to the frames that ran in it: evenly over time, or all to those that ran.",
+        keeper: Keeper::Config(|config| &mut config.attribution.policy),
+        ..file("attribution", "policy", "AMPERE_POLICY")
+    },
+    Setting {
+        about: "Whether consumers that run at once split the joules, or each gets all of them.",
+        keeper: Keeper::Config(|config| &mut config.attribution.sharing),
+        ..file("attribution", "sharing", "AMPERE_SHARING")
+    },
+    Setting {
+        about: "Which threads' frames are a rank's: its main thread's, or all threads', in equal shares.",
+        keeper: Keeper::Config(|config| &mut config.attribution.locations),
+        ..file("attribution", "locations", "AMPERE_LOCATIONS")
+    },
+    Setting {
+        about: "Attributes time like a counter as well, as the device `time`.",
+        keeper: Keeper::Config(|config| &mut config.attribution.time),
+        ..file("attribution", "time", "AMPERE_TIME")
+    },
+    Setting {
+        about: "How long after its timestamp an event may arrive without being late.",
+        keeper: Keeper::Config(|config| &mut config.attribution.slack),
+        ..file("attribution", "slack", "AMPERE_SLACK")
+    },
+    Setting {
+        about: "How long a silent GPU stream is waited for before it is taken as idle.",
+        default: "`\"60s\"`; in a replay as long as the trace's streams need",
+        keeper: Keeper::Config(|config| &mut config.attribution.stream_lag),
+        ..file("attribution", "stream_lag", "AMPERE_STREAM_LAG")
+    },
+    Setting {
+        about: "How often a counter is read that is about to change.",
+        within: Within::Times(Duration::from_micros(100), Duration::from_secs(10)),
+        keeper: Keeper::Config(|config| &mut config.sampler.period),
+        ..file("sampler", "period", "AMPERE_SAMPLE_PERIOD")
+    },
+    Setting {
+        about: "How often devices are asked for their temperature and what else they report.",
+        within: Within::Times(Duration::from_millis(100), Duration::from_secs(3600)),
+        keeper: Keeper::Config(|config| &mut config.sampler.gauges),
+        ..file("sampler", "gauges", "AMPERE_GAUGES")
+    },
+    Setting {
+        about: "More watts than any device draws: a reading that would mean more is a misreading.",
+        default: "20 kW where the metric is an energy by its definition, else no limit",
+        within: Within::Above(0.0),
+        keeper: Keeper::Config(|config| &mut config.counters.watts_max),
+        ..file("counters", "watts_max", "AMPERE_COUNTER_WATTS_MAX")
+    },
+    Setting {
+        about: "So many usual intervals, and at least a second, without a sample are a gap, whose joules are lost.",
+        default: "no interval is a gap",
+        within: Within::AtLeast(1.0),
+        keeper: Keeper::Config(|config| &mut config.counters.gap),
+        ..file("counters", "gap", "AMPERE_COUNTER_GAP")
+    },
+    Setting {
+        about: "A counter that has not changed for so long is reported as stale.",
+        keeper: Keeper::Config(|config| &mut config.counters.stale),
+        ..file("counters", "stale", "AMPERE_COUNTER_STALE")
+    },
+    Setting {
+        about: "Writes a trace. Without one there are no records on disk either, from which a killed run could be finished.",
+        keeper: Keeper::Config(|config| &mut config.trace),
+        ..file("trace", "write", "AMPERE_TRACE")
+    },
+    Setting {
+        about: "Watts of the node when nothing runs, for the estimate.",
+        within: Within::AtLeast(0.0),
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.idle_watts),
+        ..file("estimate", "idle_watts", "AMPERE_ESTIMATE_IDLE_WATTS")
+    },
+    Setting {
+        about: "Watts of each busy core on top of that, for the estimate.",
+        within: Within::AtLeast(0.0),
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.watts_per_core),
+        ..file("estimate", "watts_per_core", "AMPERE_ESTIMATE_WATTS_PER_CORE")
+    },
+    Setting {
+        about: "Takes rank n of a node to use GPU n, where nothing else shows which GPU it uses.",
+        keeper: Keeper::Config(|config| &mut config.by_local_rank),
+        ..file("topology", "by_local_rank", "AMPERE_BY_LOCAL_RANK")
+    },
+    Setting {
+        about: "Where the collector runs.",
+        default: "wherever the job may",
+        keeper: Keeper::Config(|config| &mut config.cpus),
+        ..file("collector", "cpus", "AMPERE_COLLECTOR_CPUS")
+    },
+    Setting {
+        about: "The most series that one metric has; what they leave out is summed as `other`.",
+        keeper: Keeper::Config(|config| &mut config.metrics.most_series),
+        ..file("metrics", "most_series", "AMPERE_MOST_SERIES")
+    },
+    Setting {
+        about: "A file whose content requests for metrics must present as a bearer token.",
+        default: "no token is asked for",
+        keeper: Keeper::Config(|config| &mut config.metrics.token_file),
+        ..file("metrics", "token_file", "AMPERE_TOKEN_FILE")
+    },
+    Setting {
+        about: "Further names that requests may call this node by; `*` allows any.",
+        default: "its own names and addresses only",
+        keeper: Keeper::Config(|config| &mut config.metrics.allowed_hosts),
+        ..file("metrics", "allowed_hosts", "AMPERE_ALLOWED_HOSTS")
+    },
+    Setting {
+        about: "Which counter sources are opened.",
+        default: "auto: all that have a usable device, else the estimate",
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.names),
+        ..variable_only("AMPERE_COUNTERS")
+    },
+    Setting {
+        about: "The librocm_smi64 to load.",
+        default: "the one that is found",
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.rocm_smi_library),
+        ..variable_only("AMPERE_ROCM_SMI_LIBRARY")
+    },
+    Setting {
+        about: "The libamd_smi to load.",
+        default: "the one that is found",
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.amdsmi_library),
+        ..variable_only("AMPERE_AMDSMI_LIBRARY")
+    },
+    Setting {
+        about: "The libnvidia-ml to load.",
+        default: "the one that is found",
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.nvml_library),
+        ..variable_only("AMPERE_NVML_LIBRARY")
+    },
+    Setting {
+        about: "Microjoules per tick of AMD GPUs' energy counters.",
+        default: "what the library reports",
+        within: Within::AtLeast(0.0),
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.rocm_smi_resolution_microjoules),
+        ..variable_only("AMPERE_ROCM_SMI_RESOLUTION_UJ")
+    },
+    Setting {
+        about: "The `ampere.toml` to read, as `--config`.",
+        default: "none",
+        ..elsewhere("AMPERE_CONFIG", Form::Text("the path of a file"))
+    },
+    Setting {
+        about: "Where the results go, as `--output`.",
+        default: "`./ampere-<date>_<time>_<id>`",
+        ..elsewhere("AMPERE_OUTPUT", Form::Text("the path of a directory"))
+    },
+    Setting {
+        about: "Where /metrics is served, as `--listen`.",
+        default: "`127.0.0.1:9977`, or the next free port",
+        ..elsewhere("AMPERE_LISTEN", Form::Text("an address, or unix:/path"))
+    },
+    Setting {
+        about: "Where shared memory lies: a directory in a tmpfs that all processes of the node see.",
+        default: "`/dev/shm`",
+        ..elsewhere("AMPERE_SHM", Form::Text("the path of a directory"))
+    },
+    Setting {
+        about: "What is recorded of calls that the collector cannot follow: `auto` coalesces them under pressure, `folded` from \
+                the start, with `all` the program waits.",
+        default: "`auto`",
+        ..elsewhere("AMPERE_EVENTS", Form::Words(&["auto", "folded", "all"]))
+    },
+    Setting {
+        about: "Bytes of a location's ring, at least 65536. A smaller one is made where shared memory has no room for it, or where it \
+                would take more than half of the memory that the job has left.",
+        default: "8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on",
+        ..elsewhere("AMPERE_RING_BYTES", Form::Whole)
+    },
+    Setting {
+        about: "Seconds that a program waits for the collector that it starts.",
+        default: "10",
+        ..elsewhere("AMPERE_START_TIMEOUT", Form::Whole)
+    },
+    Setting {
+        about: "Seconds that the node's last process waits for the results.",
+        default: "60",
+        ..elsewhere("AMPERE_FINALIZE_TIMEOUT", Form::Whole)
+    },
+    Setting {
+        about: "The collector's executable.",
+        default: "beside the plugin, or in `../bin`",
+        ..elsewhere("AMPERE_COLLECTOR", Form::File)
+    },
+    Setting {
+        about: "The plugin that the embedded host loads.",
+        default: "beside the host, or in `../lib`",
+        ..elsewhere("AMPERE_HOST_PLUGIN", Form::File)
+    },
+    Setting {
+        about: "`1`: the plugin does nothing.",
+        default: "it measures",
+        ..elsewhere("AMPERE_DISABLE", Form::Text("0 or 1"))
+    },
+    Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
+    Setting { about: "The boot of the node that the session is on.", ..variable_only("AMPERE_SESSION_BOOT") },
+    Setting {
+        about: "Where `proc`, `sys` and `dev` are, for tests.",
+        if_wrong: IfWrong::RefusedByRun,
+        keeper: Keeper::Config(|config| &mut config.sources.sys_root),
+        ..variable_only("AMPERE_SYS_ROOT")
+    },
+];
+
+/// The row of a variable.
+pub fn setting(variable: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.variable == variable)
+}
+
+impl Setting {
+    /// The variable that a mistyped name means, if one is near enough.
+    pub fn meant_by(variable: &str) -> Option<&'static Setting> {
+        let known = SETTINGS.iter().map(|setting| setting.variable);
+        let nearest = nearest(variable, known)?;
+        let letters = nearest.len() - PREFIX.len();
+        setting(nearest).filter(|_| is_misspelt(variable, nearest, letters))
+    }
+
+    /// Whether the variable's value can be used. An empty one counts as none where the setting is read elsewhere.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, value: &str) -> Result<(), WrongValue> {
+        let trimmed = value.trim();
+        match self.keeper {
+            Keeper::Config(place) => {
+                place(&mut Config::default()).read(&Written::Variable(value), &self.within)
+            }
+            Keeper::Elsewhere(_) if trimmed.is_empty() => Ok(()),
+            Keeper::Elsewhere(Form::Words(words)) if !words.contains(&trimmed) => {
+                Err(WrongValue::Word { found: value.to_owned(), words: alternatives(words) })
+            }
+            Keeper::Elsewhere(Form::Whole) => {
+                trimmed.parse::<u64>().map(drop).map_err(|_| WrongValue::Whole(value.to_owned()))
+            }
+            Keeper::Elsewhere(Form::File) if !Path::new(value).is_file() => {
+                Err(WrongValue::File(value.to_owned()))
+            }
+            Keeper::Elsewhere(_) | Keeper::Internal => Ok(()),
+        }
+    }
+
+    /// What may be written.
+    pub(crate) fn allowed(&self) -> String {
+        match (self.keeper, self.within) {
+            (Keeper::Config(_), Within::AtLeast(_) | Within::Above(_)) => self.within.to_string(),
+            (Keeper::Config(place), Within::Anything) => place(&mut Config::default()).allowed(),
+            (Keeper::Config(place), Within::Times(..)) => {
+                format!("{}: {}", place(&mut Config::default()).allowed(), self.within)
+            }
+            (Keeper::Elsewhere(Form::Text(text)), _) => text.to_owned(),
+            (Keeper::Elsewhere(Form::Words(words)), _) => alternatives(words),
+            (Keeper::Elsewhere(Form::Whole), _) => "a whole number".to_owned(),
+            (Keeper::Elsewhere(Form::File), _) => "the path of a file".to_owned(),
+            (Keeper::Internal, _) => String::new(),
+        }
+    }
+
+    /// What holds where it is not set.
+    pub(crate) fn default(&self) -> String {
+        match self.keeper {
+            Keeper::Config(place) if self.default.is_empty() => {
+                let shown = place(&mut Config::default()).shown().unwrap_or_default();
+                format!("`{shown}`")
+            }
+            _ => self.default.to_owned(),
+        }
+    }
+
+    /// Whether it is for ampere's own processes and tests.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(self.keeper, Keeper::Internal) || self.variable == "AMPERE_SYS_ROOT"
+    }
+}
