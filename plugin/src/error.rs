@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
+/// See the page.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("{0}; energy is not measured")]

@@ -41,6 +41,7 @@ const SIGNAL_FRAME: usize = 512;
 const INTERRUPTED: usize = 1;
 
 impl LocationData {
+    /// For a new location.
     pub fn new(writer: EventWriter) -> LocationData {
         let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
         LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
@@ -110,6 +111,7 @@ pub fn set_plugin_id(plugin_id: usize) {
     PLUGIN_ID.store(plugin_id, Ordering::Relaxed);
 }
 
+/// See [`set_plugin_id`].
 pub fn plugin_id() -> usize {
     PLUGIN_ID.load(Ordering::Relaxed)
 }

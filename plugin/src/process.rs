@@ -31,6 +31,7 @@ const LONGEST_VARIABLE_BYTES: usize = 4096;
 /// Made in `init` and never freed: events may come as long as the process lives. Settings are read from the environment once:
 /// reading it while a thread of the program changes it would crash the program.
 pub struct State {
+    /// The node's session.
     pub session: Session,
     /// Locked by definitions, the beginning and the end, never by an event.
     log: Mutex<LogWriter>,
@@ -65,6 +66,7 @@ impl State {
         STATE.get().filter(|state| state.pid == std::process::id())
     }
 
+    /// The definitions log, locked.
     pub fn log(&self) -> MutexGuard<'_, LogWriter> {
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -188,6 +190,7 @@ fn report_other_output(session: &Session) {
 
 /// The definitions log of this process, just made.
 pub struct OwnLog {
+    /// The log.
     pub log: LogWriter,
     /// Its file's name without the extension.
     name: String,

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+/// The states, see the page's drawing.
 pub const NEW: u8 = 0;
 pub const STARTING: u8 = 1;
 pub const RUNNING: u8 = 2;

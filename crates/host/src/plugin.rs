@@ -247,34 +247,42 @@ macro_rules! call {
     };
 }
 
+/// `new_definition_handle`.
 pub fn new_definition(handle: AnyHandle, kind: i32) {
     call!(new_definition_handle(handle, kind));
 }
 
+/// `assign_id`.
 pub fn assign_id(id: usize) {
     call!(assign_id(id));
 }
 
+/// `init_mpp`.
 pub fn init_mpp() {
     call!(init_mpp());
 }
 
+/// `create_location`.
 pub fn create_location(location: *const Location, parent: *const Location) {
     call!(create_location(location, parent));
 }
 
+/// `activate_cpu_location`.
 pub fn activate_location(location: *const Location, parent: *const Location) {
     call!(activate_cpu_location(location, parent, 0));
 }
 
+/// `deactivate_cpu_location`.
 pub fn deactivate_location(location: *const Location, parent: *const Location) {
     call!(deactivate_cpu_location(location, parent));
 }
 
+/// `delete_location`.
 pub fn delete_location(location: *const Location) {
     call!(delete_location(location));
 }
 
+/// `finalize`.
 pub fn finalize() {
     call!(finalize());
 }

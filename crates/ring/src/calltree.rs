@@ -13,6 +13,7 @@ pub const MOST_NODES: usize = 1024;
 /// A call path's place in the tree.
 pub type NodeIndex = u16;
 
+/// The root, or "no child".
 pub const ROOT: NodeIndex = 0;
 
 /// One call path. Zero bytes are a valid empty node, so that memory is touched only as it is used.
@@ -25,7 +26,9 @@ pub struct Node {
     pub exclusive: u64,
     /// When the open call began.
     pub start: u64,
+    /// The region's handle.
     pub region: u32,
+    /// The call path that this one extends by its region.
     pub parent: NodeIndex,
     first_child: NodeIndex,
     next_sibling: NodeIndex,
@@ -43,6 +46,7 @@ pub struct Node {
 
 const _: () = assert!(size_of::<Node>() == 48);
 
+/// The call paths of one location.
 pub struct CallTree {
     /// The length is a constant, so that the mask in `index` replaces the bounds check.
     nodes: Box<[Node; MOST_NODES]>,
@@ -65,6 +69,7 @@ impl IndexMut<NodeIndex> for CallTree {
 }
 
 impl CallTree {
+    /// An empty tree.
     pub fn new() -> CallTree {
         let nodes: Box<[Node]> = vec![Node::default(); MOST_NODES].into_boxed_slice();
         // The slice has that length: this cannot fail.

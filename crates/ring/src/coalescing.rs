@@ -51,7 +51,9 @@ pub struct SessionProbes {
 /// The state of coalescing on one location.
 pub(crate) struct Coalescing {
     tree: CallTree,
+    /// What can be asked of the session.
     pub probes: SessionProbes,
+    /// Calls are being coalesced.
     pub active: bool,
     /// The innermost open frame that was entered since coalescing began.
     current: NodeIndex,

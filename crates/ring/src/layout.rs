@@ -21,45 +21,65 @@ pub const STATE_OPEN: u32 = 1;
 pub const STATE_CLOSED: u32 = 2;
 
 #[repr(C)]
+/// The beginning of a ring.
 pub struct RingHeader {
+    /// What the ring is.
     pub identity: CachePadded<Identity>,
+    /// The producer's cache line.
     pub producer: CachePadded<ProducerLine>,
+    /// The consumer's cache line.
     pub consumer: CachePadded<ConsumerLine>,
+    /// The holders of both ends.
     pub holds: CachePadded<Holds>,
 }
 
 /// Written once, before `state` is set to open.
 #[repr(C)]
 pub struct Identity {
+    /// [`MAGIC`].
     pub magic: [u8; 8],
+    /// [`ABI_VERSION`].
     pub abi_version: u32,
+    /// [`HEADER_BYTES`].
     pub header_bytes: u32,
+    /// [`RECORD_BYTES`].
     pub record_bytes: u32,
+    /// One of the states above. Published last.
     pub state: AtomicU32,
+    /// Records, a power of two.
     pub capacity: u64,
+    /// The producer's pid when it made the ring.
     pub pid: u32,
+    /// The location's number in its process.
     pub location: u32,
+    /// The producer's start time.
     pub start_time: u64,
 }
 
 /// Written by the producer only.
 #[repr(C)]
 pub struct ProducerLine {
+    /// Records published since the start.
     pub write: AtomicU64,
+    /// Calls suppressed since the start.
     pub suppressed_calls: AtomicU64,
+    /// Records dropped since the start.
     pub dropped_records: AtomicU64,
 }
 
 /// Written by the consumer only.
 #[repr(C)]
 pub struct ConsumerLine {
+    /// Records handed back since the start.
     pub read: AtomicU64,
 }
 
 /// The pids of the processes that hold the two ends. A dead holder's end may be taken.
 #[repr(C)]
 pub struct Holds {
+    /// The producer's pid; 0: free.
     pub producer: AtomicU32,
+    /// The consumer's pid; 0: free.
     pub consumer: AtomicU32,
     /// The consumer's start time, because pids are used again.
     pub consumer_start: AtomicU64,

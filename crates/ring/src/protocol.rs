@@ -76,6 +76,7 @@ impl ProducerCursor {
         (waiting <= capacity).then_some(cursor)
     }
 
+    /// The write position.
     #[inline(always)]
     pub fn write(&self) -> u64 {
         self.write
@@ -122,15 +123,19 @@ pub struct ConsumerCursor {
 /// The producer's position is impossible: it went back, or is further ahead than the ring is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImpossiblePosition {
+    /// The consumer's position.
     pub read: u64,
+    /// What the producer claims.
     pub write: u64,
 }
 
 impl ConsumerCursor {
+    /// For a ring of which `read` records have been read.
     pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
         ConsumerCursor { capacity, read, write_seen: read }
     }
 
+    /// The read position.
     #[inline]
     pub fn read(&self) -> u64 {
         self.read

@@ -36,16 +36,20 @@ pub enum Kind {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalescedCalls {
+    /// The region's handle.
     pub region: u32,
     /// 0 directly below the innermost frame in the ring.
     pub depth: u16,
+    /// Calls that began in the group.
     pub calls: u32,
+    /// Ticks without those of its descendants.
     pub exclusive_ticks: u64,
 }
 
 impl CoalescedCalls {
     /// More calls or ticks take several records.
     pub const MOST_CALLS: u32 = (1 << 24) - 1;
+    /// See [`CoalescedCalls::MOST_CALLS`].
     pub const MOST_TICKS: u64 = (1 << 40) - 1;
 }
 
@@ -128,6 +132,7 @@ impl Record {
         }
     }
 
+    /// The region handle, device index or number of records that comes with the kind.
     #[inline]
     pub const fn argument(&self) -> u32 {
         self.word1 as u32
@@ -140,11 +145,13 @@ impl Record {
         unsafe { std::slice::from_raw_parts(records.as_ptr().cast(), size_of_val(records)) }
     }
 
+    /// The two words of the format.
     #[inline]
     pub const fn words(&self) -> [u64; 2] {
         [self.word0, self.word1]
     }
 
+    /// The record with these words.
     #[inline]
     pub const fn from_words(words: [u64; 2]) -> Record {
         Record { word0: words[0], word1: words[1] }
@@ -158,6 +165,7 @@ impl Record {
         bytes
     }
 
+    /// The record with these bytes.
     #[inline]
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
         let word = |at: usize| {

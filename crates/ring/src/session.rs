@@ -92,6 +92,7 @@ const _: () = {
 /// collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
+/// How far the collector is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CollectorState {
@@ -323,6 +324,7 @@ impl Session {
         boot == [0, 0] || boot == process::boot_id()
     }
 
+    /// The collector's pid, or that of the process that starts it.
     pub fn collector_pid(&self) -> u32 {
         self.page().collector_pid.load(Ordering::Relaxed)
     }

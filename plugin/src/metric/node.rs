@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 /// How long opening the counters may take. A GPU library takes up to a second.
 const DEVICES_LIMIT: Duration = Duration::from_secs(10);
 
+/// The node's session, and what its collector has found.
 pub struct Node {
     session: Session,
+    /// The devices that the collector samples.
     pub devices: Vec<Device>,
     /// The collector's notes about counters that it could not open.
     pub notes: Vec<String>,
@@ -52,6 +54,7 @@ impl Node {
         ampere_ring::samples::path_of(self.session.directory(), device as usize)
     }
 
+    /// Whether the collector runs.
     pub fn collector_is_alive(&self) -> bool {
         self.session.collector_is_alive()
     }

@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 
 /// One of Score-P's metrics.
 pub struct Metric {
+    /// Score-P's name of it.
     pub name: String,
     /// The device's index.
     pub device: u32,
