@@ -1,4 +1,4 @@
-//! Programs with `-finstrument-functions`, without MPI, and processes that are none of our business.
+//! Programs with `-finstrument-functions` and without MPI, and programs with neither.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn run(what: &str) -> (Bench, Vec<Log>) {
 }
 
 #[test]
-fn names_lines_and_order() {
+fn functions_have_names_and_lines_and_nest() {
     let (_bench, logs) = run("");
     assert_eq!(logs.len(), 1);
     let log = &logs[0];
@@ -58,21 +58,21 @@ fn names_lines_and_order() {
 }
 
 #[test]
-fn main_stays_open_on_exit() {
+fn main_is_open_when_the_program_calls_exit() {
     let (_bench, logs) = run("exit");
     assert_eq!(logs[0].events(0).last().unwrap(), "-middle");
     assert_eq!(logs[0].lines.last().unwrap(), "finalize");
 }
 
-/// What the handler interrupted may hold any lock: the plugin's end, which takes some, is left out.
+/// The interrupted code may hold any lock, so the plugin's finalize, which takes some, is left out.
 #[test]
-fn exit_in_a_signal_handler() {
+fn exit_in_a_signal_handler_ends_without_locks() {
     let (_bench, logs) = run("exit_in_handler");
     assert!(logs[0].lines.last().unwrap().starts_with("program_end 0"), "{}", logs[0]);
 }
 
 #[test]
-fn threads() {
+fn each_thread_has_a_location() {
     let (_bench, logs) = run("threads");
     let log = &logs[0];
     assert!(log.find("create_location 1 'Pthread thread 1' parent=Master thread").is_some());
@@ -88,7 +88,7 @@ fn threads() {
 }
 
 #[test]
-fn main_thread_leaves_first() {
+fn threads_are_recorded_after_the_main_thread_has_ended() {
     let (_bench, logs) = run("pthread_exit");
     let log = &logs[0];
     assert!(log.events(1).contains(&"+middle".into()), "{log}");
@@ -96,13 +96,13 @@ fn main_thread_leaves_first() {
 }
 
 #[test]
-fn names_when_the_main_thread_has_ended() {
+fn functions_have_names_after_the_main_thread_has_ended() {
     let (_bench, logs) = run("late");
     assert_eq!(logs[0].events(1), ["+only_in_the_handler", "-only_in_the_handler"], "{}", logs[0]);
 }
 
 #[test]
-fn a_thread_at_work_when_the_process_ends() {
+fn a_thread_that_works_while_the_process_ends_is_harmless() {
     let (_bench, logs) = run("running");
     let log = &logs[0];
     let end = log.position("program_end");
@@ -113,7 +113,7 @@ fn a_thread_at_work_when_the_process_ends() {
 }
 
 #[test]
-fn many_threads_that_come_and_go() {
+fn threads_take_the_locations_of_ended_threads() {
     let (_bench, logs) = run("crowd");
     let log = &logs[0];
     // Ten at a time: those of a round take the locations of the one before.
@@ -125,7 +125,7 @@ fn many_threads_that_come_and_go() {
 }
 
 #[test]
-fn threads_that_end_while_the_process_does() {
+fn threads_may_end_while_the_process_ends() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     for _ in 0..20 {
@@ -138,7 +138,7 @@ fn threads_that_end_while_the_process_does() {
 }
 
 #[test]
-fn longjmp() {
+fn frames_that_a_longjmp_leaves_are_closed() {
     let (_bench, logs) = run("jump");
     let events = logs[0].events(0);
     let at = events.iter().position(|event| event == "+jumps").unwrap();
@@ -147,7 +147,7 @@ fn longjmp() {
 }
 
 #[test]
-fn too_deep() {
+fn frames_that_are_too_deep_are_counted() {
     let (_bench, logs) = run("deep");
     let deep = logs[0].enters("deep");
     assert!((65_000..70_000).contains(&deep), "{deep}");
@@ -164,7 +164,7 @@ fn a_forked_child_is_not_measured() {
 }
 
 #[test]
-fn exec_starts_anew() {
+fn a_program_after_exec_is_measured_anew() {
     let (_bench, logs) = run("exec");
     assert_eq!(logs.len(), 2);
     assert!(logs.iter().all(|log| log.enters("middle") == 1 && log.lines.last().unwrap() == "finalize"));
@@ -182,7 +182,7 @@ fn first_use_in_a_signal_handler_is_skipped() {
 }
 
 #[test]
-fn cpp_names() {
+fn cpp_names_are_demangled() {
     if !have(&["g++"]) {
         return;
     }
@@ -197,7 +197,7 @@ fn cpp_names() {
 }
 
 #[test]
-fn thousands_of_functions() {
+fn thousands_of_functions_are_told_apart() {
     let bench = Bench::new();
     let source = bench.path("many.c");
     let functions: String =
@@ -220,7 +220,7 @@ fn thousands_of_functions() {
 }
 
 #[test]
-fn stripped() {
+fn functions_of_a_stripped_program_have_offsets_as_names() {
     let bench = Bench::new();
     let subject = bench.compile("cc", &["-O1", "-finstrument-functions", "-lpthread", "-s"], "functions.c");
     ok(&mut bench.command(&subject));
@@ -231,18 +231,18 @@ fn stripped() {
 }
 
 #[test]
-fn an_instrumented_allocator() {
+fn an_instrumented_allocator_does_not_recurse() {
     let bench = Bench::new();
     let subject =
         bench.compile("cc", &["-O1", "-g", "-finstrument-functions", "-fno-builtin"], "allocator.c");
     assert_eq!(ok(bench.command(&subject).env("LOGGER_QUIET", "1")).0, "own allocator\n");
 }
 
-/// Neither errno nor a cancellation meets the host, whether it starts, attaches a thread or defines a function.
+/// Whether the host starts, attaches a thread or defines a function.
 #[test]
-fn the_program_does_not_notice() {
+fn errno_and_cancellation_are_preserved() {
     let bench = Bench::new();
-    let subject = bench.compile("cc", OPTIONS, "unnoticed.c");
+    let subject = bench.compile("cc", OPTIONS, "errno_and_cancellation.c");
     assert_eq!(ok(bench.command(&subject).arg("errno")).0, "errno stays\n");
     for arguments in [&[][..], &["started"]] {
         // An event of the logging plugin's writes, which is a point of cancellation, unlike an event of ours.
@@ -256,9 +256,9 @@ fn the_program_does_not_notice() {
     }
 }
 
-/// What the host needs of the stack in threads and handlers that have little is next to nothing.
+/// The host works on a stack of its own.
 #[test]
-fn small_stacks() {
+fn threads_and_handlers_with_small_stacks_are_recorded() {
     if !have(&["g++"]) {
         return;
     }
@@ -285,9 +285,9 @@ fn small_stacks() {
     }
 }
 
-/// Nobody waits for the loader's lock with a lock that is wanted by who holds that.
+/// No thread waits for the loader's lock while it holds a lock that the loader's holder may want.
 #[test]
-fn first_uses_while_the_loader_is_asked() {
+fn first_uses_do_not_deadlock_with_the_loader() {
     let bench = Bench::new();
     let module =
         bench.compile("cc", &["-O1", "-g", "-finstrument-functions", "-shared", "-fPIC"], "walks_module.c");
@@ -298,9 +298,9 @@ fn first_uses_while_the_loader_is_asked() {
     assert_eq!((log.enters("of_the_callback"), log.enters("of_the_library")), (1, 1), "{log}");
 }
 
-/// However much memory is left, the program goes on; its functions have their names as far as that goes.
+/// Functions have their names as far as the memory suffices.
 #[test]
-fn little_memory_and_many_symbols() {
+fn a_program_without_memory_continues() {
     let bench = Bench::new();
     let subject =
         bench.compile("cc", &["-O1", "-g1", "-finstrument-functions", "-lpthread"], "little_memory.c");
@@ -316,10 +316,9 @@ fn little_memory_and_many_symbols() {
     );
 }
 
-/// Every call is recorded or counted, also of handlers that interrupt the host, whatever stack they are on; and after a
-/// handler that jumped out of an event, the thread is recorded as before.
+/// Also of handlers on an alternate stack; and after a handler that left an event by longjmp the thread is recorded as before.
 #[test]
-fn handlers_that_interrupt_events() {
+fn calls_of_handlers_that_interrupt_events_are_recorded_or_counted() {
     for (what, jumps) in [("storm", 0), ("alternate", 0), ("jump", 100)] {
         let bench = Bench::new();
         let subject = bench.compile("cc", OPTIONS, "handlers.c");
@@ -338,9 +337,8 @@ fn handlers_that_interrupt_events() {
     }
 }
 
-/// The calls of a thread that gets no location are counted, too.
 #[test]
-fn a_thread_without_a_location() {
+fn calls_of_a_thread_without_a_location_are_counted() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "handlers.c");
     ok(bench.command(&subject).arg("thread"));
@@ -350,7 +348,7 @@ fn a_thread_without_a_location() {
 }
 
 #[test]
-fn timers() {
+fn timestamps_are_of_the_chosen_timer() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     for (timer, ticks_per_s) in [("clock_gettime", 1e9), ("gettimeofday", 1e6)] {
@@ -374,7 +372,7 @@ fn timers() {
 }
 
 #[test]
-fn nothing_happens_in_other_programs() {
+fn programs_without_hooks_and_mpi_are_left_alone() {
     let bench = Bench::new();
     let (out, err) = ok(bench.command("bash").args(["-c", "echo hello; exec true"]));
     assert_eq!((out.as_str(), err.as_str()), ("hello\n", ""));
@@ -385,7 +383,7 @@ fn nothing_happens_in_other_programs() {
 }
 
 #[test]
-fn no_plugin_one_line_same_result() {
+fn without_a_plugin_there_is_one_line_and_the_same_result() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     let empty = bench.path("empty.so");
@@ -426,9 +424,9 @@ fn no_plugin_one_line_same_result() {
     assert!(bench.logs().is_empty());
 }
 
-/// The real Score-P is recognized by its symbols; everything is handed on to it.
+/// The real Score-P is recognized by its symbols.
 #[test]
-fn score_p_goes_first() {
+fn a_real_score_p_gets_all_calls() {
     let bench = Bench::new();
     let source = bench.path("scorep.c");
     std::fs::write(

@@ -1,10 +1,10 @@
-//! Real MPI programs, compiled without anything of ours, under Open MPI and MPICH.
+//! Unmodified MPI programs, under Open MPI and MPICH.
 
 mod common;
 
 use common::{Bench, Log, MPICH, Mpi, OPEN_MPI, have, ok};
 
-fn life_is_score_ps(log: &Log, rank: usize, size: usize) {
+fn check_order_of_calls(log: &Log, rank: usize, size: usize) {
     log.check();
     let expected = [
         "init",
@@ -38,7 +38,7 @@ fn many_arguments(mpi: &Mpi) {
     let logs = bench.logs();
     assert_eq!(logs.len(), 3);
     for (rank, log) in logs.iter().enumerate() {
-        life_is_score_ps(log, rank, 3);
+        check_order_of_calls(log, rank, 3);
         let events = log.events(0);
         // The program's own frame is around all: nothing else in it is instrumented.
         assert_eq!(
@@ -66,12 +66,12 @@ fn many_arguments(mpi: &Mpi) {
 }
 
 #[test]
-fn many_arguments_open_mpi() {
+fn functions_with_many_arguments_work_with_open_mpi() {
     many_arguments(&OPEN_MPI);
 }
 
 #[test]
-fn many_arguments_mpich() {
+fn functions_with_many_arguments_work_with_mpich() {
     many_arguments(&MPICH);
 }
 
@@ -86,7 +86,7 @@ fn fortran(mpi: &Mpi, source: &str) {
     let logs = bench.logs();
     assert_eq!(logs.len(), 2);
     for (rank, log) in logs.iter().enumerate() {
-        life_is_score_ps(log, rank, 2);
+        check_order_of_calls(log, rank, 2);
         let mut expected = vec!["MPI_Init", "MPI_Comm_rank", "MPI_Comm_size", "MPI_Get_processor_name"];
         for _ in 0..10 {
             expected.extend(if rank == 0 { ["MPI_Send", "MPI_Recv"] } else { ["MPI_Recv", "MPI_Send"] });
@@ -107,31 +107,31 @@ fn fortran(mpi: &Mpi, source: &str) {
 }
 
 #[test]
-fn fortran_mpif_h() {
+fn fortran_with_mpif_h_is_recorded() {
     fortran(&OPEN_MPI, "pingpong_mpif.f90");
     fortran(&MPICH, "pingpong_mpif.f90");
 }
 
 #[test]
-fn fortran_use_mpi() {
+fn fortran_with_use_mpi_is_recorded() {
     fortran(&OPEN_MPI, "pingpong_mpi.f90");
     fortran(&MPICH, "pingpong_mpi.f90");
 }
 
 #[test]
-fn fortran_use_mpi_f08() {
+fn fortran_with_use_mpi_f08_is_recorded() {
     fortran(&OPEN_MPI, "pingpong_f08.f90");
     fortran(&MPICH, "pingpong_f08.f90");
 }
 
-/// The region of what a program does outside of MPI.
+/// The region that stands for a program outside of MPI.
 fn program_name(program: &std::path::Path) -> String {
     program.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// A program that only one process of which has the library is measured there, and not held up.
+/// The other processes of the program are not waited for.
 #[test]
-fn one_process_alone() {
+fn one_process_may_have_the_library_alone() {
     if !have(&[MPICH.cc, MPICH.run[0]]) {
         return;
     }
@@ -143,12 +143,11 @@ fn one_process_alone() {
     assert_eq!(out, "errors 0 of 3 ranks\n");
     let logs = bench.logs();
     assert_eq!(logs.len(), 1);
-    life_is_score_ps(&logs[0], 0, 3);
+    check_order_of_calls(&logs[0], 0, 3);
 }
 
-/// exit() without MPI_Finalize, and MPI_Abort.
 #[test]
-fn early_ends() {
+fn exit_and_abort_end_the_measurement() {
     if !have(&[MPICH.cc, MPICH.run[0]]) {
         return;
     }
@@ -156,7 +155,7 @@ fn early_ends() {
     let program = bench.compile(MPICH.cc, &["-O2"], "early.c");
     let _ = bench.command(&program).arg("exit").output().unwrap();
     let logs = bench.logs();
-    life_is_score_ps(&logs[0], 0, 1);
+    check_order_of_calls(&logs[0], 0, 1);
     assert_eq!(logs[0].enters("MPI_Finalize"), 0);
 
     let bench = Bench::new();
@@ -174,9 +173,9 @@ fn early_ends() {
     assert!(logs[0].lines.last().unwrap().ends_with("status=42"), "{}", logs[0]);
 }
 
-/// A C++ exception that leaves an MPI call through the wrapper arrives, and the frames still nest.
+/// C++ exceptions arrive, and the frames still nest.
 #[test]
-fn exceptions_pass_through() {
+fn exceptions_pass_through_a_wrapper() {
     if !have(&[OPEN_MPI.cc, OPEN_MPI.run[0], "g++", "mpicxx.openmpi"]) {
         return;
     }
@@ -195,7 +194,7 @@ fn exceptions_pass_through() {
 }
 
 #[test]
-fn backtraces_pass_through() {
+fn backtraces_pass_through_a_wrapper() {
     for mpi in [OPEN_MPI, MPICH] {
         if !have(&[mpi.cc]) {
             continue;
@@ -207,7 +206,7 @@ fn backtraces_pass_through() {
 }
 
 #[test]
-fn several_threads_in_mpi() {
+fn several_threads_may_call_mpi() {
     for mpi in [OPEN_MPI, MPICH] {
         if !have(&[mpi.cc, mpi.run[0]]) {
             continue;
@@ -231,9 +230,9 @@ fn several_threads_in_mpi() {
     }
 }
 
-/// An MPI library that a plugin module brought, out of the global scope.
+/// As loaded by a plugin module.
 #[test]
-fn hidden_library() {
+fn an_mpi_library_outside_the_global_scope_is_found() {
     for mpi in [OPEN_MPI, MPICH] {
         if !have(&[mpi.cc]) {
             continue;
@@ -242,13 +241,13 @@ fn hidden_library() {
         let module = bench.compile(mpi.cc, &["-shared", "-fPIC"], "hidden_module.c");
         let program = bench.compile("cc", &[], "hidden_main.c");
         assert_eq!(ok(bench.command(&program).arg(&module)).0, "1\n");
-        life_is_score_ps(&bench.logs()[0], 0, 1);
+        check_order_of_calls(&bench.logs()[0], 0, 1);
     }
 }
 
-/// A real benchmark, as the distribution ships it.
+/// A real benchmark, from the distribution.
 #[test]
-fn hpcc() {
+fn hpcc_runs_and_is_recorded() {
     let input = "/usr/share/doc/hpcc/examples/_hpccinf.txt";
     if !have(&["hpcc", OPEN_MPI.run[0]]) || !std::path::Path::new(input).exists() {
         return;
@@ -268,7 +267,7 @@ fn hpcc() {
     let logs = bench.logs();
     assert_eq!(logs.len(), 2);
     for (rank, log) in logs.iter().enumerate() {
-        life_is_score_ps(log, rank, 2);
+        check_order_of_calls(log, rank, 2);
         assert!(log.region("MPI_Allreduce").contains("paradigm=6"));
     }
 }

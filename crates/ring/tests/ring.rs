@@ -211,7 +211,7 @@ fn a_suppressed_frame_is_entered_once_there_is_room() {
 
 /// All events are wanted, and the reader lives; but this ring it does not read any further.
 #[test]
-fn nobody_waits_for_a_reader_that_has_given_up() {
+fn a_writer_does_not_wait_for_a_consumer_that_gave_up() {
     let (_dir, producer, consumer) = ring(4096);
     let probes = SessionProbes {
         ticks_per_second: |_| 1_000_000_000,

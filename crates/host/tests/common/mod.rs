@@ -1,4 +1,4 @@
-//! Building subjects, running them under the host with a logging plugin, and reading what the plugin was told.
+//! Compiles programs, runs them under the host with a logging plugin, and reads the plugin's log.
 #![allow(dead_code)]
 
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub const OPEN_MPI: Mpi = Mpi {
 };
 pub const MPICH: Mpi = Mpi { cc: "mpicc.mpich", fortran: "mpifort.mpich", run: &["mpirun.mpich"] };
 
-/// Whether all these commands exist; says so if not.
+/// Whether all these commands exist; prints "skipped" if not.
 pub fn have(commands: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for command in commands {
@@ -114,7 +114,7 @@ impl Bench {
         command
     }
 
-    /// What the plugin wrote, one log per process, by rank where there are ranks.
+    /// The plugin's logs, one per process, in order of ranks.
     pub fn logs(&self) -> Vec<Log> {
         let mut logs: Vec<Log> = std::fs::read_dir(&self.dir)
             .unwrap()
@@ -138,7 +138,7 @@ pub fn ok(command: &mut Command) -> (String, String) {
     )
 }
 
-/// What one process's plugin was told.
+/// The log of one process' plugin.
 pub struct Log {
     pub lines: Vec<String>,
 }
@@ -155,7 +155,7 @@ impl Log {
             .unwrap_or_else(|| panic!("no {start}\n{self}"))
     }
 
-    /// How often a region was entered, on any location.
+    /// The number of enters of a region, on all locations.
     pub fn enters(&self, region: &str) -> usize {
         let tail = format!(" '{region}'");
         self.lines.iter().filter(|line| line.starts_with("enter ") && line.ends_with(&tail)).count()
@@ -199,7 +199,7 @@ impl Log {
             .collect()
     }
 
-    /// What holds for every log: definitions before use, frames that nest, time that does not go back, locations that
+    /// Checks what holds for every log: definitions before use, frames that nest, time that does not go back, locations that
     /// exist while they have events.
     pub fn check(&self) {
         let (mut defined, mut live) = (HashSet::new(), HashSet::new());

@@ -308,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(definition in any_definition()) {
+        fn definitions_are_encoded_and_decoded(definition in any_definition()) {
             let mut bytes = Vec::new();
             encode(&definition, &mut bytes);
             prop_assert_eq!(decode(&bytes), Some(definition));

@@ -1,4 +1,4 @@
-/* What a program would notice of a careless host: errno that changes, and a thread that is cancelled inside of it. */
+/* What a careless host would change: errno, and where a thread is cancelled. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
