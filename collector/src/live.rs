@@ -1,30 +1,22 @@
-//! One node's run, live: the loop's body, and the end.
+//! One node's run, live: the loop's body.
 
-use crate::ingest::growth::{self, CallPaths};
-use crate::ingest::process::{Process, State};
+use crate::ingest::process::State;
+use crate::ingest::{Ingest, Round, limits};
+use crate::node_watch::NodeWatch;
+use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
-use crate::run_directory::neighbours::Neighbours;
-use crate::run_directory::room::Room;
-use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
-use crate::sampling::gaps::Gaps;
-use crate::sampling::sampler::{self, Sampler};
+use crate::sampling::Sampling;
+use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
+use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
-use crate::serving::power::Power;
-use crate::serving::snapshot::Limits;
-use ampere_counters::{RunCpu, SharedRunCpu};
-use ampere_model::{Clocks, Device, Timestamp};
-use ampere_report::summary::NodeCpu;
-use ampere_ring::decoder::Decoder;
-use ampere_ring::{Record, RingConsumer, Session};
+use crate::serving::publishing::{Published, Publisher};
+use crate::timeline::Timeline;
+use ampere_model::{Clocks, Timestamp};
+use ampere_ring::{Kind, Session};
 use ampere_settings::Config;
-use ampere_timeline::attributor::Attributor;
-use ampere_timeline::order::{Lane, QueueIndex};
 use ampere_trace::replay::Replay;
-use ampere_trace::spool::{Place, Spool};
-use ampere_trace::write::SampledMetric;
-use std::collections::HashSet;
+use ampere_trace::spool::Place;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Records taken from one ring at a time.
@@ -32,15 +24,12 @@ pub(crate) const BATCH: usize = 1 << 14;
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
-/// Who has not asked for metrics for so long is not looking.
-const UNASKED_AFTER: Duration = Duration::from_secs(3);
-/// How often it is checked who still lives.
+/// How often it is checked which processes still live.
 pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
-
-/// The samples' file in the spool.
-pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
-/// The lane of the ranks views.
-pub(crate) const RANKS: usize = 0;
+/// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
+const BATCHES_PER_ROUND: usize = 32;
+/// Records in which a first event is looked for.
+const FIRST_RECORDS: usize = 64;
 
 pub struct Options {
     pub output: PathBuf,
@@ -56,7 +45,7 @@ pub struct Options {
     pub mode: Mode,
 }
 
-/// Who we are.
+/// How this collector came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The run's collector, the first or another one in a dead one's place.
@@ -67,89 +56,37 @@ pub enum Mode {
     RecoveryFromDisk,
 }
 
-/// The sampler's ring, as one more stream.
-pub(crate) struct Samples {
-    pub(crate) metrics: Vec<SampledMetric>,
-    pub(crate) ring: RingConsumer,
-    pub(crate) stream: Decoder,
-    pub(crate) spool: Option<Spool>,
-    /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
-    pub(crate) rank_queues: Vec<QueueIndex>,
-    /// Per device that may have GPU streams: its lane and place for the kernels view.
-    pub(crate) kernel_queues: Vec<Option<(usize, QueueIndex)>>,
-    /// Device numbers of the sampler to those of the attributor.
-    pub(crate) devices: Vec<Option<usize>>,
-    /// Times of the first and the last sample.
-    pub(crate) span: Option<(Timestamp, Timestamp)>,
-    /// As of a location: how far what an earlier collector has read is decoded again.
-    pub(crate) catching_up: Option<u64>,
-    pub(crate) gaps: Gaps,
-    /// The numbers of the devices that the sampler reads now.
-    pub(crate) numbers: Vec<usize>,
+impl Options {
+    pub(crate) fn save_manifest(&self, spool: &Place, notes: &mut Notes) {
+        if let Err(why) = self.manifest.save(&spool.directory) {
+            notes.add(format!("{why}: were the collector killed, the run could not be recovered"));
+        }
+    }
 }
 
+/// A run on this node: its owners, each with a state of its own, and when which is looked at.
 pub struct LiveRun {
     pub(crate) session: Session,
     pub(crate) options: Options,
-    pub(crate) spool: Place,
-    pub(crate) room: Room,
-    pub(crate) started: Clocks,
-    pub(crate) begun: Instant,
-    pub(crate) clock: Option<SessionClock>,
-    /// Whether an event has shown that it is this clock.
-    pub(crate) clock_is_certain: bool,
-    pub(crate) sampler: Option<Sampler>,
-    pub(crate) attributor: Option<Attributor>,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) known_logs: HashSet<PathBuf>,
-    pub(crate) samples: Option<Samples>,
-    pub(crate) generation: u64,
-    pub(crate) limits: Limits,
-    pub(crate) power: Power,
-    pub latest: Latest,
-    pub(crate) next_thorough: Instant,
-    pub(crate) next_snapshot: Instant,
-    /// When somebody last asked for metrics.
-    pub(crate) asked: Instant,
+    pub(crate) began: Began,
+    pub(crate) ingest: Ingest,
+    pub(crate) sampling: Sampling,
+    /// `None` until it is known how fast the run's clock goes.
+    pub(crate) timeline: Option<Timeline>,
+    pub(crate) publisher: Publisher,
+    /// `None` in a replay, and in a run that is over.
+    pub(crate) node: Option<NodeWatch>,
+    pub(crate) notes: Notes,
+    next_thorough: Instant,
+    next_liveness: Instant,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
-    pub(crate) next_liveness: Instant,
-    pub(crate) batch: Vec<Record>,
-    pub notes: Vec<String>,
-    /// Everything before this is in the lanes, but for what GPU streams have not reported.
-    pub(crate) watermark: Timestamp,
-    /// The last watermark, and since when it has been that.
-    pub(crate) waits_at: Option<(Timestamp, Instant)>,
-    /// How far a location has been read whose ring had more than could be taken at once.
-    pub(crate) behind: Option<Timestamp>,
-    pub(crate) done_until: Timestamp,
-    pub(crate) quiet_since: Option<Instant>,
-    /// The devices that an earlier collector has sampled, in its ring.
-    pub(crate) sampled_before: Vec<Device>,
-    /// The last sample of the collector before.
-    pub(crate) predecessors_last: Timestamp,
-    /// Processes that had ended before this collector came have been looked at.
-    pub(crate) has_taken_over: bool,
-    /// Something of the run is lost for good.
-    pub(crate) is_incomplete: bool,
-    pub(crate) callpaths: CallPaths,
-    /// The part of the usual time that a silent GPU stream is waited for.
-    pub(crate) patience: f64,
-    pub(crate) run_cpu: Option<SharedRunCpu>,
-    /// As last read.
-    pub(crate) node_cpu: Option<NodeCpu>,
-    pub(crate) neighbours: Option<Neighbours>,
-    pub(crate) next_neighbours: Instant,
-    pub(crate) watched_since: Instant,
 }
 
-/// What one round of the loop found.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Round {
-    pub records: usize,
-    /// How full the fullest ring was, between 0 and 1.
-    pub fullest: f64,
+/// When the run began, by all clocks.
+pub(crate) struct Began {
+    pub clocks: Clocks,
+    pub instant: Instant,
 }
 
 impl LiveRun {
@@ -159,75 +96,77 @@ impl LiveRun {
             wanted: options.config.trace,
             rings_are_lost: options.mode == Mode::RecoveryFromDisk,
         };
-        let started = options.manifest.started();
+        let clocks = options.manifest.started();
         let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
         let mut run = LiveRun {
-            session,
-            room: Room::keep(&options.spool),
-            limits: Limits::new(options.config.metrics.most_series),
-            options,
-            spool,
-            started,
-            begun: began(&started),
-            clock: None,
-            clock_is_certain: false,
-            sampler: None,
-            attributor: None,
-            lanes: vec![Lane::default()],
-            processes: Vec::new(),
-            known_logs: HashSet::new(),
-            samples: None,
-            generation: u64::MAX,
-            power: Power::default(),
-            latest,
+            began: Began { clocks, instant: instant_of(&clocks) },
+            ingest: Ingest::new(spool, begins),
+            sampling: Sampling::new(session.directory()),
+            timeline: None,
+            publisher: Publisher::new(latest, options.config.metrics.most_series),
+            node: None,
+            notes: Notes::default(),
             next_thorough: Instant::now(),
-            next_snapshot: Instant::now(),
-            asked: Instant::now(),
-            is_idle: false,
             next_liveness: Instant::now(),
-            batch: Vec::with_capacity(BATCH),
-            notes: Vec::new(),
-            watermark: 0,
-            waits_at: None,
-            behind: None,
-            done_until: 0,
-            quiet_since: None,
-            sampled_before: Vec::new(),
-            predecessors_last: 0,
-            has_taken_over: begins,
-            is_incomplete: false,
-            callpaths: CallPaths::default(),
-            patience: 1.0,
-            run_cpu: None,
-            node_cpu: None,
-            neighbours: None,
-            next_neighbours: Instant::now(),
-            watched_since: Instant::now(),
+            is_idle: false,
+            session,
+            options,
         };
         run.begin_replay()?;
-        run.go_on();
+        run.take_over();
         Ok(run)
-    }
-
-    /// Of a replay, clock and devices are known before it begins.
-    pub(crate) fn begin_replay(&mut self) -> Result<(), String> {
-        let Some(replay) = &self.options.replay else { return Ok(()) };
-        let clock = SessionClock::told(replay.ticks_per_second, replay.first, replay.realtime_ns);
-        self.clock = Some(clock);
-        self.clock_is_certain = true;
-        self.attributor = Some(Attributor::new(self.options.config.clone(), clock.ticks_per_second));
-        self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
-        let metrics = replay.metrics.iter().map(SampledMetric::replayed).collect();
-        let devices =
-            replay.metrics.iter().map(|m| (m.as_found(), m.place.clone(), m.recorded.clone())).collect();
-        let ring = RingConsumer::open(&self.session.directory().join(sampler::RING_NAME));
-        let natures = replay.metrics.iter().map(|metric| metric.nature.clone()).collect();
-        self.add_devices(metrics, devices, natures, ring.map_err(|e| e.to_string())?);
-        Ok(())
     }
 
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub fn latest(&self) -> &Latest {
+        &self.publisher.latest
+    }
+
+    /// Lines about the run that its summary will have.
+    pub fn notes(&self) -> &[String] {
+        self.notes.lines()
+    }
+
+    pub fn add_note(&mut self, line: impl Into<String>) {
+        self.notes.add(line);
+    }
+
+    pub fn processes_seen(&self) -> usize {
+        self.ingest.processes.len()
+    }
+
+    /// Whether processes have come and all of them are over.
+    pub fn all_over(&mut self) -> bool {
+        self.ingest.all_over(&self.session)
+    }
+
+    /// Of a replay, clock and devices are known before it begins.
+    fn begin_replay(&mut self) -> Result<(), String> {
+        let Some(replay) = &self.options.replay else { return Ok(()) };
+        let clock = SessionClock::told(replay.ticks_per_second, replay.first, replay.realtime_ns);
+        let mut timeline = Timeline::new(clock, true, &self.options.config);
+        self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
+        let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
+        let (spool, notes) = (&self.ingest.spool, &mut self.notes);
+        self.sampling.begin_replay(found, spool, &mut timeline, notes).map_err(|e| e.to_string())?;
+        self.timeline = Some(timeline);
+        Ok(())
+    }
+
+    /// Goes on from the manifest that an earlier collector has left: its clock, and its sampler's ring.
+    fn take_over(&mut self) {
+        let Some((clock, is_certain)) = self.options.manifest.clock() else { return };
+        if self.timeline.is_some() {
+            return;
+        }
+        let mut timeline = Timeline::new(clock, is_certain, &self.options.config);
+        let run_cpu = self.node.as_ref().map(NodeWatch::shared);
+        let (options, spool) = (&mut self.options, &self.ingest.spool);
+        self.sampling.take_over(options, spool, run_cpu, &mut timeline, &mut self.notes);
+        self.timeline = Some(timeline);
     }
 
     /// The run goes on now, on this machine: CPU time of its processes is counted from here on, and others' runs are looked
@@ -236,191 +175,389 @@ impl LiveRun {
         if self.options.replay.is_some() {
             return;
         }
-        let mut run_cpu = RunCpu::new(&self.options.config.sources, cpus);
-        launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
-        for process in &self.processes {
-            run_cpu.add(process.info.pid, process.info.start_time);
+        let settings = &self.options.config.sources;
+        let node = NodeWatch::begin(self.session.directory(), settings, cpus, launcher);
+        for process in &self.ingest.processes {
+            node.add_process(process.info.pid, process.info.start_time);
         }
-        self.watched_since = Instant::now();
-        self.run_cpu = Some(Arc::new(Mutex::new(run_cpu)));
-        self.neighbours = Some(Neighbours::of(self.session.directory()));
-    }
-
-    pub(crate) fn with_run_cpu<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> Option<T> {
-        self.run_cpu.as_ref().map(|run| ask(&mut run.lock().unwrap_or_else(PoisonError::into_inner)))
+        self.node = Some(node);
     }
 
     /// One round: read definitions, drain rings, attribute what is certain, publish.
     pub fn round(&mut self) -> Round {
         self.session.beat();
-        if self.sampler.is_none() && self.attributor.is_none() {
-            self.start_sampler(Timer::usual(), None);
-        }
-        if self.clock.is_none() && self.begun.elapsed() >= CALIBRATION {
-            self.set_clock(Timer::usual());
-        }
-        if !self.clock_is_certain {
-            self.read_definitions();
-            self.find_clock();
-        }
-        let Some(clock) = self.clock else {
+        self.find_clock_and_devices();
+        let Some(timeline) = &self.timeline else {
             self.check_liveness();
             return Round::default();
         };
-        self.find_devices();
         // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
-        let now = clock.now(&self.session);
+        let now = timeline.now(&self.session);
         self.read_definitions();
-        self.take_over_dead();
+        self.take_over_ended_processes();
         let catching_up = self.is_catching_up();
-        let thorough = clock.is_told() || catching_up || self.next_thorough <= Instant::now();
-        let round = if self.clock_is_certain { self.drain_all(thorough) } else { Round::default() };
+        let thorough = self.is_told() || catching_up || self.next_thorough <= Instant::now();
+        let round = self.drain_rings(thorough, now);
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
-            self.drain_samples();
-            self.attributor.iter_mut().for_each(Attributor::learn_rises);
-            if self.lanes.iter().map(Lane::waiting).sum::<usize>() > growth::MOST_WAITING {
-                self.stop_waiting(now.saturating_add(clock.ticks(growth::FUTURE)));
-            }
-            let slack = if clock.is_told() { 0 } else { clock.ticks(self.options.config.attribution.slack) };
-            let certain = now.saturating_sub(slack).min(self.behind.unwrap_or(Timestamp::MAX));
+            let certain = self.attribute_samples(now);
             if catching_up {
                 self.catch_up(certain);
                 self.next_thorough = Instant::now(); // nothing is published before all is attributed
                 return Round { records: round.records, fullest: 1.0 };
             }
-            self.watermark = self.watermark.max(certain);
-            self.advance(self.watermark);
-            self.look_at_callpaths();
+            self.advance_to(certain);
+            if let Some(timeline) = &mut self.timeline {
+                self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
+            }
         }
         self.check_liveness();
-        if Instant::now() >= self.next_snapshot {
+        if self.publisher.is_due() {
             self.publish();
         }
-        if let Some(sampler) = &self.sampler {
+        if let Some(sampler) = &self.sampling.sampler {
             sampler.set_calm(self.is_calm());
         }
         round
     }
 
+    fn is_told(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_told())
+    }
+
     /// Nothing happens, and nobody looks.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.is_idle && self.asked.elapsed() > UNASKED_AFTER
+    fn is_calm(&self) -> bool {
+        self.is_idle && self.publisher.is_unwatched()
     }
 
-    /// Reads logs if anybody says that there is something new.
-    pub(crate) fn read_definitions(&mut self) {
-        let generation = self.session.generation();
-        if generation == self.generation {
+    fn drain_rings(&mut self, thorough: bool, now: Timestamp) -> Round {
+        match self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) {
+            Some(timeline) => self.ingest.drain_all(timeline, thorough, now, &mut self.notes),
+            None => Round::default(),
+        }
+    }
+
+    /// Takes the samples that have come. Returns the time before which nothing is expected any more.
+    fn attribute_samples(&mut self, now: Timestamp) -> Timestamp {
+        self.drain_samples();
+        let Some(timeline) = &mut self.timeline else { return 0 };
+        timeline.attributor.learn_rises();
+        if timeline.waiting() > limits::MOST_WAITING {
+            let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
+            self.ingest.relieve(timeline, now, future, &mut self.notes);
+        }
+        let is_told = timeline.clock.is_told();
+        let slack = if is_told { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
+        now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX))
+    }
+
+    pub(crate) fn drain_samples(&mut self) {
+        let (Some(samples), Some(timeline)) = (&mut self.sampling.samples, &mut self.timeline) else {
             return;
-        }
-        self.generation = generation;
-        self.find_processes();
-        for process in &mut self.processes {
-            process.read_log(&self.spool);
-        }
-        self.tell_attributor();
-        self.look_for_lost_beginnings();
+        };
+        let Ingest { batch, spool, .. } = &mut self.ingest;
+        samples.drain(batch, spool, timeline, &mut self.notes);
     }
 
-    /// What waits has become too much. Where it is for a GPU stream that is silent, it is waited for half as long from now on.
-    /// Else nobody is waited for whose ring is not emptied. And who tells of times that are yet to come, which would wait until
-    /// then, is not read any further.
-    pub(crate) fn stop_waiting(&mut self, future: Timestamp) {
-        if self.lanes[RANKS].waiting() < growth::MOST_WAITING / 2 {
-            self.patience /= 2.0;
-            self.note(
-                "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \
-                 later is late, and settled when the run ends"
-                    .to_owned(),
-            );
-        } else {
-            self.behind = None;
-        }
-        for process in 0..self.processes.len() {
-            for location in 0..self.processes[process].locations.len() {
-                let live = &self.processes[process].locations[location];
-                if !live.damaged && live.stream.last_time() > future {
-                    self.give_up(process, location, "has events of times that are yet to come");
-                }
-            }
-        }
-    }
-
-    /// A location is not read any further. What it was in ends here, or it would have the energy of all that follows.
-    pub(crate) fn give_up(&mut self, process: usize, location: usize, why: &str) {
-        let live = &mut self.processes[process].locations[location];
-        live.give_up();
-        let line = format!("{} {why}: it is not read further", live.ring.path().display());
-        self.note(line);
-        if let Some(clock) = self.clock {
-            let now = clock.now(&self.session);
-            self.end_frames(process, location, now);
-        }
-    }
-
-    /// A location whose call tree, or stack, grows without end is not read any further.
-    pub(crate) fn look_at_callpaths(&mut self) {
-        for process in 0..self.processes.len() {
-            for location in 0..self.processes[process].locations.len() {
-                let Some(attributor) = &self.attributor else { return };
-                let live = &mut self.processes[process].locations[location];
-                let Some(index) = live.index.filter(|_| !live.damaged) else { continue };
-                let now = attributor.engine.callpaths_of(index);
-                let before = std::mem::replace(&mut live.callpaths, now);
-                let depth = live.stream.depth();
-                let why = self.callpaths.grew(before, now).or_else(|| growth::too_deep(depth));
-                if let Some(why) = why {
-                    self.give_up(process, location, &why);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn advance(&mut self, watermark: Timestamp) {
-        let Some(attributor) = &self.attributor else { return };
-        let watermark = watermark.saturating_sub(attributor.longest_delay_ticks());
-        let watermark = self.decided_until(watermark);
-        let Some(attributor) = &mut self.attributor else { return };
-        self.lanes[RANKS].advance(watermark, attributor);
-        self.done_until = self.done_until.max(watermark);
+    /// Hands over what is before that time.
+    pub(crate) fn advance_to(&mut self, time: Timestamp) {
+        let Some(timeline) = &mut self.timeline else { return };
+        timeline.watermark = timeline.watermark.max(time);
         // In the session's time: of a replay, an hour may pass in a second.
         let wanted = self.options.config.attribution.stream_lag;
-        let longest_lag = self.clock.map_or(0, |clock| clock.ticks(wanted.unwrap_or(Config::STREAM_LAG)));
+        let longest_lag = timeline.clock.ticks(wanted.unwrap_or(Config::STREAM_LAG));
         let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
         let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
-        let longest_lag = (longest_lag as f64 * self.patience) as u64;
-        for lane in 1..self.lanes.len() {
-            // One whose process is over has said all that it had to say.
-            let streams = self.processes.iter().flat_map(|process| &process.locations).filter(|l| !l.closed);
-            let feeding = streams.filter(|location| location.queue.is_some_and(|(l, _)| l == lane));
-            // A stream that was never heard of yet keeps its lane waiting, but not for ever. Score-P may define a stream
-            // only when its first batch comes; the embedded host has none, a replay defines all of them at once.
-            let expected = self
-                .processes
-                .iter()
-                .any(|process| process.info.host == "score-p" && process.state == State::Running);
-            let unheard = if expected { 0 } else { watermark };
-            let heard = feeding.map(|location| location.stream.last_time()).min().unwrap_or(unheard);
-            let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
-            self.lanes[lane].advance(until, attributor);
+        let streams = self.ingest.streams();
+        let awaits_streams = self.ingest.awaits_streams();
+        timeline.advance(self.sampling.samples.as_mut(), &streams, longest_lag, awaits_streams);
+    }
+
+    /// Reads logs if a process has said that there is something new.
+    pub(crate) fn read_definitions(&mut self) {
+        if self.ingest.read_logs(&self.session, self.node.as_ref(), &mut self.notes) {
+            self.introduce();
+            self.look_for_lost_beginnings();
         }
     }
 
-    pub fn processes_seen(&self) -> usize {
-        self.processes.len()
+    /// Makes what is new known to the attributor. Before the clock is certain the attributor may yet be made anew.
+    pub(crate) fn introduce(&mut self) {
+        let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
+            return;
+        };
+        let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
+        self.ingest.introduce(timeline, samples, replay, &mut self.notes);
     }
 
-    pub(crate) fn note(&mut self, line: String) {
-        if self.notes.len() < growth::MOST_NOTES && !self.notes.contains(&line) {
-            self.notes.push(line);
+    fn find_clock_and_devices(&mut self) {
+        if self.sampling.sampler.is_none() && self.timeline.is_none() {
+            self.start_sampler(Timer::usual());
         }
+        if self.timeline.is_none() && self.began.instant.elapsed() >= CALIBRATION {
+            self.set_clock(Timer::usual());
+        }
+        if !self.clock_is_certain() {
+            self.read_definitions();
+            self.find_clock();
+        }
+        self.find_devices();
+    }
+
+    pub(crate) fn clock_is_certain(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.clock_is_certain)
+    }
+
+    fn start_sampler(&mut self, timer: Timer) {
+        let run_cpu = self.node.as_ref().map(NodeWatch::shared);
+        self.sampling.start(timer, None, &self.options, run_cpu, &mut self.notes);
+    }
+
+    /// The sampler may have opened its counters: they become devices.
+    pub(crate) fn find_devices(&mut self) {
+        let Some(timeline) = &mut self.timeline else { return };
+        let (options, spool) = (&self.options, &self.ingest.spool);
+        if self.sampling.find_devices(options, spool, timeline, &mut self.notes)
+            && let Some(samples) = &mut self.sampling.samples
+        {
+            self.ingest.queue_streams(timeline, samples);
+        }
+    }
+
+    /// The first event of the first process says which clock the run goes by. Until then it is taken to be the usual
+    /// one, so that sampling begins before the program does.
+    pub(crate) fn find_clock(&mut self) {
+        let now = best_reading();
+        let mut seen = None;
+        let Ingest { processes, batch, .. } = &mut self.ingest;
+        for process in processes {
+            for location in &mut process.locations {
+                batch.clear();
+                let _ = location.ring.copy_out(batch, FIRST_RECORDS);
+                let first = batch.iter().find(|record| matches!(record.kind(), Some(Kind::Enter)));
+                if let Some(record) = first {
+                    let joined = &process.info.clocks;
+                    seen = seen.or(Some(recognise(record.word0, &earlier(joined), joined, &now)));
+                }
+            }
+        }
+        let timer = match seen {
+            Some(Some(timer)) => timer,
+            Some(None) => {
+                self.notes.add(
+                    "cannot tell which clock the events come from (SCOREP_TIMER): nothing is attributed rightly",
+                );
+                Timer::usual()
+            }
+            None => return,
+        };
+        if self.timeline.is_none() || timer != Timer::usual() {
+            std::thread::sleep(CALIBRATION.saturating_sub(self.began.instant.elapsed()));
+            self.set_clock(timer);
+        }
+        self.timeline.iter_mut().for_each(|timeline| timeline.clock_is_certain = true);
+        self.remember_clock();
+        self.introduce();
+    }
+
+    /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
+    pub(crate) fn set_clock(&mut self, timer: Timer) {
+        let clock = SessionClock::calibrated(timer, &self.began.clocks);
+        self.timeline = Some(Timeline::new(clock, self.clock_is_certain(), &self.options.config));
+        self.publisher.forget_power();
+        if timer != Timer::usual() && self.sampling.forget(&mut self.notes) {
+            self.options.manifest.breaks.clear();
+            self.start_sampler(timer);
+        }
+        self.remember_clock();
+    }
+
+    pub(crate) fn remember_clock(&mut self) {
+        let Some(timeline) = self.timeline.as_ref().filter(|_| self.options.replay.is_none()) else { return };
+        self.options.manifest.set_clock(&timeline.clock, timeline.clock_is_certain);
+        self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+    }
+
+    pub fn publish(&mut self) {
+        self.publish_as(false);
+    }
+
+    /// `is_last`: the run is over.
+    pub(crate) fn publish_as(&mut self, is_last: bool) {
+        self.node.iter_mut().for_each(NodeWatch::look);
+        let is_calm = self.is_calm();
+        let published = self.timeline.as_ref().map(|timeline| Published {
+            options: &self.options,
+            timeline,
+            now: timeline.now(&self.session),
+            ingest: &mut self.ingest,
+            sampling: &self.sampling,
+            node: self.node.as_ref(),
+            elapsed: self.began.instant.elapsed(),
+        });
+        self.publisher.publish(published, is_calm, is_last);
+    }
+
+    fn check_liveness(&mut self) {
+        if Instant::now() < self.next_liveness {
+            return;
+        }
+        self.next_liveness = Instant::now() + LIVENESS_PERIOD;
+        let samples = self.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+        self.ingest.look_at_room(samples, &self.options.output, &mut self.notes);
+        for at in 0..self.ingest.processes.len() {
+            if self.ingest.processes[at].life.state == State::Running && self.ingest.is_gone(at) {
+                // What it wrote before it ended is in its log and its rings.
+                self.ingest.processes[at].read_log(&self.ingest.spool);
+                self.introduce();
+                if self.ingest.processes[at].life.state == State::Running {
+                    self.ingest.set_ended(at);
+                }
+            }
+            if self.ingest.processes[at].life.state != State::Running {
+                self.close_locations(at);
+                self.ingest.look_whether_it_lives_on(at);
+            } else {
+                self.look_at_threads(at);
+                let now = self.timeline.as_ref().map(|timeline| timeline.now(&self.session));
+                self.ingest.processes[at].life.seen_alive = now;
+            }
+        }
+    }
+
+    fn look_at_threads(&mut self, process: usize) {
+        let of = &mut self.ingest.processes[process];
+        of.look_at_threads();
+        let (Some(timeline), Some(seconds)) = (&mut self.timeline, of.threads.seconds) else { return };
+        timeline.attributor.set_cpu_seconds(process as u64, seconds);
+        for location in &of.locations {
+            if let Some(index) = location.index {
+                let known = &mut timeline.attributor.locations[index.0 as usize];
+                known.name.clone_from(&location.definition.name);
+            }
+        }
+    }
+
+    /// Ends what is still open on the locations of a process that is over, or is taken to be.
+    pub(crate) fn close_locations(&mut self, process: usize) {
+        while self.clock_is_certain() && self.ingest.processes[process].locations.iter().any(|l| !l.closed) {
+            // Nothing is read of a location that the attributor does not know.
+            self.introduce();
+            let known = self.ingest.processes[process].locations.len();
+            (0..known).for_each(|location| self.drain_to_its_end(process, location));
+            let Some(timeline) = &mut self.timeline else { return };
+            let end = self.ingest.end_of(process, timeline, timeline.now(&self.session));
+            let keeps_rings = self.options.mode != Mode::Collector;
+            for location in 0..known {
+                let place = (self.session.directory(), keeps_rings);
+                self.ingest.close_location(process, location, end, timeline, place);
+            }
+            // Its log may have been read meanwhile, and have told of another one.
+            if self.ingest.processes[process].locations.len() == known {
+                return;
+            }
+        }
+    }
+
+    /// What is there now, and no more: a process that is still running would never let the run end.
+    fn drain_to_its_end(&mut self, process: usize, location: usize) {
+        let live = &mut self.ingest.processes[process].locations[location];
+        if live.closed {
+            return;
+        }
+        let end = live.ring.position() + live.waiting() as u64;
+        loop {
+            let before = self.ingest.processes[process].locations[location].ring.position();
+            let Some(timeline) = self.timeline.as_mut().filter(|_| before < end) else { return };
+            let now = timeline.now(&self.session);
+            self.ingest.drain_location(process, location, timeline, now, &mut self.notes);
+            if self.ingest.processes[process].locations[location].ring.position() == before {
+                return;
+            }
+            // Lanes grow with what is drained: let them go on, but no further than the others have been read.
+            self.advance_to(0);
+        }
+    }
+
+    /// Of processes that ended while there was no collector, everything is brought to disk: it is read in the order of time with
+    /// the rest. What is open in those that did not end in order ends when they were last known to run.
+    pub(crate) fn take_over_ended_processes(&mut self) {
+        if !self.clock_is_certain() || !self.ingest.begins_to_take_over() {
+            return;
+        }
+        for at in 0..self.ingest.processes.len() {
+            let process = &self.ingest.processes[at];
+            let is_alive = self.options.mode == Mode::Collector && process.is_alive();
+            if process.life.state == State::Running && is_alive {
+                continue;
+            }
+            self.ingest.processes[at].read_log(&self.ingest.spool);
+            self.introduce();
+            if self.ingest.processes[at].life.state == State::Running {
+                self.ingest.set_ended(at);
+            }
+            self.ingest.spool_all(at);
+        }
+    }
+
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.ingest.furthest_behind(self.sampling.samples.as_ref()).is_some()
+    }
+
+    /// Decodes more of what earlier collectors have spooled. `limit`: what is later may not have come yet.
+    pub(crate) fn catch_up(&mut self, limit: Timestamp) {
+        use crate::ingest::Again;
+        for _ in 0..BATCHES_PER_ROUND {
+            let samples = self.sampling.samples.as_ref();
+            let Some((which, reached)) = self.ingest.furthest_behind(samples) else { return };
+            self.advance_to(reached.min(limit));
+            let Some(timeline) = &mut self.timeline else { return };
+            match which {
+                Again::Location(process, location) => {
+                    let place = (self.options.mode, self.session.directory());
+                    let last = self.sampling.predecessors_last;
+                    self.ingest.read_again((process, location), place, last, timeline, &mut self.notes);
+                }
+                Again::Samples => {
+                    let batch = &mut self.ingest.batch;
+                    batch.clear();
+                    let samples = self.sampling.samples.iter_mut();
+                    samples.for_each(|samples| samples.read_again(batch, timeline, &mut self.notes));
+                }
+            }
+        }
+    }
+
+    /// Records that were read and not kept: the run goes on, with what was before missing.
+    fn look_for_lost_beginnings(&mut self) {
+        if !self.ingest.take_lost_beginnings() {
+            return;
+        }
+        let now = ampere_report::clock_text::rfc3339(best_reading().realtime_ns);
+        let what = match self.options.mode {
+            Mode::Collector => format!("the collector was killed, and another one went on at {now}"),
+            _ => "the collector was killed".to_owned(),
+        };
+        self.notes.add_loss(format!(
+            "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
+        ));
     }
 }
 
 /// The moment at which the clocks said this, as far as that is known of this boot.
-fn began(started: &Clocks) -> Instant {
+fn instant_of(clocks: &Clocks) -> Instant {
     let now = best_reading();
-    let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(started.monotonic_ns));
+    let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(clocks.monotonic_ns));
     Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
+}
+
+/// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.
+fn earlier(clocks: &Clocks) -> Clocks {
+    const NANOSECONDS: u64 = 10_000_000_000;
+    Clocks {
+        tsc: clocks.tsc.saturating_sub(5 * NANOSECONDS),
+        monotonic_ns: clocks.monotonic_ns.saturating_sub(NANOSECONDS),
+        monotonic_raw_ns: clocks.monotonic_raw_ns.saturating_sub(NANOSECONDS),
+        realtime_ns: clocks.realtime_ns.saturating_sub(NANOSECONDS),
+    }
 }

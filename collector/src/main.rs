@@ -429,9 +429,8 @@ fn collect_into(
     let mut run = LiveRun::new(session, options, latest)?;
     let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
     run.watch_node(cpus, parent.filter(|_| arguments.until_input_closes));
-    run.notes.extend(notes);
-    run.notes.extend(server.iter().flat_map(|server| server.notes.iter().cloned()));
-    run.notes.extend(elsewhere);
+    let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
+    notes.into_iter().chain(of_server).chain(elsewhere).for_each(|line| run.add_note(line));
     if run.session().is_given_up() {
         return Err("it was ready too late".to_owned());
     }
@@ -452,8 +451,7 @@ fn collect_into(
             INPUT_CLOSED if over || run.processes_seen() == 0 => break true,
             // The command is over; a process of it that is still there has a little longer.
             INPUT_CLOSED if closed.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT => {
-                run.notes
-                    .push("processes of the command still run: they were measured up to its end".to_owned());
+                run.add_note("processes of the command still run: they were measured up to its end");
                 break false;
             }
             GO_ON if !arguments.until_input_closes && over => break true,
@@ -469,7 +467,7 @@ fn collect_into(
         if is_asked.load(Ordering::Relaxed) {
             let (since, at) = *asked_at.get_or_insert_with(|| (Instant::now(), best_reading().realtime_ns));
             if since.elapsed() > ASKED_LIMIT {
-                run.notes.push(format!(
+                run.add_note(format!(
                     "the collector was asked to end (by a signal) at {}, and the program went on: what it did more than {} s after \
                      that is not in here",
                     rfc3339(at),

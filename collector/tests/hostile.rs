@@ -134,7 +134,7 @@ fn until_given_up(
     let (mut producer, ring) = ring(&directory, location_id, 1 << 16);
     log.append(&location(location_id, &ring));
     let mut run = run(root.path(), session, false);
-    let given_up = |run: &LiveRun| run.notes.iter().any(|note| note.contains(why));
+    let given_up = |run: &LiveRun| run.notes().iter().any(|note| note.contains(why));
     let (begun, mut step) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(60) && !given_up(&run) {
         while producer.has_room(2) {
@@ -145,7 +145,7 @@ fn until_given_up(
         }
         run.round();
     }
-    assert!(given_up(&run), "{:?}", run.notes);
+    assert!(given_up(&run), "{:?}", run.notes());
     (root, run)
 }
 

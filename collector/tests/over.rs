@@ -157,7 +157,7 @@ fn what_was_suppressed_or_dropped_is_known_after_a_takeover() {
             run = made.taken_over(run, true);
         }
         run.publish();
-        let (latest, quality) = (run.latest.get(), run.summary(true).quality);
+        let (latest, quality) = (run.latest().get(), run.summary(true).quality);
         let shown = (latest.ranks[0].suppressed_calls, latest.ranks[0].dropped_records);
         assert_eq!(shown, (1000, 7), "takeover {takeover}");
         assert_eq!((quality.suppressed_calls, quality.dropped_records), (1000, 7), "takeover {takeover}");

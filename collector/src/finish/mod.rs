@@ -1,5 +1,327 @@
-//! The end of a run.
+//! The end of a run, step by step.
+//!
+//! ```text
+//! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
+//! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
+//! ```
 
-mod ending;
+mod results;
+mod summary;
 
-pub use ending::{knows_more, write_results};
+pub use results::{knows_more, write_results};
+
+use crate::live::{LiveRun, Mode};
+use crate::node_watch::NodeWatch;
+use crate::run_directory::command_end::CommandEnd;
+use crate::run_directory::manifest::{self, Losses};
+use crate::run_directory::{nodes, output};
+use crate::sampling::clock::{CALIBRATION, Timer};
+use crate::timeline::Timeline;
+use ampere_model::Timestamp;
+use ampere_report::summary::Summary;
+use ampere_ring::Session;
+use ampere_ring::session::{ENV_DISABLE, switches_off};
+use ampere_timeline::attributor::Attributor;
+use ampere_timeline::conflicts;
+use ampere_trace::write::{self, NoTrace, TracedRun};
+use std::collections::BTreeSet;
+
+const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
+const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
+
+/// What became of the trace.
+struct Traced {
+    /// There is a whole one.
+    is_whole: bool,
+    /// There is none, and the records stay, so that it can be made later.
+    keeps_records: bool,
+}
+
+impl LiveRun {
+    /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
+    pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), String> {
+        self.session.set_finishing(true);
+        self.read_everything();
+        self.end_sampling();
+        self.timeline.iter_mut().for_each(Timeline::advance_to_the_end);
+        self.note_odd_settings();
+        self.publish_as(true);
+        self.remake_output()?;
+        self.ingest.look_for_unread(&mut self.notes);
+        self.note_missing_parts();
+        // The figures are ready: they are on disk before the trace, which may take its time, is begun.
+        self.write_figures(&self.summary(false)).map_err(|why| self.write_elsewhere(why))?;
+        let traced = self.write_trace(is_over);
+        let summary = self.final_summary(is_over && traced.is_whole, &traced);
+        self.write_final_figures(&summary);
+        if !traced.keeps_records {
+            manifest::remove_spool(&self.ingest.spool.directory);
+        }
+        Ok((summary, self.session))
+    }
+
+    /// Makes trace and summary of what is left of a run that is over. The error is one line.
+    pub fn recover(mut self) -> Result<(Summary, Session), String> {
+        self.read_definitions();
+        if !self.clock_is_certain() {
+            self.find_clock();
+        }
+        self.take_over_ended_processes();
+        self.catch_up_to_the_end();
+        let manifest = &self.options.manifest;
+        if self.options.mode == Mode::RecoveryFromDisk && !manifest.is_drained {
+            self.notes.add_loss(if manifest.has_ended {
+                "the disk had no room for all records, and the shared memory that had the others is gone: they are lost"
+            } else {
+                "the shared memory of the run is gone: what was not yet on disk is lost"
+            });
+        }
+        if manifest.losses.is_incomplete || self.gaps().iter().any(|gap| gap.joules.is_none()) {
+            self.notes.set_incomplete();
+        }
+        self.notes.extend(manifest.losses.notes.iter().cloned());
+        if !manifest.has_ended {
+            self.notes.add("its collector was killed: ampere recover made this of what was left");
+        }
+        self.finish(true)
+    }
+
+    /// Everything that processes have recorded is read, and what is still open ends.
+    fn read_everything(&mut self) {
+        self.read_definitions();
+        self.wait_for_clock();
+        self.find_devices();
+        self.catch_up_to_the_end();
+        (0..self.ingest.processes.len()).for_each(|process| self.close_locations(process));
+    }
+
+    /// A run may be over before it was known how fast its clock goes. A moment more, and what it has used has times.
+    fn wait_for_clock(&mut self) {
+        if self.timeline.is_none() && self.sampling.sampler.is_some() {
+            std::thread::sleep(CALIBRATION.saturating_sub(self.began.instant.elapsed()));
+            self.set_clock(Timer::usual());
+        }
+    }
+
+    fn catch_up_to_the_end(&mut self) {
+        while self.is_catching_up() {
+            self.drain_samples();
+            self.catch_up(Timestamp::MAX);
+        }
+    }
+
+    /// The sampler reads its counters a last time, and all of its samples are taken.
+    fn end_sampling(&mut self) {
+        // What ended processes used last is in the sampler's last reading.
+        self.node.iter().for_each(NodeWatch::read_processes);
+        self.sampling.stop(&mut self.notes);
+        self.find_devices(); // its last news
+        self.drain_samples();
+        let Some(timeline) = &mut self.timeline else { return };
+        timeline.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
+        let samples = self.sampling.samples.iter_mut();
+        samples.for_each(|samples| samples.queue(&mut timeline.attributor, &mut timeline.lanes));
+    }
+
+    /// What is odd about the settings, now that everything is known.
+    fn note_odd_settings(&mut self) {
+        let Some(Timeline { attributor, .. }) = &self.timeline else { return };
+        let devices = attributor.devices.iter().map(|device| device.info.metric.clone());
+        let mut metrics: BTreeSet<String> = devices.collect();
+        metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
+        self.notes.extend(conflicts::notes(attributor, &metrics));
+    }
+
+    fn remake_output(&mut self) -> Result<(), String> {
+        self.ingest.room.give_back();
+        if !self.ingest.room.is_of(&self.options.output) {
+            output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why.to_string()))?;
+            self.notes.add("the output directory was removed while the job ran, and has been made again");
+        }
+        Ok(())
+    }
+
+    /// Other nodes' parts, ranks that never came, or why nothing was recorded.
+    fn note_missing_parts(&mut self) {
+        let other_nodes = nodes::first_of(&self.options.output, &self.options.manifest);
+        self.note_missing_ranks(other_nodes.is_none());
+        if let Some(first) = &other_nodes {
+            self.notes.add(ampere_report::nodes::note(&self.options.manifest.node, first));
+        } else if self.ingest.processes.is_empty() && !self.is_empty() {
+            let off = std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value));
+            if self.options.mode == Mode::Collector && self.options.replay.is_none() && !off {
+                self.notes.add(
+                    "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
+                     functions (-finstrument-functions, or Score-P)",
+                );
+            }
+        }
+    }
+
+    /// It was over before anything could be recorded.
+    fn is_empty(&self) -> bool {
+        self.ingest.processes.is_empty() && self.timeline.is_none()
+    }
+
+    /// Writes the trace, or notes why there is none.
+    fn write_trace(&mut self, is_over: bool) -> Traced {
+        let is_empty = self.is_empty();
+        if is_empty {
+            self.notes.add("it was over before anything could be recorded: there is no trace");
+        }
+        let is_wanted = !is_empty && self.ingest.spool.wanted;
+        if is_wanted && !output::holds_trace(&self.options.output) {
+            self.announce_trace();
+        }
+        let written = match &self.timeline {
+            _ if !is_wanted => Ok(()),
+            Some(timeline) => self.write_archive(timeline, is_over),
+            None => Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false }),
+        };
+        self.ingest.look_for_latecomers(&self.session, &mut self.notes);
+        let is_cut = self.trace_is_cut();
+        let keeps_records = written.is_err() && self.timeline.is_some();
+        if let Err(no_trace) = &written
+            && keeps_records
+        {
+            self.keep_records(no_trace, is_cut);
+        }
+        let is_whole = written.is_ok() && !is_cut;
+        if let Err(NoTrace { why, .. }) = written {
+            self.notes.add(why);
+        }
+        Traced { is_whole, keeps_records }
+    }
+
+    /// The manifest says that a trace is being written before it is: a collector that takes over takes half of one away, and nothing
+    /// else of that name. Where it cannot be said, half of a trace is in the way, and a note says so.
+    fn announce_trace(&mut self) {
+        let is_cut = self.trace_is_cut();
+        let mode = self.options.mode;
+        let manifest = &mut self.options.manifest;
+        manifest.trace_begun = true;
+        manifest.has_ended |= mode == Mode::Collector;
+        manifest.is_drained |= mode != Mode::RecoveryFromDisk && !is_cut;
+        let _ = manifest.save(&self.ingest.spool.directory);
+    }
+
+    fn write_archive(&self, timeline: &Timeline, is_over: bool) -> Result<(), NoTrace> {
+        let samples = self.sampling.samples.as_ref();
+        let run = TracedRun {
+            ticks_per_second: timeline.clock.ticks_per_second,
+            realtime_ns: &|time| timeline.clock.realtime_ns(time),
+            regions: &timeline.attributor.regions,
+            processes: self.ingest.processes.iter().map(|process| process.as_traced()).collect(),
+            metrics: samples.map_or(&[][..], |samples| &samples.metrics),
+            samples: samples.and_then(|samples| samples.spool.as_ref()),
+            complete: self.is_complete(is_over) && !self.trace_is_cut(),
+        };
+        write::write(&self.options.output, &self.ingest.spool.directory, &run)
+    }
+
+    /// Notes in the manifest what is needed to make the trace later. The rings go now: that need not miss them.
+    fn keep_records(&mut self, no_trace: &NoTrace, is_cut: bool) {
+        let losses = self.losses();
+        let is_there = output::holds_trace(&self.options.output);
+        let reads_rings = self.options.mode != Mode::RecoveryFromDisk;
+        let manifest = &mut self.options.manifest;
+        // What could not be written has been taken away again, as a rule.
+        manifest.trace_begun &= no_trace.was_begun && is_there;
+        manifest.is_drained |= reads_rings && !is_cut;
+        manifest.losses = losses;
+        manifest.has_no_collector();
+        self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+        let end = CommandEnd::load(self.session.directory());
+        end.iter().for_each(|end| end.save(&self.ingest.spool.directory));
+    }
+
+    /// What is lost for a trace that is made when the rings are gone.
+    fn losses(&self) -> Losses {
+        let before = &self.options.manifest.losses;
+        Losses {
+            suppressed_calls: self.suppressed_calls().max(before.suppressed_calls),
+            dropped_records: self.dropped_records().max(before.dropped_records),
+            is_incomplete: self.notes.is_incomplete() || before.is_incomplete,
+            notes: self.notes.lines().to_vec(),
+        }
+    }
+
+    /// Of a run without a trace, because no event tells which clock its times are of.
+    fn why_nothing_is_left(&self) -> String {
+        let read = self.ingest.locations().map(|location| location.ring.position());
+        match read.fold(0, u64::saturating_add) {
+            0 => "no process wrote any event: there is no trace".to_owned(),
+            read => format!(
+                "{read} records had been taken out of shared memory, and are lost with what was on disk: there is no trace"
+            ),
+        }
+    }
+
+    /// The summary as it stays, computed again from the trace where events came late, links changed, or readings were revised.
+    fn final_summary(&mut self, complete: bool, traced: &Traced) -> Summary {
+        if output::holds_foreign_page(&self.options.output, &self.options.run_id) {
+            let page = output::PAGE;
+            self.notes
+                .add(format!("{page} is another run's, and stays: ampere report -f html makes the page"));
+        }
+        let mut summary = self.summary(complete);
+        let unsettled = self.unsettled(&summary);
+        if traced.is_whole && self.ingest.spool.wanted && !unsettled.is_empty() {
+            self.settle(&mut summary, &unsettled);
+            return summary;
+        }
+        let there_is_no_trace = "there is no trace to compute the figures from again";
+        if summary.quality.late_events > 0 {
+            summary.run.notes.push(format!(
+                "{} events came late, and are charged as of when they came: {there_is_no_trace}",
+                summary.quality.late_events
+            ));
+        }
+        if self.links_moved() {
+            let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
+            summary.run.notes.push(note);
+        }
+        summary
+    }
+
+    fn links_moved(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_moved())
+    }
+
+    /// Why figures are not yet as they would be, had everything been known in time.
+    fn unsettled(&self, summary: &Summary) -> String {
+        let late = summary.quality.late_events;
+        let late = (late > 0).then(|| format!("{late} events came late"));
+        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
+        let attributor = self.timeline.as_ref().map(|timeline| &timeline.attributor);
+        let revised = attributor.is_some_and(Attributor::samples_are_revised);
+        let revised = revised.then(|| SAMPLES_REVISED.to_owned());
+        late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as could
+    /// be at that time. The trace has everything in its place: the final figures are computed again from it.
+    fn settle(&self, summary: &mut Summary, why_again: &str) {
+        let trace = self.options.output.join("traces.otf2");
+        let again = ampere_trace::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
+        let again = match again {
+            Ok(again) => again.summary,
+            Err(why) => {
+                let note = format!("{why_again}, and joules are charged as of then: {why:#}");
+                return summary.run.notes.push(note);
+            }
+        };
+        summary.topology = again.topology;
+        for device in &mut summary.devices {
+            let is_it = |other: &&ampere_report::summary::Device| {
+                (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
+            };
+            let Some(same) = again.devices.iter().find(is_it).cloned() else { continue };
+            let before = std::mem::replace(device, same);
+            (device.source, device.energy) = (before.source, before.energy);
+            // What is not in the trace.
+            (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
+        }
+        summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
+    }
+}

@@ -1,9 +1,115 @@
 //! Processes of the run, their definition logs and their rings; and what comes out of the rings, on its way to the lanes.
 
+mod catching_up;
+mod closing;
 mod draining;
 mod finding;
-pub(crate) mod growth;
+pub(crate) mod limits;
+pub(crate) mod location;
 pub(crate) mod process;
-mod takeover;
 
-pub use takeover::devices_in;
+pub(crate) use catching_up::Again;
+pub use catching_up::devices_in;
+
+use crate::live::BATCH;
+use crate::run_directory::room::Room;
+use crate::timeline::StreamProgress;
+use ampere_model::Timestamp;
+use ampere_ring::{Record, Session};
+use ampere_trace::spool::Place;
+use limits::CallPaths;
+use location::LiveLocation;
+use process::{Process, State};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The processes of a run, and where their records go.
+pub(crate) struct Ingest {
+    pub processes: Vec<Process>,
+    known_logs: HashSet<PathBuf>,
+    /// The session's count of news when logs were last read.
+    generation: u64,
+    pub spool: Place,
+    pub room: Room,
+    pub batch: Vec<Record>,
+    callpaths: CallPaths,
+    /// Processes that had ended before this collector came have been looked at.
+    has_taken_over: bool,
+    /// Since when all processes have been over.
+    over_since: Option<Instant>,
+}
+
+/// What one round of the loop found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Round {
+    pub records: usize,
+    /// How full the fullest ring was, between 0 and 1.
+    pub fullest: f64,
+}
+
+impl Ingest {
+    /// `begins`: no collector was there before.
+    pub fn new(spool: Place, begins: bool) -> Ingest {
+        Ingest {
+            processes: Vec::new(),
+            known_logs: HashSet::new(),
+            generation: u64::MAX,
+            room: Room::keep(&spool.directory),
+            spool,
+            batch: Vec::with_capacity(BATCH),
+            callpaths: CallPaths::default(),
+            has_taken_over: begins,
+            over_since: None,
+        }
+    }
+
+    pub fn locations(&self) -> impl Iterator<Item = &LiveLocation> {
+        self.processes.iter().flat_map(|process| &process.locations)
+    }
+
+    pub fn locations_mut(&mut self) -> impl Iterator<Item = &mut LiveLocation> {
+        self.processes.iter_mut().flat_map(|process| &mut process.locations)
+    }
+
+    /// Over all locations. Some of it comes from other processes' memory: anything may be there.
+    pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
+        self.processes.iter().map(|process| process.sum(&value)).fold(0, u64::saturating_add)
+    }
+
+    /// The time of the last event that was read.
+    pub fn last_event(&self) -> Option<Timestamp> {
+        self.locations().map(|location| location.decoder.last_time()).max()
+    }
+
+    /// GPU streams whose lane waits for them. One whose process is over has reported all that it had to report.
+    pub fn streams(&self) -> Vec<StreamProgress> {
+        let open = self.locations().filter(|location| !location.closed);
+        let queued = open.filter_map(|location| {
+            let (lane, _) = location.queue?;
+            Some(StreamProgress { lane, heard: location.decoder.last_time() })
+        });
+        queued.collect()
+    }
+
+    /// Whether a GPU stream may come that nothing has been heard of. Score-P may define a stream only when its first batch comes;
+    /// the embedded host has none, a replay defines all of them at once.
+    pub fn awaits_streams(&self) -> bool {
+        let is_running = |process: &Process| process.life.state == State::Running;
+        self.processes.iter().any(|process| process.info.host == "score-p" && is_running(process))
+    }
+
+    /// Whether processes have come and all of them are over.
+    pub fn all_over(&mut self, session: &Session) -> bool {
+        let is_over = |process: &Process| process.life.state != State::Running && !process.life.lives_on;
+        let over = !self.processes.is_empty() && self.processes.iter().all(is_over);
+        if !over {
+            self.over_since = None;
+        }
+        // All ranks have joined before MPI lets one of them end. Of others, one may be joining just now: a moment for it.
+        let are_ranks = self.processes.iter().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
+        let are_all = session.joined() as usize <= self.processes.len();
+        over && (are_all && are_ranks
+            || self.over_since.get_or_insert_with(Instant::now).elapsed() > crate::live::LIVENESS_PERIOD)
+    }
+}

@@ -1,73 +1,100 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
-use ampere_attribution::LocationIndex;
+use crate::ingest::location::LiveLocation;
 use ampere_counters::Stat;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
-use ampere_ring::decoder::Decoder;
+use ampere_ring::LogReader;
 use ampere_ring::process::ProcessHandle;
-use ampere_ring::{LogReader, Record, RingConsumer};
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::order::QueueIndex;
 use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
-use ampere_trace::spool::{Place, Retired, Spool};
+use ampere_trace::spool::Place;
 use ampere_trace::write::{TracedLocation, TracedProcess};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+/// How far a process has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    #[default]
     Running,
-    /// It said goodbye.
+    /// It has ended its measurement in order.
     Finished,
-    /// It is gone and said nothing.
+    /// It is gone without a word.
     Died,
     /// Its program is over, because the process became another one (`exec`).
     Replaced,
 }
 
-pub struct Process {
+pub(crate) struct Process {
     log: LogReader,
     /// Where the kernel gives one.
-    pub handle: Option<ProcessHandle>,
+    handle: Option<ProcessHandle>,
     /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
     /// when a program becomes another (`exec`).
     pub name: String,
     pub info: ampere_model::Process,
     /// Rank and size, once known.
     pub rank: Option<(u32, u32)>,
-    pub state: State,
-    /// Regions that the attributor has not been told of.
-    pub new_regions: Vec<Region>,
-    /// For the figures: see `Regions::of_name`.
-    pub regions: Handles,
-    /// For the trace.
-    pub definitions: Handles,
+    pub regions: RegionHandles,
     pub locations: Vec<LiveLocation>,
-    /// When its measurement ended, by its own word.
-    pub program_end: Option<Timestamp>,
-    pub left_out_definitions: u64,
-    /// Locations that got no ring, and calls that were in none, as far as it has said.
-    pub unrecorded: (u64, u64),
+    pub life: Life,
+    pub losses: Losses,
+    pub threads: Threads,
     /// Of a replay: what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
-    /// What it has recorded is not all read: a ring could not be opened.
-    pub is_read_in_part: bool,
-    /// Rings that could not be read, one line each.
-    pub complaints: Vec<String>,
-    /// It became another program, and that one, which is not measured, still runs.
-    pub lives_on: bool,
-    /// Its log was locked when it was found.
-    holds_log: bool,
+}
+
+/// What a process' handles of regions mean in the run.
+#[derive(Default)]
+pub(crate) struct RegionHandles {
+    /// Regions that the run does not know yet.
+    new: Vec<Region>,
+    /// For the figures: see `Regions::of_name`.
+    pub figures: Handles,
+    /// For the trace.
+    pub trace: Handles,
+    /// Handles that were used and never defined.
+    undefined: usize,
+}
+
+/// When a process ran and how it ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    pub state: State,
+    /// When its measurement ended, by its own word.
+    pub program_end: Option<Timestamp>,
     /// When it was last seen alive.
     pub seen_alive: Option<Timestamp>,
     /// When it ended, where it did not say so itself.
     pub died_at: Option<Timestamp>,
+    /// It became another program, and that one, which is not measured, still runs.
+    pub lives_on: bool,
+    /// Its log was locked when it was found.
+    holds_log: bool,
+}
+
+/// What is not known of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    pub left_out_definitions: u64,
+    /// Locations that got no ring, as far as it has said.
+    pub unrecorded_locations: u64,
+    /// Calls that were in no ring, as far as it has said.
+    pub unrecorded_calls: u64,
+    /// What it has recorded is not all read: a ring could not be opened.
+    pub is_read_in_part: bool,
+    /// Logs and rings that could not be read, one line each.
+    pub complaints: Vec<String>,
     complaints_left_out: bool,
-    undefined: usize,
-    /// How long its threads ran, if there are several, and how often that was looked at.
-    pub thread_seconds: Option<ThreadSeconds>,
+}
+
+/// What the system says of a process' threads, if there are several.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    pub seconds: Option<ThreadSeconds>,
+    /// How often that was looked at.
     looks: u64,
 }
 
@@ -79,112 +106,20 @@ const MOST_COMPLAINTS: usize = 100;
 /// From here on a trace has numbers of its own.
 const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
 
-pub struct LiveLocation {
-    pub definition: Location,
-    pub ring: RingConsumer,
-    pub stream: Decoder,
-    pub spool: Option<Spool>,
-    /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
-    pub index: Option<LocationIndex>,
-    pub queue: Option<(usize, QueueIndex)>,
-    pub events: u64,
-    /// The ring's positions make no sense any more: it is not read further.
-    pub damaged: bool,
-    /// Its process is over and so is it.
-    pub closed: bool,
-    /// An earlier collector has read from the ring: how far its records have been decoded again. Until they all have been,
-    /// what comes out of the ring only goes to the spool.
-    pub catching_up: Option<u64>,
-    /// Of what an earlier collector has read, only so many records are on disk.
-    pub known_until: Option<u64>,
-    /// An earlier collector has seen it end, then.
-    pub ended_at: Option<Timestamp>,
-    /// An earlier collector's records are not kept anywhere.
-    pub beginning_is_lost: bool,
-    /// Its process was over, and an earlier collector has read its ring to the end and removed it.
-    was_retired: bool,
-    /// As last looked at.
-    pub callpaths: usize,
-    /// How full the ring has been since the last snapshot, between 0 and 1.
-    pub fullest: f64,
-    /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
-    is_named: bool,
-}
-
-impl LiveLocation {
-    /// The end that an earlier collector has written is none.
-    pub fn goes_on(&mut self) {
-        self.ended_at = None;
-        let position = self.ring.position();
-        if let Some(spool) = &mut self.spool {
-            spool.forget_from(position);
-        }
-    }
-
-    /// By the ring's count; of a ring that is gone, its records tell of most.
-    pub fn suppressed_calls(&self) -> u64 {
-        self.ring.suppressed_calls().max(self.stream.suppressed_calls)
-    }
-
-    /// What is left in the ring may be of a process that lives, whatever an earlier collector has taken it for.
-    pub fn may_go_on(&self) -> bool {
-        !self.was_retired
-    }
-
-    /// It is not read any further.
-    pub fn give_up(&mut self) {
-        self.damaged = true;
-        self.ring.give_up();
-    }
-
-    /// Records that wait in the ring.
-    pub fn waiting(&mut self) -> usize {
-        if self.damaged { 0 } else { self.ring.available().unwrap_or(0) as usize }
-    }
-
-    /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
-    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, String> {
-        batch.clear();
-        // What cannot be spooled stays in the ring until its turn has come.
-        let must_wait = self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut);
-        if self.damaged || must_wait {
-            return Ok(0);
-        }
-        let position = self.ring.position();
-        let copied = self.ring.copy_out(batch, most);
-        let count = copied.map_err(|impossible| {
-            self.give_up();
-            format!(
-                "{} says it has written {} records when {} were read: it is damaged and not read further",
-                self.ring.path().display(),
-                impossible.write,
-                impossible.read
-            )
-        })?;
-        let spooled = match &mut self.spool {
-            Some(spool) if count > 0 => spool.write(position, batch),
-            _ => Ok(()),
-        };
-        if self.catching_up.is_some() {
-            batch.clear();
-            if spooled.is_err() {
-                return Ok(0); // it stays in the ring until its turn has come
-            }
-        }
-        self.ring.release(count);
-        if let Err(error) = spooled {
-            let path = self.spool.as_ref().map_or_else(Default::default, |spool| spool.path().to_owned());
-            return Err(format!("cannot write {}: {error}; the trace ends early", path.display()));
-        }
-        Ok(count)
-    }
+/// Why a log is not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    Log(#[from] ampere_ring::Error),
+    #[error("{} is not the log of process {pid}, as it says: it is not read", log.display())]
+    OfAnother { log: PathBuf, pid: u32 },
 }
 
 impl Process {
     /// `None` while the log has no first entry yet.
-    pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, String> {
+    pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, OpenError> {
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
-        let Some(mut log) = LogReader::open(path).map_err(|e| e.to_string())? else { return Ok(None) };
+        let Some(mut log) = LogReader::open(path)? else { return Ok(None) };
         if let Some(copy) = spool.copy_of(path) {
             log.copy_to(copy);
         }
@@ -194,53 +129,38 @@ impl Process {
             name: name.unwrap_or_default(),
             info: ampere_model::Process::default(),
             rank: None,
-            state: State::Running,
-            new_regions: Vec::new(),
-            regions: Handles::default(),
-            definitions: Handles::default(),
+            regions: RegionHandles::default(),
             locations: Vec::new(),
-            program_end: None,
-            left_out_definitions: 0,
-            unrecorded: (0, 0),
+            life: Life::default(),
+            losses: Losses::default(),
+            threads: Threads::default(),
             replayed: None,
-            is_read_in_part: false,
-            complaints: Vec::new(),
-            lives_on: false,
-            holds_log: false,
-            seen_alive: None,
-            died_at: None,
-            complaints_left_out: false,
-            undefined: 0,
-            thread_seconds: None,
-            looks: 0,
         };
         process.read_log(spool);
         let is_visible = process.has_pid_here();
         process.handle =
             ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
-        process.holds_log = process.log.is_held();
+        process.life.holds_log = process.log.is_held();
         // Files are named after it.
         let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
         match process.info.pid {
             0 => Ok(None),
             pid if named == Some(pid) => Ok(Some(process)),
-            pid => {
-                Err(format!("{} is not the log of process {pid}, as it says: it is not read", path.display()))
-            }
+            pid => Err(OpenError::OfAnother { log: path.to_owned(), pid }),
         }
     }
 
     fn complain(&mut self, line: String) {
-        if self.complaints.len() < MOST_COMPLAINTS {
-            self.complaints.push(line);
-        } else if !std::mem::replace(&mut self.complaints_left_out, true) {
-            self.complaints.push(format!("process {}: more of the like", self.info.pid));
+        if self.losses.complaints.len() < MOST_COMPLAINTS {
+            self.losses.complaints.push(line);
+        } else if !std::mem::replace(&mut self.losses.complaints_left_out, true) {
+            self.losses.complaints.push(format!("process {}: more of the like", self.info.pid));
         }
     }
 
     /// Regions that have been defined meanwhile become the run's.
-    pub fn tell_new_regions(&mut self, all: &mut Regions) {
-        for region in std::mem::take(&mut self.new_regions) {
+    pub fn define_new_regions(&mut self, all: &mut Regions) {
+        for region in std::mem::take(&mut self.regions.new) {
             let reference = all.add(&region);
             self.add_region(region.handle.0, reference, all);
         }
@@ -248,19 +168,19 @@ impl Process {
 
     /// A region of the run is known by this handle in the process.
     pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
-        self.definitions.insert(handle, region);
-        self.regions.insert(handle, all.of_name(region));
+        self.regions.trace.insert(handle, region);
+        self.regions.figures.insert(handle, all.of_name(region));
     }
 
     /// A handle was used that no definition is known of: whether it may be taken for a region.
     pub fn may_be_undefined(&mut self) -> bool {
-        self.undefined += 1;
-        self.undefined <= MOST_UNDEFINED
+        self.regions.undefined += 1;
+        self.regions.undefined <= MOST_UNDEFINED
     }
 
     /// Whether another handle without a definition is worth a look into the log.
     pub fn looks_for_definitions(&self) -> bool {
-        self.undefined < MOST_UNDEFINED
+        self.regions.undefined < MOST_UNDEFINED
     }
 
     /// Reads what is new in the log.
@@ -275,13 +195,15 @@ impl Process {
                 Definition::Process(info) if self.info.pid == 0 => self.info = info,
                 Definition::Process(_) => {}
                 Definition::Rank { rank, size } => self.rank = Some((rank, size)),
-                Definition::Region(region) => self.new_regions.push(region),
+                Definition::Region(region) => self.regions.new.push(region),
                 Definition::Location(location) => self.open_location(location, spool),
                 Definition::Finished { left_out } => {
-                    self.state = State::Finished;
-                    self.left_out_definitions = left_out;
+                    self.life.state = State::Finished;
+                    self.losses.left_out_definitions = left_out;
                 }
-                Definition::Unrecorded { locations, calls } => self.unrecorded = (locations, calls),
+                Definition::Unrecorded { locations, calls } => {
+                    (self.losses.unrecorded_locations, self.losses.unrecorded_calls) = (locations, calls)
+                }
                 Definition::Device(_) => {}
             }
         }
@@ -301,69 +223,16 @@ impl Process {
             None
         };
         if let Some(wrong) = wrong {
-            self.is_read_in_part = true;
+            self.losses.is_read_in_part = true;
             return self.complain(wrong);
         }
-        let directory = self.log.path().parent().unwrap_or(Path::new("."));
+        let directory = self.log.path().parent().unwrap_or(Path::new(".")).to_owned();
         let stream = self.stream_of(&definition);
-        let name = format!("{stream}.records");
-        let path = directory.join(&definition.ring);
-        let retired = (!path.exists()).then(|| Retired::load(spool.of_retired(directory), &stream)).flatten();
-        let on_disk = spool.records(&name);
-        let opened = match retired {
-            Some(retired) => RingConsumer::of_missing_ring(&path, retired.records),
-            None if spool.rings_are_lost => RingConsumer::of_missing_ring(&path, on_disk),
-            None => RingConsumer::open(&path),
-        };
-        let opened = opened.or_else(|error| {
-            self.is_read_in_part = true;
-            if on_disk == 0 {
-                self.complain(format!("{error}; its calls are not among those below"));
-                return Err(error);
-            }
-            let line = format!(
-                "{error}; of its calls only those in {on_disk} records on disk are among those below"
-            );
-            self.complain(line);
-            RingConsumer::of_missing_ring(&path, on_disk)
-        });
-        let Ok(mut ring) = opened else { return };
-        if let Some(retired) = retired {
-            ring.set_counts(retired.suppressed_calls, retired.dropped_records);
-        }
-        let position = ring.position();
-        let is_read = ring.available() == Ok(0);
-        let spool = match spool.open(&name, position) {
-            Ok(spool) => spool,
-            Err(error) => {
-                self.complain(format!("cannot write {name}: {error}; no trace is written"));
-                None
-            }
-        };
-        let catching_up = spool.as_ref().filter(|_| position > 0).map(|_| 0);
-        let known_until = spool.as_ref().map(|spool| spool.records_of(position));
-        let known_until = known_until.filter(|records| *records < position);
-        let end =
-            spool.as_ref().filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
-        self.locations.push(LiveLocation {
-            definition,
-            ring,
-            stream: Decoder::default(),
-            spool,
-            index: None,
-            queue: None,
-            events: 0,
-            damaged: false,
-            closed: false,
-            catching_up,
-            known_until,
-            ended_at: end.map(|record| record.word0),
-            beginning_is_lost: position > 0 && catching_up.is_none(),
-            was_retired: retired.is_some(),
-            callpaths: 0,
-            fullest: 0.0,
-            is_named: false,
-        });
+        let mut complaints = Vec::new();
+        let opened = LiveLocation::open(definition, &directory, &stream, spool, &mut complaints);
+        self.losses.is_read_in_part |= opened.is_read_in_part;
+        self.locations.extend(opened.location);
+        complaints.into_iter().for_each(|line| self.complain(line));
     }
 
     /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
@@ -375,15 +244,15 @@ impl Process {
         {
             return;
         }
-        self.looks += 1;
+        self.threads.looks += 1;
         let pid = self.info.pid;
-        if self.looks > FIRST_LOOKS && !self.looks.is_multiple_of(FIRST_LOOKS) {
+        if self.threads.looks > FIRST_LOOKS && !self.threads.looks.is_multiple_of(FIRST_LOOKS) {
             return;
         }
         let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
         let Some(main) = Stat::of_thread(pid, pid) else { return };
         let seconds = |ns: u64| ns as f64 * 1e-9;
-        self.thread_seconds = Some(ThreadSeconds {
+        self.threads.seconds = Some(ThreadSeconds {
             main: seconds(main.cpu_ns),
             others: seconds(whole.cpu_ns.saturating_sub(main.cpu_ns)),
         });
@@ -411,8 +280,8 @@ impl Process {
         self.locations.iter().map(value).fold(0, u64::saturating_add)
     }
 
-    /// It is over and nothing will be read of it any more: of thousands, none keeps a descriptor for that.
-    pub fn rest(&mut self) {
+    /// Finished processes must not hold descriptors: a run may have thousands of them.
+    pub fn close_files(&mut self) {
         self.handle = None;
         self.log.close();
     }
@@ -475,8 +344,8 @@ impl Process {
             rank: self.rank,
             is_mpi_rank: self.rank_number().is_some(),
             environment: self.environment(),
-            thread_seconds: self.thread_seconds,
-            regions: &self.definitions,
+            thread_seconds: self.threads.seconds,
+            regions: &self.regions.trace,
             locations: locations.collect(),
         }
     }
@@ -501,7 +370,7 @@ impl Process {
     }
 
     /// It is a host of a replay: its rank says what it is in the trace.
-    pub fn recognise(&mut self, replay: &Replay) {
+    pub fn identify(&mut self, replay: &Replay) {
         if self.replayed.is_none() {
             let replayed = self.rank.and_then(|(number, _)| replay.process(number));
             if let Some(replayed) = replayed {
@@ -514,19 +383,23 @@ impl Process {
 
     /// It has ended in order, and all that happened in it is known.
     pub fn is_whole(&self) -> bool {
-        let is_over =
-            self.state == State::Finished || self.state == State::Replaced && !self.may_have_lost_calls();
-        is_over && !self.is_read_in_part && !self.is_damaged() && self.unrecorded == (0, 0)
+        let is_over = self.life.state == State::Finished
+            || self.life.state == State::Replaced && !self.may_have_lost_calls();
+        is_over
+            && !self.losses.is_read_in_part
+            && !self.is_damaged()
+            && self.losses.unrecorded_locations == 0
+            && self.losses.unrecorded_calls == 0
     }
 
     /// Calls that are told in groups were in its own memory when it became another program.
     fn may_have_lost_calls(&self) -> bool {
-        self.locations.iter().any(|location| location.stream.coalesced_calls > 0)
+        self.locations.iter().any(|location| location.decoder.coalesced_calls > 0)
     }
 
     /// What of it is not known, in one line.
     pub fn note_of_replaced(&self) -> Option<String> {
-        (self.state == State::Replaced && self.may_have_lost_calls()).then(|| {
+        (self.life.state == State::Replaced && self.may_have_lost_calls()).then(|| {
             format!(
                 "{}, process {}, became another program (exec): calls of its last milliseconds that were not yet told, as short                  ones are, are not among those below",
                 self.group(),
@@ -537,20 +410,20 @@ impl Process {
 
     /// Some of what it has recorded could not be read.
     pub fn is_damaged(&self) -> bool {
-        self.locations.iter().any(|location| location.damaged)
+        self.locations.iter().any(|location| location.given_up)
     }
 
     /// What it has not recorded, in one line.
     pub fn note_of_unrecorded(&self) -> Option<String> {
-        let (locations, calls) = self.unrecorded;
-        let calls = match calls {
-            0 if self.state == State::Finished => "no calls".to_owned(),
+        let Losses { unrecorded_locations: locations, unrecorded_calls, .. } = self.losses;
+        let calls = match unrecorded_calls {
+            0 if self.life.state == State::Finished => "no calls".to_owned(),
             0 => "how many calls is not known".to_owned(),
             calls => format!("{calls} calls"),
         };
         let group = self.group();
         match locations {
-            0 if self.unrecorded.1 == 0 => None,
+            0 if unrecorded_calls == 0 => None,
             0 => Some(format!("{group}: {calls} could not be recorded")),
             1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
             many => {
@@ -580,7 +453,11 @@ impl Process {
     /// that dies, too; but then it has no program any more.
     pub fn is_another_program(&self) -> bool {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
-        self.holds_log && self.handle.is_some() && !self.log.is_held() && has_program() && self.is_alive()
+        self.life.holds_log
+            && self.handle.is_some()
+            && !self.log.is_held()
+            && has_program()
+            && self.is_alive()
     }
 
     /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.

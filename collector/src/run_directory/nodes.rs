@@ -117,7 +117,7 @@ mod tests {
     fn of(node: &str, id: &str) -> String {
         let run =
             Run { id: id.to_owned(), nodes: vec![node.to_owned()], total_joules: 2.0, ..Run::default() };
-        serde_json::json!({ "schema": SCHEMA, "run": run }).to_string()
+        format!(r#"{{"schema": "{SCHEMA}", "run": {}}}"#, serde_json::to_string(&run).unwrap())
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn serve(
             let mut run_cpu = run_cpu.lock().unwrap_or_else(PoisonError::into_inner);
             processes.values().for_each(|process| run_cpu.add(process.info.pid, process.info.start_time));
         }
-        let over = |process: &Process| process.state != State::Running || !process.is_alive();
+        let over = |process: &Process| process.life.state != State::Running || !process.is_alive();
         let has_come = !processes.is_empty();
         quiet = if has_come && processes.values().all(over) { quiet + 1 } else { 0 };
         if quiet >= QUIET_ROUNDS || (!has_come && begun.elapsed() > nobody) {

@@ -1,4 +1,4 @@
-//! When counters and gauges are read, and the clock that times are of.
+//! When counters and gauges are read, what becomes of their readings, and the clock that times are of.
 
 pub mod clock;
 pub mod counters_only;
@@ -6,3 +6,238 @@ pub(crate) mod gaps;
 pub mod gauges;
 pub mod pace;
 pub mod sampler;
+pub(crate) mod samples;
+
+use crate::ingest::devices_in;
+use crate::live::{Mode, Options};
+use crate::notes::Notes;
+use crate::timeline::Timeline;
+use ampere_counters::SharedRunCpu;
+use ampere_model::{Device, Timestamp};
+use ampere_ring::{Kind, RingConsumer};
+use ampere_trace::spool::Place;
+use clock::Timer;
+use sampler::{DeviceFigures, GoOn, Sampler};
+use samples::{FoundCounter, SAMPLES_SPOOL, Samples};
+use std::path::{Path, PathBuf};
+
+/// The sampler of a run, its ring as a stream, and what an earlier collector's sampler has left.
+pub(crate) struct Sampling {
+    /// The session's directory.
+    directory: PathBuf,
+    pub sampler: Option<Sampler>,
+    pub samples: Option<Samples>,
+    /// The devices that an earlier collector has sampled, in its ring.
+    sampled_before: Vec<Device>,
+    /// The last sample of the collector before.
+    pub predecessors_last: Timestamp,
+}
+
+impl Sampling {
+    pub fn new(session: &Path) -> Sampling {
+        Sampling {
+            directory: session.to_owned(),
+            sampler: None,
+            samples: None,
+            sampled_before: Vec::new(),
+            predecessors_last: 0,
+        }
+    }
+
+    /// `go_on`: with the ring of a sampler that is dead, and by which clock.
+    pub fn start(
+        &mut self,
+        timer: Timer,
+        go_on: Option<GoOn>,
+        options: &Options,
+        run_cpu: Option<SharedRunCpu>,
+        notes: &mut Notes,
+    ) {
+        let config = &options.config;
+        notes.extend(config.left_out.iter().map(|why| format!("{why}; it is left out")));
+        let settings = config.sources.clone();
+        let periods = (config.sampler.period, config.sampler.gauges.0);
+        match Sampler::start(&self.directory, timer, periods, settings, go_on, run_cpu) {
+            Ok(sampler) => self.sampler = Some(sampler),
+            Err(why) => notes.add_loss(format!("no energy is sampled: {why}")),
+        }
+    }
+
+    /// Stops the sampler. `false`: it does not answer.
+    pub fn stop(&mut self, notes: &mut Notes) -> bool {
+        let has_stopped = self.sampler.as_mut().is_none_or(Sampler::stop);
+        if !has_stopped {
+            notes.add_loss(
+                "a counter's library does not answer any more: what is missing of its last samples is lost",
+            );
+        }
+        has_stopped
+    }
+
+    /// What was sampled by another clock is forgotten: no event was before it. `false`: the sampler does not answer, and so would
+    /// another one.
+    pub fn forget(&mut self, notes: &mut Notes) -> bool {
+        self.samples = None;
+        let has_stopped = self.stop(notes);
+        self.sampler = None;
+        self.sampled_before.clear();
+        has_stopped
+    }
+
+    /// Opens the ring of a replay, whose metrics are known before it begins.
+    pub fn begin_replay(
+        &mut self,
+        found: Vec<FoundCounter>,
+        spool: &Place,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) -> Result<(), ampere_ring::Error> {
+        let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME))?;
+        let mut samples = Samples::new(ring, spool, Vec::new(), notes);
+        samples.add_devices(found, timeline);
+        self.samples = Some(samples);
+        Ok(())
+    }
+
+    /// Goes on with the ring of a dead collector's sampler.
+    pub fn take_over(
+        &mut self,
+        options: &mut Options,
+        spool: &Place,
+        run_cpu: Option<SharedRunCpu>,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) {
+        let ring = self.directory.join(sampler::RING_NAME);
+        let opened = match options.mode {
+            Mode::RecoveryFromDisk => RingConsumer::of_missing_ring(&ring, spool.records(SAMPLES_SPOOL)),
+            _ => RingConsumer::open(&ring),
+        };
+        let goes_on = options.mode == Mode::Collector;
+        let timer = timeline.clock.timer;
+        let Ok(mut ring) = opened else {
+            // The collector was killed before it had opened its counters.
+            if goes_on {
+                self.start(timer, None, options, run_cpu, notes);
+            }
+            return;
+        };
+        self.sampled_before = devices_in(&self.directory.join(sampler::LOG_NAME));
+        let written = ring.position() + ring.available().unwrap_or(0);
+        self.predecessors_last = last_sample(spool, &mut ring).unwrap_or(0);
+        if goes_on {
+            options.manifest.breaks.push(written);
+            options.save_manifest(spool, notes);
+        }
+        let devices = self.sampled_before.clone();
+        let mut samples = Samples::new(ring, spool, options.manifest.breaks.clone(), notes);
+        samples.add_devices(found_counters(&devices, options), timeline);
+        self.samples = Some(samples);
+        if goes_on {
+            let go_on = GoOn { devices, ticks_per_second: timeline.clock.ticks_per_second };
+            self.start(timer, Some(go_on), options, run_cpu, notes);
+        }
+    }
+
+    /// The sampler has opened its counters: they become devices. `true`: there are new ones.
+    pub fn find_devices(
+        &mut self,
+        options: &Options,
+        spool: &Place,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) -> bool {
+        while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
+            notes.add(line);
+        }
+        self.take_powers(timeline);
+        let Some(found) = self.sampler.as_ref().and_then(Sampler::found) else { return false };
+        let opened = found.and_then(|found| {
+            if self.samples.is_some() {
+                return Ok((found, None));
+            }
+            let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME));
+            Ok((found, Some(ring.map_err(|e| e.to_string())?)))
+        });
+        let (found, ring) = match opened {
+            Ok(both) => both,
+            Err(why) => {
+                notes.add_loss(format!("no energy is sampled: {why}"));
+                return false;
+            }
+        };
+        notes.extend(found.notes);
+        let log = sampler::LOG_NAME;
+        let _ = std::fs::copy(self.directory.join(log), spool.directory.join(log));
+        let new = match ring {
+            Some(ring) => {
+                self.samples = Some(Samples::new(ring, spool, options.manifest.breaks.clone(), notes));
+                found.devices.clone()
+            }
+            None => self.new_devices(&found.devices, notes),
+        };
+        if let Some(samples) = &mut self.samples {
+            samples.add_devices(found_counters(&new, options), timeline);
+            samples.numbers = found.devices.iter().map(|device| device.index as usize).collect();
+        }
+        true
+    }
+
+    /// Devices that an earlier collector has not sampled. Those that it has go on.
+    fn new_devices(&self, found: &[Device], notes: &mut Notes) -> Vec<Device> {
+        for before in &self.sampled_before {
+            if found.iter().all(|device| device.index != before.index) {
+                notes.add_loss(format!(
+                    "{}: the collector that took over does not find it any more; its samples end there",
+                    before.name
+                ));
+            }
+        }
+        let known = self.sampled_before.len();
+        found.iter().filter(|device| device.index as usize >= known).cloned().collect()
+    }
+
+    /// What devices say of their power goes beside their counters.
+    fn take_powers(&self, timeline: &mut Timeline) {
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
+        let attributor = &mut timeline.attributor;
+        let ticks_per_second = attributor.ticks_per_second;
+        while let Some(reading) = sampler.power() {
+            let number = samples.numbers.get(reading.device);
+            let device = number.and_then(|number| samples.devices.get(*number).copied().flatten());
+            if let Some(device) = device {
+                let device = &mut attributor.devices[device];
+                device.sense(reading.which, reading.time, reading.watts, ticks_per_second);
+            }
+        }
+    }
+
+    /// What the sampler says of its devices, by the attributor's number of each.
+    pub fn figures(&self, devices: usize) -> Vec<Option<&DeviceFigures>> {
+        let mut all = vec![None; devices];
+        let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
+        for (figures, number) in sampler.figures.devices().iter().zip(&samples.numbers) {
+            if let Some(device) = samples.devices.get(*number).copied().flatten() {
+                all[device] = Some(figures);
+            }
+        }
+        all
+    }
+}
+
+fn found_counters(devices: &[Device], options: &Options) -> Vec<FoundCounter> {
+    devices.iter().map(|device| FoundCounter::sampled(&options.manifest.node, device)).collect()
+}
+
+/// The time of the last sample that was taken: in the ring, or in the spool.
+fn last_sample(spool: &Place, ring: &mut RingConsumer) -> Option<Timestamp> {
+    let mut records = Vec::new();
+    let _ = ring.copy_out(&mut records, usize::MAX);
+    let position = ring.position();
+    if records.is_empty() && position > 0 {
+        let spool = spool.open(SAMPLES_SPOOL, position).ok().flatten()?;
+        spool.read_back(position.saturating_sub(4), position, 4, &mut records).ok()?;
+    }
+    let samples = records.iter().rev().filter(|record| record.kind() == Some(Kind::Sample));
+    samples.map(|record| record.word0).next()
+}

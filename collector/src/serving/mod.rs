@@ -7,6 +7,6 @@ pub mod linger;
 pub mod listen;
 pub mod metrics;
 pub(crate) mod power;
-mod publishing;
+pub(crate) mod publishing;
 pub mod reference;
 pub mod snapshot;

@@ -12,8 +12,6 @@ pub const MOST_PROCESSES: usize = 1 << 16;
 pub const MOST_WAITING: usize = 1 << 25;
 /// Where so many wait, events of later than this from now are of no clock.
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
-/// Notes of a run.
-pub const MOST_NOTES: usize = 1000;
 
 /// Why a location with so many open frames is not to be read any further, if so.
 pub fn too_deep(frames: usize) -> Option<String> {

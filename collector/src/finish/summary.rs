@@ -1,0 +1,263 @@
+//! What the summary says of a run that was measured live.
+
+use crate::ingest::location::LiveLocation;
+use crate::ingest::process::{Process, State};
+use crate::live::{LiveRun, Mode};
+use crate::node_watch::NodeWatch;
+use crate::overhead;
+use crate::run_directory::command_end::CommandEnd;
+use crate::sampling::clock::best_reading;
+use crate::sampling::gauges::Seen;
+use ampere_model::Timestamp;
+use ampere_report::clock_text;
+use ampere_report::missing;
+use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, QualityFigures, Readings, Run};
+use ampere_report::summary::{SamplerOverhead, Summary};
+use ampere_timeline::attributor::{Attributor, Unit};
+use ampere_trace::spool::Spool;
+
+/// A run that is recovered ends with its last sample, or so long after it.
+const UNSAMPLED_SECONDS: f64 = 0.1;
+/// Notes of one kind.
+const MOST_ALIKE: usize = 8;
+
+impl LiveRun {
+    /// The figures as of now. `complete`: nothing of the run is missing, as far as its caller knows.
+    pub fn summary(&self, complete: bool) -> Summary {
+        let empty = Attributor::new(self.options.config.clone(), 1);
+        let attributor = self.timeline.as_ref().map_or(&empty, |timeline| &timeline.attributor);
+        let quality = self.quality();
+        let run = self.run(attributor, &quality, complete);
+        let mut summary = Summary::new(attributor, None, run, quality);
+        let sampled = self.sampling.figures(attributor.devices.len());
+        for (device, figures) in summary.devices.iter_mut().zip(sampled) {
+            device.readings = figures.map(Readings::from);
+            let gauges = figures.iter().flat_map(|figures| &figures.gauges);
+            device.gauges = gauges.filter_map(Seen::over_the_run).collect();
+        }
+        let sampler = self.sampling.sampler.as_ref();
+        summary.overhead = Overhead {
+            collector_cpu_seconds: overhead::cpu_seconds(),
+            collector_peak_rss_bytes: overhead::peak_resident_bytes(),
+            sampler: sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures)),
+        };
+        summary
+    }
+
+    fn run(&self, attributor: &Attributor, quality: &QualityFigures, complete: bool) -> Run {
+        let (mut nodes, ranks) = Summary::nodes_and_ranks(attributor);
+        if nodes.is_empty() && self.options.replay.is_none() {
+            nodes.push(self.options.manifest.node.clone());
+        }
+        let (start, end, seconds) = self.span();
+        let (gaps, endings) = (self.gaps(), self.endings());
+        let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
+        let host = self.ingest.processes.first().map(|process| process.info.host.clone());
+        Run {
+            id: self.options.run_id.clone(),
+            job: self.options.manifest.job.clone(),
+            command: self.options.command.clone(),
+            start,
+            end,
+            complete: self.is_complete(complete),
+            host: host.unwrap_or_default(),
+            nodes,
+            ranks,
+            seconds,
+            timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
+            ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
+            notes: self.all_notes(attributor, quality, &gaps, &endings),
+            node_cpu: self.node.as_ref().and_then(NodeWatch::cpu),
+            command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
+            endings,
+            gaps,
+            mpi: MpiRanks::of(self.mpi_ranks()),
+            ..Run::default()
+        }
+    }
+
+    /// The time that the joules are about, first to last sample: its begin and its end (RFC 3339), and its seconds.
+    fn span(&self) -> (String, String, f64) {
+        let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
+        let span = self.sampling.samples.as_ref().and_then(|samples| samples.span);
+        match span.zip(self.timeline.as_ref()) {
+            Some(((first, last), timeline)) => {
+                let clock = timeline.clock;
+                (date(clock.realtime_ns(first)), date(clock.realtime_ns(last)), clock.seconds(last - first))
+            }
+            None => {
+                let seconds = self.began.instant.elapsed().as_secs_f64();
+                (date(Some(self.began.clocks.realtime_ns)), date(Some(best_reading().realtime_ns)), seconds)
+            }
+        }
+    }
+
+    fn quality(&self) -> QualityFigures {
+        let losses = &self.options.manifest.losses;
+        let sum = |value: fn(&LiveLocation) -> u64| self.ingest.sum(value);
+        let of_processes =
+            |value: fn(&Process) -> u64| self.ingest.processes.iter().map(value).fold(0, u64::saturating_add);
+        QualityFigures {
+            events: sum(|l| l.events),
+            coalesced_calls: sum(|l| l.decoder.coalesced_calls),
+            suppressed_calls: self.suppressed_calls().max(losses.suppressed_calls),
+            dropped_records: self.dropped_records().max(losses.dropped_records),
+            late_events: self.timeline.as_ref().map_or(0, |timeline| timeline.late()),
+            repaired_events: sum(|l| {
+                let repairs = l.decoder.repairs;
+                repairs.unmatched_leaves + repairs.missing_leaves + repairs.backward
+            }),
+            damaged_records: sum(|l| l.decoder.repairs.damaged),
+            unrecorded_calls: of_processes(|process| process.losses.unrecorded_calls),
+            left_out_definitions: of_processes(|process| process.losses.left_out_definitions),
+            ..QualityFigures::default()
+        }
+    }
+
+    pub(super) fn suppressed_calls(&self) -> u64 {
+        self.ingest.sum(LiveLocation::suppressed_calls)
+    }
+
+    pub(super) fn dropped_records(&self) -> u64 {
+        let of_samples = self.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        self.ingest.sum(|location| location.ring.dropped_records()).saturating_add(of_samples)
+    }
+
+    fn all_notes(
+        &self,
+        attributor: &Attributor,
+        quality: &QualityFigures,
+        gaps: &[Gap],
+        endings: &[Ending],
+    ) -> Vec<String> {
+        let processes = &self.ingest.processes;
+        let mut notes = self.notes.lines().to_vec();
+        notes.extend(Gap::notes(gaps));
+        notes.extend(Ending::notes(endings));
+        notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
+        notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
+        notes.extend(self.note_of_unmeasured());
+        notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
+        notes.extend(self.note_of_equal_ranks());
+        if quality.suppressed_calls > 0 {
+            notes.push(format!(
+                "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
+                 their time and joules are in the functions that made them",
+                quality.suppressed_calls
+            ));
+        }
+        let failed = self.sampling.sampler.as_ref().map_or(0, |sampler| sampler.figures.failed_readings());
+        if failed > 0 {
+            notes.push(format!("{failed} readings of a counter failed"));
+        }
+        notes
+    }
+
+    /// Processes that did not end their measurement in order.
+    fn endings(&self) -> Vec<Ending> {
+        let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
+        let date = |time: Option<Timestamp>| {
+            let time = clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));
+            time.map_or_else(String::new, clock_text::rfc3339)
+        };
+        let command = CommandEnd::load(self.session.directory());
+        let died = self.ingest.processes.iter().filter(|process| process.life.state == State::Died);
+        let ending = |process: &Process| {
+            let pid = process.info.pid;
+            let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
+            let what = match signal {
+                Some(signal) => format!("killed by {signal}"),
+                None => "ended without finishing its measurement".to_owned(),
+            };
+            let is_alone = process.rank.is_some_and(|(_, size)| size == 1) && process.replayed.is_none();
+            let rank = process.rank_number().filter(|_| !is_alone);
+            Ending { rank, pid, what, time: date(process.life.died_at), signal: signal.map(|s| s.0) }
+        };
+        let mut endings: Vec<Ending> = died.map(ending).collect();
+        // The one of which nothing is known last.
+        endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
+        endings
+    }
+
+    /// Times without sampling.
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        let (Some(samples), Some(timeline)) = (&self.sampling.samples, &self.timeline) else {
+            return Vec::new();
+        };
+        let (clock, attributor) = (timeline.clock, &timeline.attributor);
+        let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
+        let on_top = |device: usize| {
+            attributor.devices[device].info.unit == Unit::Joules && attributor.whole(device).is_none()
+        };
+        let closed = samples.gaps.closed().map(|gap| Gap {
+            start: date(gap.begin),
+            seconds: clock.seconds(gap.end.saturating_sub(gap.begin)),
+            joules: Some(gap.joules.iter().filter(|(at, _)| on_top(*at)).map(|(_, joules)| joules).sum()),
+        });
+        let mut gaps: Vec<Gap> = closed.collect();
+        // No counter was read since the collector was killed, and the program went on.
+        if let (Some((_, last)), Some(event)) = (samples.span, self.ingest.last_event())
+            && self.options.mode != Mode::Collector
+            && clock.seconds(event.saturating_sub(last)) > UNSAMPLED_SECONDS
+        {
+            gaps.push(Gap { start: date(last), seconds: clock.seconds(event - last), joules: None });
+        }
+        gaps
+    }
+
+    /// Ranks and sizes of the processes. Of a process that became other programs, the last one's.
+    fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
+        let of_jobs = self.ingest.processes.iter().filter(|process| process.replayed.is_none());
+        of_jobs.filter(|process| process.life.state != State::Replaced).filter_map(|process| process.rank)
+    }
+
+    /// Ranks that the launcher, or MPI, knows of and that never came. `is_alone`: no other node has a part of the run.
+    pub(super) fn note_missing_ranks(&mut self, is_alone: bool) {
+        if self.options.replay.is_some() {
+            return;
+        }
+        let mpi = MpiRanks::of(self.mpi_ranks());
+        let ranks = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+        let size = mpi.map_or(0, |mpi| mpi.size);
+        let here = missing::on_this_node(self.ingest.processes.iter().map(Process::environment));
+        let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));
+        if let Some(note) = missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all) {
+            self.notes.add_loss(note);
+        }
+    }
+
+    /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
+    fn note_of_equal_ranks(&self) -> Option<String> {
+        let ranks = self.mpi_ranks();
+        let mut numbers: Vec<u32> = ranks.filter(|(_, size)| *size > 1).map(|(rank, _)| rank).collect();
+        numbers.sort_unstable();
+        let twice = numbers.windows(2).find(|pair| pair[0] == pair[1])?[0];
+        Some(format!(
+            "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: what is \
+             shown of a rank is of all that have its number"
+        ))
+    }
+
+    fn note_of_unmeasured(&self) -> Option<String> {
+        let why = "what they used is in the others' joules, or idle; each said why on standard error, on a node's first rank";
+        match self.session.unmeasured() {
+            0 => None,
+            1 => Some(format!("1 process could not be measured, or not to its end: {why}")),
+            many => Some(format!("{many} processes could not be measured, or not to their end: {why}")),
+        }
+    }
+
+    /// Whether nothing of the run is missing, if it is over.
+    pub(super) fn is_complete(&self, is_over: bool) -> bool {
+        let is_whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
+        let is_all = self.session.unmeasured() == 0 && self.ingest.is_whole();
+        is_over && is_whole && !self.notes.is_incomplete() && is_all
+    }
+
+    /// Whether something that was measured is not in the trace.
+    pub(super) fn trace_is_cut(&self) -> bool {
+        let spools = self.ingest.locations().map(|location| location.spool.as_ref());
+        let samples = self.sampling.samples.iter().map(|samples| samples.spool.as_ref());
+        self.ingest.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
+    }
+}

@@ -1,0 +1,158 @@
+//! A collector in the place of a dead one.
+//!
+//! What a run's figures are is a function of its records alone, and none of them is lost: those that the dead collector had taken
+//! out of the rings are in the spool, the others still in the rings. So a collector that takes over reads the spool again,
+//! through the same decoders and lanes into the same engine, and goes on with the rings where they were left.
+//!
+//! The program does not wait for that: from the first round on, what comes into the rings is spooled as ever, and decoded when its
+//! turn has come. Until then nothing is published, so that no counter in /metrics ever goes back.
+
+use super::Ingest;
+use crate::ingest::location::LiveLocation;
+use crate::ingest::process::State;
+use crate::live::{BATCH, Mode};
+use crate::notes::Notes;
+use crate::sampling::samples::Samples;
+use crate::timeline::Timeline;
+use ampere_model::{Definition, Device, Timestamp};
+use ampere_ring::LogReader;
+use std::path::Path;
+
+/// Something that is read again.
+#[derive(Clone, Copy)]
+pub(crate) enum Again {
+    Location(usize, usize),
+    Samples,
+}
+
+impl Ingest {
+    /// `true` the first time: processes may have ended while there was no collector.
+    pub fn begins_to_take_over(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_taken_over, true)
+    }
+
+    /// Brings everything of a process that has ended to disk: it is read in the order of time with the rest.
+    pub fn spool_all(&mut self, process: usize) {
+        for location in &mut self.processes[process].locations {
+            if location.spool.is_some() {
+                location.left.catching_up.get_or_insert(0);
+                while location.drain(&mut self.batch, BATCH).unwrap_or(0) > 0 {}
+            }
+        }
+    }
+
+    /// What is to be read again, and how far each has been read.
+    fn again(&self, samples: Option<&Samples>) -> impl Iterator<Item = (Again, Timestamp)> {
+        let locations = self.processes.iter().enumerate().flat_map(|(process, of)| {
+            let again = move |(at, location): (usize, &LiveLocation)| {
+                location.index?; // the attributor gets to know it first
+                let reached = location.decoder.last_time();
+                location.left.catching_up.map(|_| (Again::Location(process, at), reached))
+            };
+            of.locations.iter().enumerate().filter_map(again)
+        });
+        let samples = samples.filter(|samples| samples.catching_up.is_some());
+        locations.chain(samples.map(|samples| (Again::Samples, samples.decoder.last_time())))
+    }
+
+    /// The stream that is furthest behind, so that little waits in the lanes.
+    pub fn furthest_behind(&self, samples: Option<&Samples>) -> Option<(Again, Timestamp)> {
+        self.again(samples).min_by_key(|(_, reached)| *reached)
+    }
+
+    /// Decodes the next batch that an earlier collector has read of a location.
+    pub fn read_again(
+        &mut self,
+        (process, location): (usize, usize),
+        (mode, session): (Mode, &Path),
+        predecessors_last: Timestamp,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        if self.processes[process].locations[location].read_again(&mut batch, BATCH) {
+            self.decode(process, location, &batch, timeline);
+            self.skip_unspooled_records(process, location, timeline, notes);
+            self.end_if_over((process, location), (mode, session), predecessors_last, timeline);
+        } else {
+            let of = &self.processes[process];
+            let (group, name) = (of.group(), &of.locations[location].definition.name);
+            notes.add_loss(format!(
+                "records of {group}, {name}, on disk cannot be read again: its figures are incomplete"
+            ));
+        }
+        self.batch = batch;
+    }
+
+    /// The disk was full when an earlier collector read the rest: what was open ends where the records do, and what comes next
+    /// is from the ring.
+    fn skip_unspooled_records(
+        &mut self,
+        process: usize,
+        location: usize,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) {
+        let live = &mut self.processes[process].locations[location];
+        if live.left.catching_up.is_some() {
+            return;
+        }
+        let (Some(known), read) = (live.left.known_until.take(), live.ring.position()) else { return };
+        let (name, end) = (live.definition.name.clone(), live.decoder.last_time());
+        let group = self.processes[process].group();
+        self.end_frames(process, location, end, timeline);
+        notes.add_loss(format!(
+            "{group}, {name}: {} of {read} records are not on disk: they are lost",
+            read - known
+        ));
+    }
+
+    /// All of a location has been read again: it may be that no more will come.
+    fn end_if_over(
+        &mut self,
+        (process, location): (usize, usize),
+        (mode, session): (Mode, &Path),
+        predecessors_last: Timestamp,
+        timeline: &mut Timeline,
+    ) {
+        let of = &mut self.processes[process];
+        let live = &mut of.locations[location];
+        // A process that has just ended in order may have written more than has been brought to disk.
+        if live.left.catching_up.is_some() || live.waiting() > 0 {
+            return;
+        }
+        let is_running = of.life.state == State::Running;
+        if is_running && live.may_go_on() && mode == Mode::Collector && of.is_alive() {
+            // It was closed by a collector that was about to end the run, and goes on.
+            self.processes[process].locations[location].reopen();
+            return;
+        }
+        let of = &self.processes[process];
+        let end = of.locations[location].left.ended_at;
+        let end = end.or((!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last)));
+        if let Some(end) = end {
+            let keeps_rings = mode != Mode::Collector;
+            self.close_location(process, location, end, timeline, (session, keeps_rings));
+        }
+    }
+
+    /// Whether there are records that were read by an earlier collector and not kept.
+    pub fn take_lost_beginnings(&mut self) -> bool {
+        let lost = |location: &mut LiveLocation| std::mem::take(&mut location.left.beginning_is_lost);
+        self.locations_mut().fold(false, |before, location| lost(location) || before)
+    }
+}
+
+/// The devices that a sampler's log names.
+pub fn devices_in(log: &Path) -> Vec<Device> {
+    let mut devices = Vec::new();
+    if let Ok(Some(mut log)) = LogReader::open(log) {
+        let _ = log.read_new(|definition| {
+            if let Definition::Device(device) = definition {
+                devices.push(device);
+            }
+        });
+    }
+    devices
+}

@@ -1,0 +1,139 @@
+//! Processes that are over: their rings are read to the end, and what is still open in them ends.
+
+use super::Ingest;
+use crate::ingest::location::LiveLocation;
+use crate::ingest::process::{Process, State};
+use crate::notes::Notes;
+use crate::timeline::Timeline;
+use ampere_model::Timestamp;
+use ampere_ring::Session;
+use ampere_trace::spool::{Retired, Spool};
+use std::path::Path;
+
+impl Ingest {
+    /// It has not ended its measurement in order, and its program runs no more.
+    pub fn set_ended(&mut self, process: usize) {
+        let is_replaced = self.is_replaced(process) || self.processes[process].is_another_program();
+        self.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
+    }
+
+    /// Whether the process became another program, which is measured, too.
+    pub fn is_replaced(&self, process: usize) -> bool {
+        self.processes.iter().any(|other| self.processes[process].is_before(other))
+    }
+
+    /// Its program is over, although it has not said so.
+    pub fn is_gone(&self, process: usize) -> bool {
+        let of = &self.processes[process];
+        !of.is_alive() || of.is_another_program() || self.is_replaced(process)
+    }
+
+    /// Looks whether a process that is over goes on as a program that is not measured, and may become one that is.
+    pub fn look_whether_it_lives_on(&mut self, process: usize) {
+        let of = &self.processes[process];
+        let lives_on = of.life.state == State::Replaced && !self.is_replaced(process) && of.is_alive();
+        self.processes[process].life.lives_on = lives_on;
+        if !lives_on {
+            self.processes[process].close_files();
+        }
+    }
+
+    /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
+    /// been handed to the engine.
+    pub fn end_of(&self, process: usize, timeline: &Timeline, now: Timestamp) -> Timestamp {
+        let process = &self.processes[process];
+        let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
+        match (process.life.program_end, process.life.state) {
+            (Some(end), _) => end,
+            (None, State::Died | State::Replaced) => {
+                // The next program began no later than it joined.
+                let next = self.processes.iter().filter(|other| process.is_before(other));
+                let next = next.map(|other| timeline.clock.at(&other.info.clocks)).min();
+                let seen = process.life.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
+                seen.max(last_event.unwrap_or(0)).max(timeline.watermark)
+            }
+            (None, _) => now,
+        }
+    }
+
+    /// Ends what is still open on a location, of which everything has been read. `keeps_ring`: another collector may need it.
+    pub fn close_location(
+        &mut self,
+        process: usize,
+        location: usize,
+        end: Timestamp,
+        timeline: &mut Timeline,
+        (session, keeps_rings): (&Path, bool),
+    ) {
+        let of = &mut self.processes[process];
+        let live = &mut of.locations[location];
+        if live.closed || (live.index.is_none() && live.waiting() > 0) {
+            return;
+        }
+        live.closed = true;
+        live.ring.release_pages();
+        // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
+        let is_kept = live.spool.as_ref().map_or(self.spool.wanted, Spool::is_cut);
+        if of.life.state != State::Running && !keeps_rings && !live.given_up && !is_kept {
+            let retired = Retired {
+                records: live.ring.position(),
+                suppressed_calls: live.ring.suppressed_calls(),
+                dropped_records: live.ring.dropped_records(),
+            };
+            let directory = self.spool.of_retired(session);
+            let stream = of.stream_of(&of.locations[location].definition);
+            if retired.save(directory, &stream).is_ok() {
+                let _ = of.locations[location].ring.retire();
+            }
+        }
+        if of.life.state == State::Died {
+            let last = of.locations[location].decoder.last_time();
+            of.life.died_at = of.life.died_at.max(Some(end.max(last)));
+        }
+        self.end_frames(process, location, end, timeline);
+    }
+
+    /// Once the disk has no more room than the trace will need, it ends here: for all at the same time.
+    pub fn look_at_room(&mut self, samples: Option<&mut Spool>, output: &Path, notes: &mut Notes) {
+        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
+        let spools = locations.filter_map(|location| location.spool.as_mut());
+        let mut spools: Vec<&mut Spool> = spools.chain(samples).filter(|spool| !spool.is_cut()).collect();
+        let recorded = spools.iter().map(|spool| spool.bytes()).sum();
+        if spools.is_empty() {
+            return;
+        }
+        let Some(left) = self.room.shortage(recorded) else { return };
+        spools.iter_mut().for_each(|spool| spool.cut());
+        notes.add(format!(
+            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
+            output.display(),
+            left / 1_000_000
+        ));
+    }
+
+    /// Rings that were not read to their end.
+    pub fn look_for_unread(&mut self, notes: &mut Notes) {
+        let open = self.locations_mut().filter(|location| !location.closed);
+        let unread = open.map(LiveLocation::waiting).sum::<usize>();
+        if unread > 0 {
+            notes.add_loss(format!(
+                "{unread} records were not read: what they say is not in the figures below"
+            ));
+        }
+    }
+
+    /// Processes that joined when the results were being written.
+    pub fn look_for_latecomers(&self, session: &Session, notes: &mut Notes) {
+        let unknown = self.unknown_logs(session);
+        if unknown > 0 {
+            notes.add_loss(format!(
+                "{unknown} processes began when the results were being written: they were not measured"
+            ));
+        }
+    }
+
+    /// Whether all processes have ended in order, and all that happened in them is known.
+    pub fn is_whole(&self) -> bool {
+        self.processes.iter().all(Process::is_whole)
+    }
+}

@@ -1,0 +1,100 @@
+//! What else happens on the node while the run goes on: CPU time of the run's processes and of all others, and other runs.
+
+use crate::overhead;
+use crate::run_directory::neighbours::Neighbours;
+use ampere_counters::{RunCpu, Settings, SharedRunCpu};
+use ampere_model::Quality;
+use ampere_report::summary::NodeCpu;
+use ampere_timeline::attributor::{Attributor, Unit};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often other runs are looked for.
+const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
+
+pub(crate) struct NodeWatch {
+    run_cpu: SharedRunCpu,
+    /// As last read.
+    cpu: Option<NodeCpu>,
+    neighbours: Neighbours,
+    next_neighbours: Instant,
+    since: Instant,
+}
+
+impl NodeWatch {
+    /// `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
+    pub fn begin(session: &Path, settings: &Settings, cpus: usize, launcher: Option<u32>) -> NodeWatch {
+        let mut run_cpu = RunCpu::new(settings, cpus);
+        launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
+        NodeWatch {
+            run_cpu: Arc::new(Mutex::new(run_cpu)),
+            cpu: None,
+            neighbours: Neighbours::of(session),
+            next_neighbours: Instant::now(),
+            since: Instant::now(),
+        }
+    }
+
+    /// For the estimate, which reads it in the sampler's thread.
+    pub fn shared(&self) -> SharedRunCpu {
+        self.run_cpu.clone()
+    }
+
+    pub fn add_process(&self, pid: u32, start_time: u64) {
+        self.with(|run| run.add(pid, start_time));
+    }
+
+    /// What the run's processes have used until now.
+    pub fn read_processes(&self) {
+        self.with(RunCpu::look);
+    }
+
+    pub fn cpu(&self) -> Option<NodeCpu> {
+        self.cpu
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> T {
+        ask(&mut self.run_cpu.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn look(&mut self) {
+        let (busy, (cpus, node_cpus)) = self.with(|run| (run.busy(), run.cpus()));
+        self.cpu = busy.map(|busy| NodeCpu {
+            seconds: self.since.elapsed().as_secs_f64(),
+            own_busy_seconds: busy.own_ns as f64 * 1e-9,
+            collector_busy_seconds: overhead::cpu_seconds(),
+            node_busy_seconds: busy.node_ns as f64 * 1e-9,
+            cpus: cpus as u64,
+            node_cpus: node_cpus as u64,
+        });
+        if self.next_neighbours <= Instant::now() {
+            self.next_neighbours = Instant::now() + NEIGHBOURS_PERIOD;
+            self.neighbours.look();
+        }
+    }
+
+    /// What the counters have counted of others' work.
+    pub fn notes(&self, attributor: &Attributor) -> Vec<String> {
+        let mut energies = attributor.devices.iter().filter(|d| d.info.unit == Unit::Joules).peekable();
+        if energies.peek().is_none() {
+            return Vec::new();
+        }
+        let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
+            "the estimate is of this run's own CPU time, and of the idle watts of the CPUs that it may use, whoever else may"
+        } else {
+            "what the counters count of others' work is in this run's joules, too"
+        };
+        let others = self.neighbours.words();
+        let others =
+            others.map(|others| format!("measured on this node at the same time: {others}; {means}"));
+        let busy = self.cpu.filter(NodeCpu::has_others);
+        let busy = busy.map(|cpu| {
+            let part = 100.0 * cpu.own_busy_seconds / cpu.node_busy_seconds;
+            format!(
+                "{part:.1} % of the node's busy CPU time was this run's own, the rest was others': {means}"
+            )
+        });
+        others.into_iter().chain(busy).collect()
+    }
+}

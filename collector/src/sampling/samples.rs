@@ -1,0 +1,212 @@
+//! The sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
+
+use crate::live::BATCH;
+use crate::notes::Notes;
+use crate::sampling::gaps::Gaps;
+use crate::timeline::{RANKS, Timeline};
+use ampere_attribution::Sample;
+use ampere_model::{Device, Timestamp};
+use ampere_ring::decoder::{Decoder, Event};
+use ampere_ring::{Record, RingConsumer};
+use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
+use ampere_timeline::nature::Nature;
+use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_timeline::topology::Place as DevicePlace;
+use ampere_trace::evidence::place_of;
+use ampere_trace::replay::ReplayedMetric;
+use ampere_trace::spool::{Place, Spool};
+use ampere_trace::write::SampledMetric;
+
+/// The samples' file in the spool.
+pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
+
+/// A counter that was found: what the trace, the attribution and the summary have to know of it.
+pub(crate) struct FoundCounter {
+    metric: SampledMetric,
+    device: FoundDevice,
+    place: DevicePlace,
+    recorded: Recorded,
+    nature: Nature,
+}
+
+impl FoundCounter {
+    /// One of the node's, which the sampler has opened.
+    pub fn sampled(node: &str, device: &Device) -> FoundCounter {
+        FoundCounter {
+            metric: SampledMetric::sampled(node.to_owned(), device),
+            device: FoundDevice {
+                node: node.to_owned(),
+                metric: device.metric.clone(),
+                source: device.source.clone(),
+                quality: device.quality,
+                joules_per_unit: Some(1e-9),
+            },
+            place: place_of(device),
+            recorded: Recorded::default(),
+            nature: Nature::of_device(device),
+        }
+    }
+
+    /// One of a trace that is replayed.
+    pub fn replayed(metric: &ReplayedMetric) -> FoundCounter {
+        FoundCounter {
+            metric: SampledMetric::replayed(metric),
+            device: metric.as_found(),
+            place: metric.place.clone(),
+            recorded: metric.recorded.clone(),
+            nature: metric.nature.clone(),
+        }
+    }
+}
+
+pub(crate) struct Samples {
+    pub metrics: Vec<SampledMetric>,
+    pub ring: RingConsumer,
+    pub decoder: Decoder,
+    pub spool: Option<Spool>,
+    /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
+    rank_queues: Vec<QueueIndex>,
+    /// Per device that may have GPU streams: its lane and place for the kernels view.
+    pub kernel_queues: Vec<Option<(usize, QueueIndex)>>,
+    /// Device numbers of the sampler to those of the attributor.
+    pub devices: Vec<Option<usize>>,
+    /// Times of the first and the last sample.
+    pub span: Option<(Timestamp, Timestamp)>,
+    /// As of a location: how far what an earlier collector has read is decoded again.
+    pub catching_up: Option<u64>,
+    pub gaps: Gaps,
+    /// The numbers of the devices that the sampler reads now.
+    pub numbers: Vec<usize>,
+}
+
+impl Samples {
+    /// `breaks`: positions in the ring at which another sampler began.
+    pub fn new(ring: RingConsumer, spool: &Place, breaks: Vec<u64>, notes: &mut Notes) -> Samples {
+        let position = ring.position();
+        let opened = spool.open(SAMPLES_SPOOL, position);
+        if let Err(error) = &opened {
+            let directory = spool.directory.display();
+            notes.add(format!("cannot write {directory}: {error}; the trace has no samples"));
+        }
+        let spool = opened.ok().flatten();
+        Samples {
+            metrics: Vec::new(),
+            ring,
+            decoder: Decoder::default(),
+            catching_up: spool.as_ref().filter(|_| position > 0).map(|_| 0),
+            spool,
+            rank_queues: Vec::new(),
+            kernel_queues: Vec::new(),
+            devices: Vec::new(),
+            span: None,
+            gaps: Gaps::new(breaks),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Counters become devices, and those that GPU streams may draw from get a lane.
+    pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut Timeline) {
+        let (attributor, lanes) = (&mut timeline.attributor, &mut timeline.lanes);
+        let mut natures = Vec::new();
+        for FoundCounter { metric, device, place, recorded, nature } in found {
+            self.metrics.push(metric);
+            let device = attributor.add_recorded(device, place, recorded);
+            self.devices.push(device);
+            natures.extend(device.map(|device| (device, nature)));
+        }
+        natures.into_iter().for_each(|(device, nature)| attributor.set_nature(device, nature));
+        for device in self.kernel_queues.len()..attributor.devices.len() {
+            let is_gpu = attributor.counter(device).is_gpu();
+            self.kernel_queues.push(is_gpu.then(|| {
+                lanes.push(Lane::default());
+                let lane = lanes.len() - 1;
+                (lane, lanes[lane].add_counter())
+            }));
+            self.rank_queues.push(lanes[RANKS].add_counter());
+        }
+    }
+
+    /// Takes what has come since the last time, and no more at a time than of any other ring.
+    pub fn drain(
+        &mut self,
+        batch: &mut Vec<Record>,
+        spool: &Place,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) {
+        let waiting = self.ring.available().unwrap_or(0);
+        for _ in 0..waiting.div_ceil(BATCH as u64).max(1) {
+            self.drain_batch(batch, spool, timeline, notes);
+        }
+    }
+
+    fn drain_batch(
+        &mut self,
+        batch: &mut Vec<Record>,
+        spool: &Place,
+        timeline: &mut Timeline,
+        notes: &mut Notes,
+    ) {
+        if self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut) {
+            return; // they stay in the ring until their turn has come
+        }
+        batch.clear();
+        let position = self.ring.position();
+        let Ok(count) = self.ring.copy_out(batch, BATCH) else { return };
+        let spooled = self.spool.as_mut().map(|spool| spool.write(position, batch));
+        if self.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
+            return; // they stay in the ring until their turn has come
+        }
+        self.ring.release(count);
+        if let Some(Err(error)) = spooled {
+            let directory = spool.directory.display();
+            notes.add(format!("cannot write {directory}: {error}; the trace has no more samples"));
+        }
+        if self.catching_up.is_none() {
+            self.take(position, batch, timeline);
+        }
+    }
+
+    /// Decodes the next batch that an earlier collector has read.
+    pub fn read_again(&mut self, batch: &mut Vec<Record>, timeline: &mut Timeline, notes: &mut Notes) {
+        let (Some(at), Some(spool)) = (self.catching_up, &mut self.spool) else { return };
+        let end = self.ring.position();
+        let count = spool.read_back(at, end, BATCH, batch).unwrap_or(0);
+        let reached = at + count as u64;
+        self.catching_up = (count > 0 && reached < end).then_some(reached);
+        if count == 0 && reached < end {
+            notes.add_loss(format!("{} samples on disk cannot be read again", (end - reached) / 2));
+        }
+        self.take(at, batch, timeline);
+    }
+
+    /// Records of the sampler's, the first of which has this position.
+    fn take(&mut self, position: u64, records: &[Record], timeline: &mut Timeline) {
+        let devices = &mut timeline.attributor.devices;
+        for (position, record) in (position..).zip(records) {
+            self.decoder.decode(*record, &mut |event| {
+                let Event::Sample(time, number, bits) = event else { return };
+                let Some(device) = self.devices.get(number as usize).copied().flatten() else { return };
+                self.span = Some((self.span.map_or(time, |(first, _)| first), time));
+                devices[device].read(time, self.metrics[number as usize].reading(bits), position);
+            });
+        }
+        self.queue(&mut timeline.attributor, &mut timeline.lanes);
+    }
+
+    /// Puts the samples that have become known into the lanes.
+    pub fn queue(&mut self, attributor: &mut Attributor, lanes: &mut [Lane]) {
+        let devices = &mut attributor.devices;
+        for device in self.devices.iter().flatten().copied() {
+            let (ranks, kernels) = (devices[device].ranks, devices[device].kernels);
+            let of_ranks = self.rank_queues[device];
+            // Where there can be no stream there is none to wait for.
+            let (lane, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));
+            while let Some(Sample { time, increase, tag }) = devices[device].sample() {
+                self.gaps.sample(tag, device, time, increase);
+                lanes[RANKS].queue(of_ranks).sample(time, ranks, increase);
+                lanes[lane].queue(queue).sample(time, kernels, increase);
+            }
+        }
+    }
+}

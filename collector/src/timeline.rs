@@ -1,0 +1,141 @@
+//! The run's events and samples in the order of time, on their way into the engine.
+
+use crate::sampling::clock::SessionClock;
+use crate::sampling::samples::Samples;
+use ampere_model::Timestamp;
+use ampere_ring::Session;
+use ampere_settings::Config;
+use ampere_timeline::attributor::Attributor;
+use ampere_timeline::order::{Lane, QueueIndex};
+use std::time::{Duration, Instant};
+
+/// The lane of the ranks views. The others are those of GPUs' kernels views.
+pub(crate) const RANKS: usize = 0;
+/// What is handed over waits no longer than this for a counter to confirm a rise.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// What there is from the moment on at which the run has a clock.
+pub(crate) struct Timeline {
+    pub clock: SessionClock,
+    /// An event has shown that it is this clock.
+    pub clock_is_certain: bool,
+    pub attributor: Attributor,
+    pub lanes: Vec<Lane>,
+    /// Everything before this is in the lanes, but for what GPU streams have not reported.
+    pub watermark: Timestamp,
+    /// What is before this has been handed to the engine.
+    pub done_until: Timestamp,
+    /// How far a location has been read whose ring had more than could be taken at once.
+    pub behind: Option<Timestamp>,
+    /// The last watermark, and since when it has been that.
+    waits_at: Option<(Timestamp, Instant)>,
+    /// The part of the usual time that a silent GPU stream is waited for.
+    pub patience: f64,
+}
+
+/// A GPU stream, as far as its lane has to wait for it.
+pub(crate) struct StreamProgress {
+    pub lane: usize,
+    /// The time of its last event.
+    pub heard: Timestamp,
+}
+
+impl Timeline {
+    pub fn new(clock: SessionClock, clock_is_certain: bool, config: &Config) -> Timeline {
+        Timeline {
+            clock,
+            clock_is_certain,
+            attributor: Attributor::new(config.clone(), clock.ticks_per_second),
+            lanes: vec![Lane::default()],
+            watermark: 0,
+            done_until: 0,
+            behind: None,
+            waits_at: None,
+            patience: 1.0,
+        }
+    }
+
+    pub fn now(&self, session: &Session) -> Timestamp {
+        self.clock.now(session)
+    }
+
+    /// Events that came after the watermark had passed their time.
+    pub fn late(&self) -> u64 {
+        self.lanes.iter().map(Lane::late).sum()
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.lanes.iter().map(Lane::waiting).sum()
+    }
+
+    /// Hands over what is before the watermark. `streams`: the GPU streams whose processes are not over. `longest_lag`: how long a
+    /// silent one is waited for. `awaits_streams`: a stream may come that nothing has been heard of.
+    pub fn advance(
+        &mut self,
+        samples: Option<&mut Samples>,
+        streams: &[StreamProgress],
+        longest_lag: u64,
+        awaits_streams: bool,
+    ) {
+        let watermark = self.watermark.saturating_sub(self.attributor.longest_delay_ticks());
+        let watermark = self.decided_until(watermark, samples);
+        self.lanes[RANKS].advance(watermark, &mut self.attributor);
+        self.done_until = self.done_until.max(watermark);
+        let longest_lag = (longest_lag as f64 * self.patience) as u64;
+        for lane in 1..self.lanes.len() {
+            let feeding = streams.iter().filter(|stream| stream.lane == lane);
+            // A stream that was never heard of yet keeps its lane waiting, but not for ever.
+            let unheard = if awaits_streams { 0 } else { watermark };
+            let heard = feeding.map(|stream| stream.heard).min().unwrap_or(unheard);
+            let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
+            self.lanes[lane].advance(until, &mut self.attributor);
+        }
+    }
+
+    /// Up to when everything may be handed over: not beyond a sample that may still come. The live figures cannot wait for a
+    /// counter that moves seldom.
+    fn decided_until(&mut self, watermark: Timestamp, samples: Option<&mut Samples>) -> Timestamp {
+        // Of a replay, time stands still when all has been played.
+        if self.waits_at.is_none_or(|(at, _)| at != watermark) {
+            self.waits_at = Some((watermark, Instant::now()));
+        }
+        let stands_still = self.waits_at.is_some_and(|(_, since)| since.elapsed() > LONGEST_WAIT);
+        let must_not_wait = !self.clock.is_told() || stands_still;
+        let wait = if stands_still { 0 } else { self.clock.ticks(LONGEST_WAIT) };
+        let earliest = watermark.saturating_sub(wait);
+        if must_not_wait && self.attributor.undecided_since() < earliest {
+            for device in &mut self.attributor.devices {
+                device.counter_mut().decide_before(earliest);
+            }
+            samples.into_iter().for_each(|samples| samples.queue(&mut self.attributor, &mut self.lanes));
+        }
+        let undecided = self.attributor.undecided_since();
+        let undecided = if must_not_wait { undecided.max(earliest) } else { undecided };
+        watermark.min(undecided)
+    }
+
+    /// Hands over all that is there: nothing will come any more.
+    pub fn advance_to_the_end(&mut self) {
+        for lane in &mut self.lanes {
+            lane.advance(Timestamp::MAX, &mut self.attributor);
+        }
+        self.attributor.end_time();
+        self.attributor.learn_silence();
+        self.attributor.learn_rises();
+    }
+
+    /// Makes one lane of several: a stream that draws from several devices can be handed over only once. `queues`: all places in
+    /// lanes that somebody holds.
+    pub fn join_lanes<'a>(
+        &mut self,
+        first: usize,
+        other: usize,
+        queues: impl Iterator<Item = &'a mut (usize, QueueIndex)>,
+    ) {
+        let absorbed = std::mem::take(&mut self.lanes[other]);
+        let by = self.lanes[first].absorb(absorbed);
+        for (lane, queue) in queues.filter(|(lane, _)| *lane == other) {
+            (*lane, *queue) = (first, queue.further(by));
+        }
+    }
+}
