@@ -327,7 +327,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
-    assert!(summary["run"]["notes"].to_string().contains("which somebody has removed"), "{}", summary["run"]);
+    assert!(summary["run"]["notes"].to_string().contains("the log itself was removed; its copy is read"), "{}", summary["run"]);
     assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
     place.is_clean();
 }
