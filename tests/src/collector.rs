@@ -20,6 +20,16 @@ pub fn announced(output: &Path) -> Option<Announced> {
     Some(Announced { pid: pid.expect("a pid"), url: word("url"), node: word("node") })
 }
 
+/// Events that the collector of a run has read; 0 while there is no collector.
+pub fn events(output: &Path) -> u64 {
+    let body =
+        announced(output).and_then(|collector| crate::http::get(collector.address(), "/snapshot.json").ok());
+    let json = body.and_then(|answer| serde_json::from_str::<serde_json::Value>(&answer.body).ok());
+    let json = json.unwrap_or_default();
+    let ranks = json["ranks"].as_array().map_or(&[][..], Vec::as_slice);
+    ranks.iter().filter_map(|rank| rank["events"].as_u64()).sum()
+}
+
 impl Announced {
     pub fn address(&self) -> SocketAddr {
         self.url.strip_prefix("http://").and_then(|rest| rest.parse().ok()).expect("an address")

@@ -13,7 +13,9 @@ use tempfile::TempDir;
 
 /// No command of these tests takes a tenth of this on an idle machine.
 const COMMAND_LIMIT: Duration = Duration::from_secs(40);
-/// How long processes that nobody waits for may take to end.
+/// What several tests at once may need.
+const LEAST_SHARED_BYTES: u64 = 1 << 30;
+/// How long processes that are not waited for may take to end.
 const LEFT_LIMIT: Duration = Duration::from_secs(15);
 
 /// Where the built programs are.
@@ -98,6 +100,18 @@ impl Done {
     }
 }
 
+/// Where places are made: in shared memory, where it is large enough and programs can be run from it, as they cannot in most
+/// containers.
+fn base() -> PathBuf {
+    use rustix::fs::{StatVfsMountFlags, statvfs};
+    let shared = Path::new("/dev/shm");
+    let is_fit = statvfs(shared).is_ok_and(|found| {
+        found.f_bavail * found.f_frsize > LEAST_SHARED_BYTES
+            && !found.f_flag.contains(StatVfsMountFlags::NOEXEC)
+    });
+    if is_fit { shared.to_owned() } else { std::env::temp_dir() }
+}
+
 impl Default for Place {
     fn default() -> Place {
         Place::new()
@@ -106,7 +120,7 @@ impl Default for Place {
 
 impl Place {
     pub fn new() -> Place {
-        let dir = tempfile::Builder::new().prefix("ampere-test-").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new().prefix("ampere-test-").tempdir_in(base()).expect("a directory");
         std::fs::create_dir(dir.path().join("shm")).expect("a directory");
         Place { dir }
     }

@@ -1,5 +1,5 @@
 //! A Score-P for tests: loads the real plugin and calls it through its C interface. For a child process, see
-//! `bad_host.rs`: what goes wrong must not take the test with it.
+//! `plugin_interface.rs`: what goes wrong must not take the test with it.
 
 use scorep_abi::{
     Callbacks, CallingContextEvent, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent,

@@ -50,7 +50,7 @@ fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
 
 /// Its sensor goes on when its counter stands still for three seconds.
 #[test]
-fn a_counter_that_stalls_is_told_by_the_power_sensor() {
+fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let script = "watts=300,200;gauge=1:power:194;freeze=0@4-7";

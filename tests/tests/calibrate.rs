@@ -138,7 +138,7 @@ fn check_attribution(place: &Place, wave: &str, config: &str) {
 }
 
 #[test]
-fn a_wave_that_is_too_short_is_said_to_be() {
+fn a_wave_that_is_too_short_is_reported() {
     let place = Place::new();
     let wave = wave(&place);
     let script = "watts=300/50@0.25,300/50@0.25;step_ms=200;lag_ms=0,10";
@@ -166,7 +166,7 @@ fn fails(output: &Output, status: i32, why: &str) {
 }
 
 #[test]
-fn what_makes_no_wave_is_named() {
+fn a_load_that_makes_no_wave_is_refused() {
     let place = Place::new();
     let wave = wave(&place);
     let run = |arguments: &[&str]| with_script(&place, "watts=100", arguments).output().unwrap();
@@ -200,7 +200,7 @@ fn run_with(place: &Place, counters: &str) -> Output {
 }
 
 #[test]
-fn a_file_that_cannot_be_amended_is_told_before_anything_is_measured() {
+fn a_file_that_cannot_be_amended_is_reported_before_the_measurement() {
     let place = Place::new();
     let here = place.directory();
     let file = |name: &str, text: &str| {

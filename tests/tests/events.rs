@@ -59,7 +59,7 @@ fn run(events: &str, rounds: &str) -> (Place, Value) {
 }
 
 #[test]
-fn folded_calls_are_those_of_a_run_with_all_events() {
+fn coalesced_calls_give_the_figures_of_a_run_with_all_events() {
     skip_unless!(on_path("cc"), "no C compiler");
     let (_place, all) = run("all", "1000000");
     assert_eq!(all["quality"]["coalesced_calls"], 0, "all events are in the trace");
@@ -129,7 +129,7 @@ fn calls_deeper_than_the_host_keeps_are_counted_and_make_the_run_incomplete() {
 }
 
 #[test]
-fn an_unknown_word_is_said_and_the_program_runs() {
+fn an_unknown_value_of_ampere_events_is_reported_and_the_program_runs() {
     skip_unless!(on_path("cc"), "no C compiler");
     let place = Place::new();
     let program = program(&place);

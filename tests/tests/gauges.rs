@@ -27,7 +27,7 @@ fn gauge<'a>(device: &'a Value, quantity: &str, which: &str) -> Option<&'a Value
 }
 
 #[test]
-fn they_are_in_the_metrics_and_in_the_summary() {
+fn gauges_are_in_the_metrics_and_in_the_summary() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
     let script = "watts=300/100@0.5,150;gauge=1:edge:71.5,1:busy:5;gauge_error=1:junction:2,1:socket:2";

@@ -244,7 +244,7 @@ fn scraped_twice(place: &jobs::Place, output: &str, apart: Duration) -> SocketAd
 }
 
 #[test]
-fn the_endpoint_stays_until_the_final_figures_are_scraped_and_holds_nobody() {
+fn the_endpoint_serves_until_the_final_figures_are_scraped_and_delays_nothing() {
     for with_ampere_run in [true, false] {
         let place = jobs::Place::new();
         let running = start_waiting(&place, "out", with_ampere_run, "127.0.0.1:0");
@@ -265,7 +265,7 @@ fn the_endpoint_stays_until_the_final_figures_are_scraped_and_holds_nobody() {
 }
 
 #[test]
-fn the_endpoint_goes_when_nobody_comes_or_another_run_wants_its_port() {
+fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
     let place = jobs::Place::new();
     let running = start_waiting(&place, "out", true, "127.0.0.1:0");
     scraped_twice(&place, "out", Duration::from_secs(1));

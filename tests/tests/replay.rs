@@ -191,7 +191,7 @@ fn threads_and_time_equal_offline() {
 
 /// A stream that is later than one waits for: counted, and in its place in the end.
 #[test]
-fn streams_beyond_all_patience_are_late_and_settled_at_the_end() {
+fn streams_later_than_the_limit_are_attributed_at_the_end() {
     let MadeUp { trace, config, offline, .. } = &MadeUp::new("[attribution]\nstream_lag = \"2s\"\n");
     let run = |environment: &str| {
         let place = Place::new();
@@ -247,7 +247,7 @@ fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
 
 /// All of it waits in the rings when the collector, which was away, reads: more than it takes in one round.
 #[test]
-fn what_waits_in_a_ring_is_not_late() {
+fn events_that_wait_in_a_ring_are_not_late() {
     use rustix::process::Signal;
     let place = Place::new();
     let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
@@ -311,7 +311,7 @@ fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
 }
 
 #[test]
-fn bad_input_is_refused_with_what_to_do() {
+fn wrong_input_is_refused() {
     let place = Place::new();
     let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
     let absent = place.path("absent.otf2");

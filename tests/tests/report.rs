@@ -230,7 +230,7 @@ fn manual_pages_and_completions_are_of_all_commands() {
 }
 
 #[test]
-fn what_is_no_run_is_told_in_one_line() {
+fn a_directory_without_a_run_is_refused_in_one_line() {
     let place = Place::new();
     let refuse = |arguments: &[&str], words: &[&str]| {
         let done = report(&place, arguments);

@@ -300,7 +300,7 @@ impl Drop for MovingNode {
 
 /// No joule is added twice: not in the total, not in what is printed, and not from the trace.
 #[test]
-fn what_a_node_contains_is_not_added_to_it() {
+fn devices_within_a_node_are_not_added_to_it() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let (place, node) = (Place::new(), MovingNode::new());
     let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
@@ -368,7 +368,7 @@ fn a_gpu_that_sleeps_adds_no_joules() {
 }
 
 #[test]
-fn an_unmodified_hpcc_runs_as_ever() {
+fn an_unmodified_hpcc_runs_as_without_ampere() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
     let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
     let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
@@ -487,7 +487,7 @@ fn the_trace_can_be_left_out() {
 
 /// Events that come late are charged as well as can be while the job runs; in the end they are in their places.
 #[test]
-fn late_events_are_in_their_places_in_the_end() {
+fn late_events_are_attributed_correctly_in_the_end() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
     let example = std::fs::read_to_string("/usr/share/doc/hpcc/examples/_hpccinf.txt");
     let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
@@ -555,7 +555,7 @@ fn the_exit_status_is_the_commands_own() {
 
 /// Whoever started us ignores his children, as daemons do: so does the command, and we wait for it all the same.
 #[test]
-fn a_parent_that_ignores_its_children_changes_nothing() {
+fn a_run_works_where_sigchld_is_ignored() {
     let place = Place::new();
     let (ampere, output) = (artifact("ampere"), place.path("out"));
     let mut command = place.command("env");
@@ -594,7 +594,7 @@ fn a_program_with_the_address_sanitizer_is_measured() {
 
 /// As a shell starts it.
 #[test]
-fn a_script_that_does_not_say_whose_it_is_is_the_shells() {
+fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let script = place.path("job");

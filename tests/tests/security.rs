@@ -62,7 +62,7 @@ fn ask(socket: &Path, path: &str, more: &str) -> String {
 
 /// On a node that is shared: a socket that is the user's alone, and a token on top of it.
 #[test]
-fn a_private_run_is_private() {
+fn a_run_with_socket_and_token_is_closed_to_other_users() {
     let place = Place::new();
     let (socket, log) = (place.path("m.sock"), place.path("log"));
     let mut command = place.ampere_run("out", ["sleep", "6"]);
@@ -188,7 +188,7 @@ fn directories_of_other_users_are_not_used() {
 
 /// A function that is called like a page, a line of metrics and a terminal's command is a function with a long name.
 #[test]
-fn a_name_is_only_a_name() {
+fn a_function_whose_name_is_markup_or_a_control_sequence_is_shown_harmlessly() {
     skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
     let place = Place::new();
     let source = r#"

@@ -7,7 +7,7 @@ use ampere_tests::skip_unless;
 use std::ffi::OsString;
 
 #[test]
-fn this_machine_is_told_as_it_is() {
+fn doctor_describes_this_machine_correctly() {
     let place = Place::new();
     let found = ask(bare(&place));
     assert_eq!(found.code, 0, "{found:#?}");
@@ -174,7 +174,7 @@ fn the_loader_is_asked_for_the_plugins() {
 }
 
 #[test]
-fn launchers_that_do_not_answer_are_told() {
+fn launchers_that_do_not_answer_are_named() {
     let place = Place::new();
     let programs = place.path("bin");
     script(
@@ -224,7 +224,7 @@ fn parts_that_are_missing_are_a_problem() {
 }
 
 #[test]
-fn the_text_says_what_the_json_says() {
+fn the_text_and_the_json_agree() {
     let place = Place::new();
     let command = || doctor(&place).with(&[("AMPERE_POLICY", "wrong"), ("AMPERE_QUITE_ANOTHER", "1")]);
     let found = ask(command());

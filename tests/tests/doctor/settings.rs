@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeSet;
 
 #[test]
-fn what_is_set_and_wrong_is_told() {
+fn wrong_settings_are_named() {
     let place = Place::new();
     let found = ask(doctor(&place).with(&[
         ("AMPERE_COUNTER", "rapl"),
@@ -32,7 +32,7 @@ fn what_is_set_and_wrong_is_told() {
 }
 
 #[test]
-fn a_counter_that_is_none_is_a_problem() {
+fn an_unknown_counter_source_is_a_problem() {
     let place = Place::new();
     let found = ask(doctor(&place).with(&[("AMPERE_COUNTERS", "rapl,rocm")]));
     found.says("settings", "AMPERE_COUNTERS", "problem", &["\"rocm\" is not known", "rocm_smi, amdsmi"]);

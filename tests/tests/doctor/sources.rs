@@ -86,7 +86,7 @@ fn of_two_sources_with_the_same_counters_one_is_used() {
 }
 
 #[test]
-fn what_a_library_says_no_to_is_told() {
+fn refusals_of_a_library_are_shown() {
     let place = Place::new();
     let [rocm_smi, _, nvml] = STAND_INS;
     let found = ask(stand_in(nvml, "error=0:4", stand_in(rocm_smi, "init=8", doctor(&place))));
@@ -104,7 +104,7 @@ fn what_a_library_says_no_to_is_told() {
 }
 
 #[test]
-fn a_library_that_crashes_is_survived_and_left_out() {
+fn a_library_that_crashes_is_named_and_not_used() {
     let [rocm_smi, amdsmi, nvml] = STAND_INS;
     let cases = [
         (rocm_smi, "init", "when it was opened"),
@@ -159,7 +159,7 @@ fn a_library_that_hangs_is_not_waited_for() {
 }
 
 #[test]
-fn what_a_library_prints_does_no_harm() {
+fn output_of_a_library_does_no_harm() {
     skip_unless!(on_path("cc"), "no C compiler");
     let place = Place::new();
     let source = r#"
@@ -229,7 +229,7 @@ fn the_kernels_files_show_their_devices() {
 }
 
 #[test]
-fn a_counter_that_only_root_may_read_is_told() {
+fn a_counter_that_only_root_may_read_is_named() {
     let place = Place::new();
     let mut command = doctor(&place);
     let root = place.path("root");
@@ -266,7 +266,7 @@ fn a_counter_that_only_root_may_read_is_told() {
 }
 
 #[test]
-fn the_estimates_watts_are_told() {
+fn the_estimates_watts_are_shown() {
     let place = Place::new();
     let watts = [("AMPERE_ESTIMATE_IDLE_WATTS", "250"), ("AMPERE_ESTIMATE_WATTS_PER_CORE", "2.5")];
     let found = ask(doctor(&place).with(&watts));

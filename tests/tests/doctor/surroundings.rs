@@ -26,7 +26,7 @@ fn without_shared_memory_nothing_can_be_measured() {
 }
 
 #[test]
-fn little_shared_memory_is_told() {
+fn little_shared_memory_is_reported() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     let place = Place::new();
     let shm = place.path("small");
@@ -74,7 +74,7 @@ fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
 }
 
 #[test]
-fn what_was_left_behind_is_told() {
+fn sessions_that_were_left_behind_are_listed() {
     let place = Place::new();
     let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
     let base = place.path(format!("shm/ampere-{}", uid.trim()));
@@ -141,7 +141,7 @@ fn an_output_directory_that_a_run_would_refuse_is_a_problem() {
 }
 
 #[test]
-fn the_port_that_would_be_taken_is_told() {
+fn the_port_that_a_run_would_listen_on_is_shown() {
     let place = Place::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

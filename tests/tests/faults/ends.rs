@@ -74,7 +74,7 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
 
 /// Nobody reads standard error any more when the last line of ampere's comes, and standard output is not yet flushed.
 #[test]
-fn a_closed_standard_error_ends_nobody() {
+fn a_program_with_a_closed_standard_error_is_measured() {
     let place = Place::new();
     let program = build_serial(&place);
     let (reader, writer) = std::io::pipe().expect("a pipe");

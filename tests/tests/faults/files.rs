@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The trace of a short run takes some megabytes; here there are four.
 #[test]
-fn a_disk_that_gets_full_ends_the_trace_and_not_the_figures() {
+fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "3m") else { return };
     let program = build_serial(&place);
@@ -121,7 +121,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
 }
 
 #[test]
-fn a_shared_memory_that_gets_full_costs_the_later_threads_only() {
+fn when_shared_memory_fills_up_only_later_threads_are_unrecorded() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("tiny"), "24m") else { return };
     let program = build_serial(&place);
@@ -161,7 +161,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
 
 /// The records end where the disk was full, the figures did not: a trace that is made later must not cost them.
 #[test]
-fn figures_that_know_more_than_the_records_stay() {
+fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("disk"), "600k") else { return };
     let program = build_serial(&place);

@@ -33,7 +33,7 @@ fn as_ever(done: &Done, words: &str) {
 }
 
 #[test]
-fn a_collector_has_nothing_open_that_is_the_programs() {
+fn a_collector_holds_no_file_of_the_program_open() {
     let place = Place::new();
     let program = guest(&place);
     let done = run(place.bare("out", &program).arg("pipe"));
@@ -96,7 +96,7 @@ fn a_program_in_another_pid_namespace_leaves_the_others_their_collector() {
 }
 
 #[test]
-fn half_of_what_is_free_stays_the_programs() {
+fn half_of_the_free_shared_memory_is_left_to_the_program() {
     let place = Place::new();
     let program = guest(&place);
     let Some(tiny) = Tiny::mount(place.path("tiny"), "48m") else { return };
@@ -142,7 +142,7 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
 }
 
 #[test]
-fn a_library_that_never_answers_does_not_keep_the_results_back() {
+fn a_library_that_hangs_does_not_delay_the_results() {
     let place = Place::new();
     let program = guest(&place);
     let mut command = place.ampere_run("out", [&program]);

@@ -26,7 +26,7 @@ fn recorded(summary: &Value, region: &str) -> u64 {
 
 /// No frame stays open for each jump, with all that follows in it.
 #[test]
-fn frames_that_are_left_are_over() {
+fn frames_that_a_jump_leaves_are_closed() {
     let (own, summary) = play(&["frames", "1500"]);
     let leaves = recorded(&summary, "leaf");
     let lost = summary["quality"]["dropped_records"].as_u64().expect("a number");
@@ -42,7 +42,7 @@ fn frames_that_are_left_are_over() {
 }
 
 #[test]
-fn a_location_is_as_new_to_the_next_thread() {
+fn a_location_that_a_thread_leaves_is_reused_without_its_frames() {
     let (_, summary) = play(&["reuse", "60"]);
     assert_eq!(recorded(&summary, "later"), 60_000, "{}", summary["quality"]);
 }

@@ -91,7 +91,7 @@ fn a_collector_with_few_descriptors_goes_on_with_those() {
 }
 
 #[test]
-fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
+fn a_program_with_a_small_address_space_runs_as_without_ampere() {
     let place = Place::new();
     let program = build_serial(&place);
     let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
@@ -113,7 +113,7 @@ fn an_address_space_without_room_for_a_ring_is_the_programs_all_the_same() {
 /// Whoever writes beyond it is killed, unless he looks out: the program's ring and log are ours to look out for, the spool and
 /// the trace the collector's.
 #[test]
-fn a_limit_on_the_size_of_files_ends_nobody() {
+fn a_limit_on_the_size_of_files_ends_neither_program_nor_collector() {
     let place = Place::new();
     let program = build_serial(&place);
     // Kilobytes: no ring, a small one, one but no spool, and a spool but no trace.

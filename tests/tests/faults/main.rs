@@ -9,4 +9,4 @@ mod jumps;
 mod limits;
 mod outside;
 mod processes;
-mod told;
+mod warnings;

@@ -7,7 +7,7 @@ use ampere_tests::counting_program::{
 use ampere_tests::jobs::{Place, files_below, run, start, until};
 
 #[test]
-fn a_forked_child_writes_nothing_and_says_no_goodbye() {
+fn a_forked_child_records_nothing_and_does_not_end_the_run() {
     let place = Place::new();
     let program = build_serial(&place);
     let words = [program.into(), "fork".into(), "2000".into()];
@@ -37,7 +37,7 @@ fn a_forked_child_writes_nothing_and_says_no_goodbye() {
 }
 
 #[test]
-fn children_of_their_own_program_are_processes_of_their_own() {
+fn child_processes_are_measured_as_processes_of_their_own() {
     let place = Place::new();
     let program = build_serial(&place);
     let words = [program.into(), "children".into(), "1000".into()];
@@ -114,7 +114,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
 }
 
 #[test]
-fn a_plugin_that_the_program_closes_stays() {
+fn a_plugin_that_the_program_closes_goes_on_measuring() {
     let place = Place::new();
     let program = build_serial(&place);
     let words = [program.into(), "dlclose".into(), "2000".into()];
@@ -130,7 +130,7 @@ fn a_plugin_that_the_program_closes_stays() {
 
 /// As daemons do. What opens files under the same numbers afterwards finds nothing of ours in them.
 #[test]
-fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
+fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
     let place = Place::new();
     let program = build_serial(&place);
     let words: [std::ffi::OsString; 3] = [program.into(), "close-all".into(), "2000".into()];
@@ -155,7 +155,7 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_to_itself() {
 
 /// The next step of a job that begins while the results of the one before are being written: it runs, and it is said.
 #[test]
-fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
+fn a_program_that_starts_while_results_are_written_runs_unmeasured() {
     let place = Place::new();
     let program = build_serial(&place);
     let one = |steps: &str| {
@@ -179,7 +179,7 @@ fn who_comes_when_the_results_are_being_written_runs_unmeasured() {
 
 /// Programs of one job step that know nothing of each other are one run, wherever the second one's results were to go.
 #[test]
-fn who_joins_a_run_with_another_output_directory_is_told() {
+fn joining_a_run_with_another_output_directory_is_reported() {
     let place = Place::new();
     let program = build_serial(&place);
     let one = |output: &str, steps: &str| {

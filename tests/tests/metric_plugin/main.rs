@@ -159,7 +159,7 @@ fn times_are_of_the_hosts_clock_whichever_it_is() {
 }
 
 #[test]
-fn what_no_score_p_does_does_no_harm() {
+fn odd_calls_of_the_host_do_no_harm() {
     let host = Host::new();
     run(&mut host.command("odd", "0.05", "ns", &["*"]));
     let all = metrics(&mut host.command("fork", "0.3", "ns", &["*"]));
@@ -194,7 +194,7 @@ fn refused(host: &Host, command: &mut Command, expected: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_said_in_one_line() {
+fn metrics_that_cannot_be_recorded_are_named_in_one_line() {
     let host = Host::new();
     let nothing = "no counter is called \"rocm_smj:*\"";
     refused(
@@ -261,7 +261,7 @@ fn start(command: &mut Command) -> std::process::Child {
 
 /// It is killed with who would replace it: what it had sampled is there, and it is said that the rest is not.
 #[test]
-fn a_collector_that_nobody_replaces_leaves_a_series_that_ends_early() {
+fn without_a_replacement_a_killed_collectors_series_ends_early() {
     let host = Host::new();
     let mut child = start(&mut host.command("usual", "1.5", "ns", &["*"]));
     std::thread::sleep(Duration::from_millis(700));

@@ -22,7 +22,7 @@ enum Disturbance {
 use Disturbance::*;
 
 #[test]
-fn the_program_takes_no_notice_of_stops_and_removed_directories() {
+fn stops_and_removed_directories_do_not_disturb_the_program() {
     if have_mpi() {
         let usual = usual_time();
         rounds(5, |random| round(random, usual));

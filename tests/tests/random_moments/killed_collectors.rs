@@ -16,7 +16,7 @@ const ENERGY_ERROR_JOULES: f64 = 0.008 * WATTS;
 const MEASURED: f64 = 0.6;
 
 #[test]
-fn another_one_goes_on_and_the_program_takes_no_notice() {
+fn a_killed_collector_is_replaced_and_the_program_runs_undisturbed() {
     if have_mpi() {
         let usual = usual_time();
         rounds(3, |random| while !round(random, usual) {});

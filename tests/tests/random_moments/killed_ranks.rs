@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
-fn one_or_all_leave_a_readable_trace_and_every_call() {
+fn killed_ranks_leave_a_readable_trace_and_every_call() {
     if have_mpi() {
         // Some moments come when the run is over: then another one is tried.
         rounds(3, |random| while !round(random) {});

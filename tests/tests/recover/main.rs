@@ -5,7 +5,7 @@ mod killed_together;
 mod leftovers;
 mod replaced;
 
-use ampere_tests::collector::announced;
+use ampere_tests::collector::{announced, events};
 use ampere_tests::counting_program::have_mpi;
 use ampere_tests::jobs::{Done, Place, Running, built, files_below, kill, run, start, until};
 use ampere_tests::runs::{attribute, list, may_mount, number, relative};
@@ -77,19 +77,10 @@ fn until_all_are_dead(place: &Place) {
     });
 }
 
-/// Events that the collector of a run has read.
-fn events(place: &Place, output: &str) -> u64 {
-    let body = announced(&place.path(output))
-        .and_then(|collector| ampere_tests::http::get(collector.address(), "/snapshot.json").ok());
-    let json = body.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok()).unwrap_or_default();
-    let ranks = json["ranks"].as_array().map_or(&[][..], Vec::as_slice);
-    ranks.iter().filter_map(|rank| rank["events"].as_u64()).sum()
-}
-
 /// Waits until the collector has read at least so many events.
 #[track_caller]
 fn until_events(place: &Place, output: &str, least: u64) {
-    until("the collector reads events", || events(place, output) >= least);
+    until("the collector reads events", || events(&place.path(output)) >= least);
 }
 
 fn session_page(place: &Place) -> PathBuf {

@@ -138,18 +138,18 @@ fn kernels_of_three_to_one_work_have_three_to_one_joules() {
 }
 
 #[test]
-fn so_have_those_that_are_told_of_late() {
+fn kernels_that_are_reported_late_have_joules_by_their_work() {
     play(false, &["6", "1", "late"]);
 }
 
 #[test]
-fn so_have_those_of_several_queues() {
+fn kernels_of_several_queues_have_joules_by_their_work() {
     play(false, &["2", "3"]);
     play(false, &["2", "3", "late"]);
 }
 
 #[test]
-fn so_have_those_of_two_ranks() {
+fn kernels_of_two_ranks_have_joules_by_their_work() {
     play(true, &["2", "2"]);
     play(true, &["2", "2", "late"]);
 }

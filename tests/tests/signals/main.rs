@@ -203,7 +203,7 @@ fn allocates() {
 }
 
 #[test]
-fn child() {
+fn child_process() {
     match std::env::var(CHILD).as_deref() {
         Ok("storm") => storm(),
         Ok("strict") => strict(),
@@ -220,7 +220,7 @@ fn play(place: &Place, what: &str, more: &[(&str, &str)]) -> Output {
     let source = root().join("tests/tests/signals/shim.c");
     succeed(Command::new("gcc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&shim).arg(source));
     let mut command = place.command(std::env::current_exe().expect("this program"));
-    command.args(["child", "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, what);
+    command.args(["child_process", "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, what);
     command.env("SIGNALS_PLUGIN", artifact("libscorep_substrate_ampere.so"));
     command.env("AMPERE_OUTPUT", place.path("out")).env("LD_PRELOAD", &shim).envs(more.iter().copied());
     command.output().expect("it runs")
@@ -269,7 +269,7 @@ fn events_in_handlers_are_written_or_counted() {
 }
 
 #[test]
-fn the_event_path_asks_the_kernel_for_nothing() {
+fn the_event_path_makes_no_system_call() {
     let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let clock = clock.unwrap_or_default();
     skip_unless!(
@@ -290,7 +290,7 @@ fn the_event_path_asks_the_kernel_for_nothing() {
 
 /// The other tests can fail.
 #[test]
-fn what_is_forbidden_is_noticed() {
+fn forbidden_calls_are_detected() {
     let output = play(&Place::new(), "calls", &[]);
     assert!(!output.status.success() && !text(&output.stdout).contains("nothing was noticed"));
     let output = play(&Place::new(), "allocates", &[]);

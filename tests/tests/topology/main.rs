@@ -261,7 +261,7 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
 const TWO: &str = "counter 0\ncounter 1\nmetric cpu_energy\nrank n\nstream HIP[0:0]\nrank n\n";
 
 #[test]
-fn settings_that_may_not_be_meant_are_told() {
+fn questionable_settings_get_a_note() {
     let all = "[[device]]\nname = 'GPU-$1'\nmetric = 'rocm_smi:::energy_count:device=(\\d)'\n";
     says(TWO, all, &[]);
     says(
@@ -324,7 +324,7 @@ fn settings_that_may_not_be_meant_are_told() {
 }
 
 #[test]
-fn settings_that_cannot_be_meant_are_errors() {
+fn contradictory_settings_are_errors() {
     let place = Place::new();
     let trace = small_trace::write(&place.path("made-up"), TWO);
     for (settings, expected) in [
@@ -440,7 +440,7 @@ fn a_rank_on_a_second_die_that_counts_spends_from_it() {
 
 /// Ranks are known in MPI_Init only, when main has long been running.
 #[test]
-fn a_rank_that_is_known_late_is_settled_from_the_trace() {
+fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");
     let place = Place::new();
     let source = "#include <mpi.h>

@@ -299,7 +299,7 @@ fn a_frame_that_is_never_left_is_not_charged_with_what_follows() {
 }
 
 #[test]
-fn a_delay_is_one_from_the_first_moment_on() {
+fn a_delay_applies_from_the_first_sample_on() {
     let mut figures = Vec::new();
     for begin in [0, 100 * SECOND] {
         let mut trace = Trace::new();
@@ -357,7 +357,7 @@ fn functions_of_one_name_are_one_row() {
 }
 
 #[test]
-fn a_metric_of_differences_is_left_out_and_told() {
+fn a_metric_of_differences_is_left_out_with_a_note() {
     let mut trace = Trace::new();
     let (node, class) = (trace.node("a"), trace.counter());
     let odd = trace.metric("steps", -6, MetricMode::RelativeLast);
@@ -493,7 +493,7 @@ fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
 
 /// Nothing shows whether it is one GPU or two.
 #[test]
-fn two_idle_gpus_of_one_name_stay_two_and_it_is_said() {
+fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
     let said = "whether rank 0 and rank 1 read one counter cannot be told";
     let mut trace = Trace::new();
     ranks_with(&mut trace, GPU, &[1e-3, 1e-3]);
@@ -540,7 +540,7 @@ fn two_idle_gpus_of_one_name_stay_two_and_it_is_said() {
 }
 
 #[test]
-fn a_die_that_reads_nothing_but_0_is_no_device() {
+fn a_die_whose_counter_stays_0_is_no_device() {
     let mut trace = Trace::new();
     ranks_with(&mut trace, GPU, &[100.0, 0.0]);
     let summary = trace.everywhere();

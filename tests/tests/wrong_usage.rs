@@ -1,11 +1,11 @@
-//! What users can get wrong: the command, its options, the configuration, the output directory, the counters. The
-//! application does what it does without ampere, or nothing was started at all; and one line says why.
+//! Mistakes of users: the command, its options, the configuration, the output directory, the counters. Either the application
+//! does what it does without ampere, or nothing is started; and one line says why.
 
 use ampere_tests::jobs::{Done, PLAIN, Place, built, files_below, have, run};
 use ampere_tests::stand_ins::with_rocm_smi;
 use std::path::PathBuf;
 
-/// A program with and without `ampere run`: the same to whoever looks at it.
+/// Runs a program with and without `ampere run`: its output and status are the same.
 #[track_caller]
 fn compare(place: &Place, output: &str, words: &[std::ffi::OsString]) -> Done {
     let plain = run(place.command(&words[0]).args(&words[1..]));
@@ -47,7 +47,7 @@ fn an_instrumented_program_without_mpi_is_measured() {
 }
 
 #[test]
-fn who_is_to_measure_and_cannot_is_named() {
+fn a_host_that_cannot_measure_the_program_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let mut command = place.ampere(["run", "--host", "scorep", "-o", "out", "--"]);
@@ -59,7 +59,7 @@ fn who_is_to_measure_and_cannot_is_named() {
 }
 
 #[test]
-fn a_misspelt_variable_is_told_and_others_are_left_alone() {
+fn a_misspelt_variable_is_named_and_variables_of_others_are_not() {
     let place = Place::new();
     let program = place.instrumented();
     let mut command = place.ampere_run("out", [&program]);
@@ -72,7 +72,7 @@ fn a_misspelt_variable_is_told_and_others_are_left_alone() {
 }
 
 #[test]
-fn two_ranks_under_mpirun_speak_with_one_voice() {
+fn messages_of_several_ranks_are_printed_once() {
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
@@ -119,7 +119,7 @@ fn a_command_that_cannot_be_run_is_named() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_takes_nothing_of_the_users_with_it() {
+fn a_command_that_cannot_be_run_leaves_the_users_files_alone() {
     let place = Place::new();
     place.script("no-interpreter", "#!/nonexistent/interpreter\n");
     std::fs::create_dir_all(place.path("mine/traces")).expect("a directory");
@@ -131,9 +131,8 @@ fn a_command_that_cannot_be_run_takes_nothing_of_the_users_with_it() {
     place.is_clean();
 }
 
-/// What a shell lets through is a name, and an argument.
 #[test]
-fn bytes_that_are_no_text_and_hyphens_are_measured_as_others() {
+fn arguments_that_are_not_utf_8_or_begin_with_hyphens_are_passed_on() {
     use std::os::unix::ffi::OsStringExt;
     let place = Place::new();
     let program = place.instrumented();
@@ -148,10 +147,8 @@ fn bytes_that_are_no_text_and_hyphens_are_measured_as_others() {
     place.is_clean();
 }
 
-/// An empty directory may have been made for something, or be the mount point of it.
-/// A job is worth measuring, looked at or not.
 #[test]
-fn a_socket_that_cannot_be_made_costs_the_metrics_alone() {
+fn without_its_socket_a_run_is_measured_but_serves_no_metrics() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -168,7 +165,7 @@ fn a_socket_that_cannot_be_made_costs_the_metrics_alone() {
 }
 
 #[test]
-fn an_empty_directory_of_the_users_stays_when_nothing_comes_of_a_run() {
+fn an_empty_output_directory_that_existed_before_is_kept_when_nothing_runs() {
     let place = Place::new();
     std::fs::create_dir(place.path("mine")).expect("a directory");
     place.script("no-interpreter", "#!/nonexistent/interpreter\n");
@@ -182,7 +179,7 @@ fn an_empty_directory_of_the_users_stays_when_nothing_comes_of_a_run() {
 }
 
 #[test]
-fn wrong_usage_is_2_and_starts_nothing() {
+fn wrong_usage_exits_with_2_and_starts_nothing() {
     let place = Place::new();
     let marker = place.path("started");
     let touch = ["touch".to_owned(), marker.display().to_string()];
@@ -207,7 +204,7 @@ fn wrong_usage_is_2_and_starts_nothing() {
 }
 
 #[test]
-fn a_mistake_in_the_configuration_ends_it_before_the_command() {
+fn a_mistake_in_the_configuration_is_reported_before_the_command_starts() {
     let place = Place::new();
     let marker = place.path("started");
     place.write("key.toml", "[attribution]\npolcy = \"busy_only\"\n");
@@ -244,7 +241,7 @@ fn a_mistake_in_the_configuration_ends_it_before_the_command() {
 }
 
 #[test]
-fn with_the_plugin_alone_a_mistake_costs_the_figures_and_not_the_job() {
+fn with_the_plugin_alone_a_job_with_a_mistake_in_its_settings_runs_unmeasured() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -266,7 +263,7 @@ fn with_the_plugin_alone_a_mistake_costs_the_figures_and_not_the_job() {
 }
 
 #[test]
-fn an_empty_variable_is_none() {
+fn an_empty_variable_is_the_same_as_none() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -291,7 +288,7 @@ fn an_empty_variable_is_none() {
 }
 
 #[test]
-fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
+fn without_a_usable_output_directory_the_job_runs_unmeasured() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -328,7 +325,7 @@ fn an_output_directory_that_cannot_be_used_costs_the_figures_and_not_the_job() {
 }
 
 #[test]
-fn without_a_counter_times_and_calls_are_still_there() {
+fn without_a_counter_times_and_calls_are_still_recorded() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -361,7 +358,7 @@ fn without_a_counter_times_and_calls_are_still_there() {
 }
 
 #[test]
-fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
+fn an_unknown_counter_source_is_reported_before_anything_starts() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -388,7 +385,7 @@ fn a_counter_source_that_does_not_exist_is_told_before_anything_starts() {
 }
 
 #[test]
-fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
+fn a_counter_that_may_not_be_read_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -420,7 +417,7 @@ fn a_counter_that_may_not_be_read_is_named_with_what_to_do() {
 }
 
 #[test]
-fn nobody_who_reads_standard_error_is_no_reason_to_end() {
+fn a_run_survives_a_closed_standard_error() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));

@@ -1,6 +1,7 @@
-//! The real plugin through its C interface, driven by a Score-P that does what a real one may do: late, early, twice, from
-//! several threads, of another version, in a forked child, killed.
+//! The plugin's C interface, called by a stand-in for Score-P: calls that come early, late, twice, from several threads or in a
+//! forked child, callback tables of other versions, a process that is killed.
 
+use ampere_tests::collector::events;
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
 use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, work};
 use scorep_abi::{Callbacks, location_type};
@@ -10,7 +11,7 @@ const SCENARIO: &str = "BAD_HOST_SCENARIO";
 
 /// Not a test: the child process that the tests below start.
 #[test]
-fn as_a_host() {
+fn child_process() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
     let (_, act) = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario");
     act();
@@ -19,7 +20,7 @@ fn as_a_host() {
 
 fn command(place: &Place, scenario: &str) -> Command {
     let mut command = place.command(std::env::current_exe().expect("this test has a path"));
-    command.args(["as_a_host", "--exact", "--nocapture"]).env(SCENARIO, scenario);
+    command.args(["child_process", "--exact", "--nocapture"]).env(SCENARIO, scenario);
     command.env("AMPERE_OUTPUT", place.path("out"));
     command
 }
@@ -70,7 +71,7 @@ fn usual() {
 }
 
 #[test]
-fn what_is_open_at_the_end_is_closed_and_what_came_before_the_rank_is_known_has_it() {
+fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
     let place = Place::new();
     play(&place, "usual").said_nothing();
     let summary = place.summary("out");
@@ -125,7 +126,7 @@ fn odd_calls() {
 }
 
 #[test]
-fn calls_that_make_no_sense_are_left_out_and_counted() {
+fn leaves_without_enters_and_unknown_locations_are_counted() {
     let place = Place::new();
     play(&place, "odd calls").said_nothing();
     let summary = place.summary("out");
@@ -173,7 +174,7 @@ fn threads() {
 }
 
 #[test]
-fn definitions_from_several_threads_are_all_there() {
+fn definitions_from_several_threads_are_all_recorded() {
     let place = Place::new();
     play(&place, "threads").said_nothing();
     let summary = place.summary("out");
@@ -257,7 +258,7 @@ fn events_first() {
 }
 
 #[test]
-fn the_event_functions_may_be_asked_for_first() {
+fn the_event_functions_may_be_requested_before_init() {
     let place = Place::new();
     play(&place, "events first").said_nothing();
     assert_eq!(calls(&place.summary("out"), "region_1"), 1);
@@ -296,7 +297,7 @@ fn other_version(hand_over: fn(&Plugin)) {
 }
 
 #[test]
-fn another_score_p_is_told_from_its_table() {
+fn a_score_p_that_is_too_old_is_named() {
     for (scenario, words) in [
         ("short table", ["200 bytes", "Score-P 7 or later"]),
         ("no table", ["0 bytes", "Score-P 7 or later"]),
@@ -311,7 +312,7 @@ fn another_score_p_is_told_from_its_table() {
 }
 
 #[test]
-fn a_later_score_p_with_a_longer_table_is_fine() {
+fn a_newer_score_p_with_a_longer_table_is_measured() {
     let place = Place::new();
     play(&place, "long table").said_nothing();
     assert_eq!(calls(&place.summary("out"), "region_2"), 3);
@@ -348,7 +349,7 @@ fn fork() {
 }
 
 #[test]
-fn the_events_of_a_forked_child_are_not_its_parents() {
+fn events_of_a_forked_child_are_not_recorded_as_its_parents() {
     let place = Place::new();
     let done = play(&place, "fork");
     done.said_nothing();
@@ -370,12 +371,10 @@ fn until_killed() {
 }
 
 #[test]
-fn of_a_killed_process_everything_is_kept_up_to_its_end() {
+fn the_events_of_a_killed_process_are_kept() {
     let place = Place::new();
     let running = start(&mut command(&place, "until killed"));
-    let collector_file = place.path("out/collector.json");
-    until("the collector serves", || collector_file.exists());
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    until("the collector reads events", || events(&place.path("out")) > 1000);
     running.signal(rustix::process::Signal::KILL);
     assert_eq!(running.wait().code, 128 + 9);
     place.is_clean(); // the collector ended by itself

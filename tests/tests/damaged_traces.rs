@@ -1,4 +1,4 @@
-//! Traces for `ampere attribute` that are cut short, incomplete, or none.
+//! `ampere attribute` with traces that are cut short or incomplete, and with files that are no traces.
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::recorded_trace;
@@ -60,7 +60,7 @@ fn joules(summary: &serde_json::Value) -> f64 {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_what_it_is() {
+fn a_file_that_is_no_trace_is_refused() {
     let place = Place::new();
     place.write("empty.otf2", "");
     place.write("text.otf2", "This is no trace, it is a letter.\n");
@@ -83,7 +83,7 @@ fn what_is_no_trace_is_refused_with_what_it_is() {
 }
 
 #[test]
-fn definitions_that_are_damaged_are_named() {
+fn damaged_definitions_are_refused() {
     let place = Place::new();
     let own = own_trace(&place);
     copy(&own, &place.path("cut"));
@@ -123,7 +123,7 @@ fn events_that_are_cut_short_are_attributed_up_to_there() {
 }
 
 #[test]
-fn without_the_samples_the_missing_file_is_named() {
+fn a_trace_without_its_samples_is_refused() {
     let place = Place::new();
     let own = own_trace(&place);
     copy(&own, &place.path("gone"));
@@ -139,7 +139,7 @@ fn without_the_samples_the_missing_file_is_named() {
 }
 
 #[test]
-fn a_trace_without_energy_is_refused_with_what_to_do() {
+fn a_trace_without_energy_is_refused() {
     let place = Place::new();
     let program = place.instrumented();
     let done = run(place.ampere_run("none", [&program]).env("AMPERE_COUNTERS", "none"));
@@ -158,7 +158,7 @@ fn a_trace_without_energy_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn of_a_recorded_trace_the_rest_is_attributed() {
+fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     let recorded = recorded_trace();
     skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
     let recorded = recorded.expect("checked").with_file_name("");

@@ -1,4 +1,4 @@
-//! What the machine may lack: the collector, shared memory, a port.
+//! Machines that lack what a run needs: the collector, shared memory, a port, descriptors. The job runs all the same.
 
 use ampere_tests::jobs::{Place, Tiny, built, files_below, have, host, is_root, plugin, run, start, until};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[test]
-fn without_a_collector_the_job_goes_on() {
+fn without_a_collector_the_job_runs_unmeasured() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -31,7 +31,7 @@ fn without_a_collector_the_job_goes_on() {
 }
 
 #[test]
-fn the_plugin_alone_says_where_it_has_looked_for_the_collector() {
+fn the_plugin_says_where_it_looked_for_the_collector() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -70,7 +70,7 @@ fn a_collector_that_hangs_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_collector_that_comes_too_late_goes_again() {
+fn a_collector_that_starts_too_late_ends_by_itself() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -90,7 +90,7 @@ fn a_collector_that_comes_too_late_goes_again() {
 }
 
 #[test]
-fn of_many_ranks_one_waits_for_a_collector_that_hangs() {
+fn a_collector_that_hangs_is_started_by_one_rank_only() {
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
@@ -108,7 +108,7 @@ fn of_many_ranks_one_waits_for_a_collector_that_hangs() {
 }
 
 #[test]
-fn without_shared_memory_the_job_goes_on() {
+fn without_shared_memory_the_job_runs_unmeasured() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -154,7 +154,7 @@ fn without_shared_memory_the_job_goes_on() {
 }
 
 #[test]
-fn a_shared_memory_without_room_costs_the_figures_and_not_the_job() {
+fn with_full_shared_memory_the_job_runs_unmeasured() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("full"), "64k") else { return };
     let program = place.instrumented();
@@ -172,7 +172,7 @@ fn a_shared_memory_without_room_costs_the_figures_and_not_the_job() {
 }
 
 #[test]
-fn a_shared_memory_with_little_room_is_shared_by_all() {
+fn with_little_shared_memory_rings_are_smaller() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
@@ -199,7 +199,7 @@ fn a_shared_memory_with_little_room_is_shared_by_all() {
 }
 
 #[test]
-fn a_rank_that_finds_no_room_says_goodbye_all_the_same() {
+fn a_rank_without_room_for_its_ring_still_ends_the_run() {
     let place = Place::new();
     let Some(tiny) = Tiny::mount(place.path("tiny"), "80k") else { return };
     let program = place.instrumented();

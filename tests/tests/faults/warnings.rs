@@ -1,6 +1,6 @@
-//! Signals that a job is told things by: each reaches the program once, whoever was sent it, and nobody ends before it.
+//! Signals by which a scheduler warns a job: each reaches the program once, and nothing ends before the program does.
 
-use ampere_tests::jobs::{Place, start, until};
+use ampere_tests::jobs::{Place, signal, start, until};
 use rustix::process::Signal;
 
 const COUNTS: &str = r#"
@@ -14,7 +14,12 @@ const COUNTS: &str = r#"
         const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
         for (int i = 0; i < 7; i++) signal(numbers[i], count);
         fclose(fopen("ready", "w"));
-        while (access("go", F_OK)) work();
+        for (int told = 0; access("go", F_OK); work()) {
+            int sum = 0;
+            for (int i = 0; i < 7; i++) sum += got[numbers[i]];
+            /* A file for each signal that has come. */
+            for (; told < sum; told++) { char name[16]; sprintf(name, "got.%d", told + 1); fclose(fopen(name, "w")); }
+        }
         for (int i = 0; i < 7; i++) printf("%d", got[numbers[i]]);
         puts("");
         return 7;
@@ -31,15 +36,16 @@ fn each_signal_reaches_the_program_once() {
         let program = place.compile("cc", "counts", COUNTS, &["-finstrument-functions"]);
         let running = start(&mut place.ampere_run("out", [&program]));
         until("it waits for signals", || place.path("ready").exists());
-        for signal in SIGNALS {
+        for (sent, signal) in SIGNALS.into_iter().enumerate() {
             if to_all {
                 running.signal_group(signal);
             } else {
                 running.signal(signal);
             }
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            until("the program has got it", || place.path(format!("got.{}", sent + 1)).exists());
         }
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        // One that came twice would come soon.
+        std::thread::sleep(std::time::Duration::from_millis(200));
         place.write("go", "");
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (7, "1111111\n"), "to all: {to_all}: {done:#?}");
@@ -50,7 +56,7 @@ fn each_signal_reaches_the_program_once() {
 
 /// A scheduler's signal to all that there is, the collector among it: what the program does with the time that it has left is measured.
 #[test]
-fn what_follows_a_signal_to_everybody_is_measured() {
+fn work_after_a_signal_to_all_processes_is_measured() {
     for (seconds, complete) in [("1", true), ("6", false)] {
         let place = Place::new();
         let source = r#"
@@ -65,6 +71,7 @@ fn what_follows_a_signal_to_everybody_is_measured() {
             static void after(void) { usleep(1000); }
             int main(int argc, char **argv) {
                 signal(SIGTERM, ask);
+                for (int i = 0; i < 100; i++) step();
                 fclose(fopen("ready", "w"));
                 while (!asked) step();
                 save(atoi(argv[argc - 1]));
@@ -76,11 +83,7 @@ fn what_follows_a_signal_to_everybody_is_measured() {
         let program = place.compile("cc", "saves", source, &["-finstrument-functions"]);
         let running = start(place.ampere_run("out", [&program]).arg(seconds));
         until("it works", || place.path("ready").exists());
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        for collector in place.collectors() {
-            let pid = rustix::process::Pid::from_raw(collector as i32).expect("a pid");
-            rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
-        }
+        place.collectors().into_iter().for_each(|collector| signal(collector, Signal::TERM));
         running.signal_group(Signal::TERM);
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (7, "saved\n"), "{done:#?}");
