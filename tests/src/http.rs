@@ -48,7 +48,7 @@ pub fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// A loopback address that nobody listens on just now.
+/// A loopback address that is free just now.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     listener.local_addr().expect("its address")

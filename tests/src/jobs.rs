@@ -121,7 +121,9 @@ impl Default for Place {
 impl Place {
     pub fn new() -> Place {
         let dir = tempfile::Builder::new().prefix("ampere-test-").tempdir_in(base()).expect("a directory");
-        std::fs::create_dir(dir.path().join("shm")).expect("a directory");
+        for name in ["shm", "tmp"] {
+            std::fs::create_dir(dir.path().join(name)).expect("a directory");
+        }
         Place { dir }
     }
 
@@ -176,6 +178,9 @@ impl Place {
             .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.path("shm"))
             .env("AMPERE_LISTEN", "127.0.0.1:0")
+            // What Open MPI and compilers leave behind when they are killed goes with the place.
+            .env("TMPDIR", self.path("tmp"))
+            .env("OMPI_MCA_btl_vader_backing_directory", self.path("tmp"))
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command
@@ -266,13 +271,13 @@ impl Place {
     /// Nothing of ours runs any more, and nothing is left in shared memory.
     #[track_caller]
     pub fn is_clean(&self) {
-        self.nobody_left();
+        self.no_process_left();
         let left = files_below(&self.path("shm"));
         assert!(left.is_empty(), "left in shared memory: {left:?}");
     }
 
     #[track_caller]
-    pub fn nobody_left(&self) {
+    pub fn no_process_left(&self) {
         let begun = Instant::now();
         while !self.processes().is_empty() {
             assert!(begun.elapsed() < LEFT_LIMIT, "still running: {:?}", self.processes());

@@ -10,7 +10,7 @@
 //! stand_in_scorep.rs   plays Score-P to the plugin, through its C interface
 //! collector.rs         a run's collector, as its output directory announces it
 //! process.rs           programs that do not outlive a test; MPI
-//! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    those who look at a run
+//! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
 
 pub mod collector;

@@ -1,4 +1,4 @@
-//! Counters against each other: what a run, its own trace and a trace of somebody else's say of it.
+//! Counters against each other: what a run, its own trace and traces of other tools say of it.
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;

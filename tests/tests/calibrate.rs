@@ -265,7 +265,7 @@ fn processor_ticks() -> [u64; 2] {
     [ticks.iter().take(8).sum::<u64>() - idle, idle]
 }
 
-/// All cores, by the CPU time that the kernel counts: it answers at once, where nobody else uses the machine.
+/// All cores, by the CPU time that the kernel counts: it follows at once, where no other program uses the machine.
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
     let place = Place::new();

@@ -16,6 +16,8 @@ fn build(place: &Place, target: &str, more: &[&str]) -> PathBuf {
     command.arg("-C").arg(root().join("examples/hip")).arg(target).args(more);
     // Score-P's wrapper names files in the current directory after the second: one at a time.
     command.arg(format!("BUILD={}", build.display())).env_remove("MAKEFLAGS");
+    // hipcc leaves files there.
+    command.env("TMPDIR", place.path("tmp"));
     succeed(&mut command);
     build.join(target)
 }
@@ -119,7 +121,7 @@ fn phases_and_kernels_are_regions_with_energy() {
         for function in functions {
             assert!(number(region(&summary, function), "calls") >= 1.0);
         }
-        // Helpers of the examples, and what they stand in for, are nobody's phase.
+        // Helpers of the examples are in no phase.
         let regions = list(&summary["devices"][0]["views"][0], "regions");
         let is_helper = |row: &Value| {
             row["region"]

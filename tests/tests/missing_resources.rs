@@ -75,7 +75,7 @@ fn a_collector_that_starts_too_late_ends_by_itself() {
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     let collector = built().join("ampere-collector");
-    // As the collector proper, it outlives who has started it.
+    // As the real collector, it outlives the process that started it.
     let script = format!(
         "#!/bin/sh\n(sleep 3; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
         collector.display()
@@ -85,7 +85,7 @@ fn a_collector_that_starts_too_late_ends_by_itself() {
     let done = run(command.env("AMPERE_COLLECTOR", &late).env("AMPERE_START_TIMEOUT", "1"));
     done.as_without(&plain);
     done.said_once(&["not ready after 1 s", "energy is not measured"]);
-    place.nobody_left();
+    place.no_process_left();
     assert!(!place.path("out").exists());
 }
 
@@ -104,7 +104,7 @@ fn a_collector_that_hangs_is_started_by_one_rank_only() {
     done.said_once(&["not ready after 1 s"]);
     let starts = std::fs::read_to_string(place.path("starts")).expect("it was started");
     assert_eq!(starts.lines().count(), 1, "every rank has tried");
-    place.nobody_left();
+    place.no_process_left();
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_rank_without_room_for_its_ring_still_ends_the_run() {
     let done = run(command.env("AMPERE_SHM", &tiny.at));
     done.as_without(&plain);
     done.said_once(&["no room for", "the main thread is not recorded"]);
-    place.nobody_left();
+    place.no_process_left();
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
@@ -266,7 +266,7 @@ fn a_command_that_is_not_measured_gets_its_signals_all_the_same() {
         assert_eq!((done.code, done.stdout.as_str()), (9, "ended\n"), "{done:#?}");
         done.said_once(&["without being measured"]);
         std::fs::remove_file(place.path("there")).expect("it is there");
-        place.nobody_left();
+        place.no_process_left();
     }
 }
 
@@ -290,7 +290,7 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
             );
             begun += 1;
         }
-        place.nobody_left();
+        place.no_process_left();
     }
     assert!(begun > 0);
 }

@@ -109,6 +109,9 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .arg(stencil)
             .arg(RUN_SECONDS.to_string())
             .envs(Mpi::ENVIRONMENT)
+            .env("AMPERE_SHM", directory)
+            .env("TMPDIR", directory)
+            .env("OMPI_MCA_btl_vader_backing_directory", directory)
             // A GPU that says more than its energy, beside the node.
             .env("LSB_JOBID", "17")
             .env("AMPERE_COUNTERS", "rocm_smi,estimate")
@@ -260,7 +263,7 @@ fn the_endpoint_serves_until_the_final_figures_are_scraped_and_delays_nothing() 
         assert_eq!(place.collectors().len(), 1, "it serves on");
         let scraped = scraped_joules(target);
         assert!(relative(scraped, joules) < 1e-12, "{scraped} J scraped, {joules} J in the summary");
-        place.nobody_left();
+        place.no_process_left();
     }
 }
 
@@ -271,7 +274,7 @@ fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
     scraped_twice(&place, "out", Duration::from_secs(1));
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
-    place.nobody_left();
+    place.no_process_left();
 
     let address = http::free_address();
     let begin = |output: &str| {

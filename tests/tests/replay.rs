@@ -1,6 +1,6 @@
 //! `ampere replay`: a trace that is played live gives what `ampere attribute` says of it.
 
-mod made_up;
+mod synthetic_trace;
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::Place;
@@ -75,7 +75,7 @@ fn the_published_figures_at_any_speed() {
     }
 }
 
-/// Scrapes until nobody answers any more. The last answer.
+/// Scrapes until the collector is gone. The last answer.
 fn last_scrape(running: &mut Running, address: SocketAddr) -> Vec<openmetrics::Sample> {
     let mut last = None;
     while !running.has_ended() {
@@ -130,9 +130,9 @@ impl MadeUp {
     fn new(settings: &str) -> MadeUp {
         let place = Place::new();
         let directory = place.directory();
-        let trace = made_up::write(&directory.join("made-up"), &made_up::Shape::default());
+        let trace = synthetic_trace::write(&directory.join("made-up"), &synthetic_trace::Shape::default());
         let file = directory.join("ampere.toml");
-        std::fs::write(&file, format!("{}{settings}", made_up::CONFIG)).expect("room");
+        std::fs::write(&file, format!("{}{settings}", synthetic_trace::CONFIG)).expect("room");
         let config = file.to_str().expect("a name").to_owned();
         let offline = attribute(&trace, &["--config", &config]);
         MadeUp { _place: place, trace, config, offline }
@@ -221,8 +221,8 @@ fn streams_later_than_the_limit_are_attributed_at_the_end() {
 #[test]
 fn many_events_are_neither_late_nor_suppressed() {
     let place = Place::new();
-    let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
-    let trace = made_up::write(&place.path("made-up"), &shape);
+    let shape = synthetic_trace::Shape { calls: 200_000, ..synthetic_trace::Shape::default() };
+    let trace = synthetic_trace::write(&place.path("made-up"), &shape);
     let offline = attribute(&trace, &[]);
     for (speed, ring) in [("max", "16384"), ("max", "1048576"), ("1e9", "33554432")] {
         let place = Place::new();
@@ -250,8 +250,8 @@ fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
 fn events_that_wait_in_a_ring_are_not_late() {
     use rustix::process::Signal;
     let place = Place::new();
-    let shape = made_up::Shape { calls: 200_000, ..made_up::Shape::default() };
-    let trace = made_up::write(&place.path("made-up"), &shape);
+    let shape = synthetic_trace::Shape { calls: 200_000, ..synthetic_trace::Shape::default() };
+    let trace = synthetic_trace::write(&place.path("made-up"), &shape);
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "1e9"]);
     command.env("AMPERE_RING_BYTES", "33554432").stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = Running::start(&mut command);
@@ -313,7 +313,7 @@ fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
 #[test]
 fn wrong_input_is_refused() {
     let place = Place::new();
-    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
+    let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
     let absent = place.path("absent.otf2");
     refused(&place, &mut replay(&place, &absent, "time_sliced", &[]), 1, &["absent.otf2", "no such file"]);
     for speed in ["fast", "-1", "nan", "inf", ""] {
@@ -325,8 +325,8 @@ fn wrong_input_is_refused() {
     std::fs::write(&config, "[[device]]\nname = \"x\"\nmetric = 'nvml.*'\n").expect("room");
     let options = ["--config", config.to_str().expect("a name")];
     refused(&place, &mut replay(&place, &trace, "time_sliced", &options), 1, &["[[device]]", "it has"]);
-    let shape = made_up::Shape { samples: 0, ..made_up::Shape::default() };
-    let without = made_up::write(&place.path("without"), &shape);
+    let shape = synthetic_trace::Shape { samples: 0, ..synthetic_trace::Shape::default() };
+    let without = synthetic_trace::write(&place.path("without"), &shape);
     refused(
         &place,
         &mut replay(&place, &without, "time_sliced", &[]),
@@ -338,14 +338,14 @@ fn wrong_input_is_refused() {
 #[test]
 fn of_a_truncated_trace_the_rest_is_played() {
     let place = Place::new();
-    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
-    let events = trace.with_extension("").join(format!("{}.evt", made_up::MAIN_OF_RANK_1));
+    let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
+    let events = trace.with_extension("").join(format!("{}.evt", synthetic_trace::MAIN_OF_RANK_1));
     let file = std::fs::OpenOptions::new().write(true).open(&events).expect("its events");
     let length = file.metadata().expect("a length").len();
     file.set_len(length * 6 / 10).expect("cut");
     let output = succeed(&mut replay(&place, &trace, "time_sliced", &["--speed", "max"]));
     let said = text(&output.stderr);
-    let number = made_up::MAIN_OF_RANK_1.to_string();
+    let number = synthetic_trace::MAIN_OF_RANK_1.to_string();
     assert!(said.contains(&format!("location {number} is replayed up to where its events end")), "{said}");
     let live = place.summary("out");
     assert_eq!(live["run"]["complete"], false);
@@ -365,7 +365,7 @@ fn of_a_truncated_trace_the_rest_is_played() {
 #[test]
 fn an_interrupt_leaves_what_was_played() {
     let place = Place::new();
-    let trace = made_up::write(&place.path("made-up"), &made_up::Shape::default());
+    let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
     wait_for("the collector", Duration::from_secs(10), || announced(&place.path("out")));

@@ -194,7 +194,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     let mains: Vec<_> = events.iter().filter(|event| event["name"] == "main" && event["ph"] == "B").collect();
     assert!(mains.len() == 2 && mains[0]["pid"] != mains[1]["pid"], "{mains:?}");
 
-    // What is somebody's is no node; one that was killed is missed.
+    // A directory of the user's is no node; a node whose run was killed is missing.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");
     assert_eq!(summary("out")["run"]["complete"], true);
@@ -248,9 +248,9 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     refuse(&["out", "--device", "GPU-7"], &["no device \"GPU-7\"", "node"]);
     refuse(&["out", "-o", "absent/file"], &["cannot write absent/file"]);
     assert_eq!(report(&place, &["out", "-f", "poem"]).code, 2);
-    let nobody = run(&mut place.ampere(["top"]));
-    assert_eq!(nobody.code, 1);
-    nobody.said_once(&["no run of yours goes on"]);
+    let without = run(&mut place.ampere(["top"]));
+    assert_eq!(without.code, 1);
+    without.said_once(&["no run of yours goes on"]);
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
     unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);

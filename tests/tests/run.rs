@@ -256,7 +256,7 @@ impl MovingNode {
     fn new() -> MovingNode {
         let root = tempfile::tempdir().unwrap();
         let (path, stop) = (root.path().to_owned(), Arc::new(AtomicBool::new(false)));
-        // In one write, as the kernel does: nobody reads half a figure.
+        // In one write, as the kernel does: no reader sees half a figure.
         let put = move |file: &str, text: String| {
             let path = path.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

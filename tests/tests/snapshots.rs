@@ -303,6 +303,12 @@ fn metrics() {
         # HELP ampere_device_busy_ratio The part of the time in which a device computes, as the device reports it
         # TYPE ampere_device_busy_ratio gauge
         ampere_device_busy_ratio{node,device}
+        # HELP ampere_device_memory_used_bytes Memory of a device that is used, as the device reports it
+        # TYPE ampere_device_memory_used_bytes gauge
+        ampere_device_memory_used_bytes{node,device}
+        # HELP ampere_device_memory_size_bytes All memory of a device, as the device reports it
+        # TYPE ampere_device_memory_size_bytes gauge
+        ampere_device_memory_size_bytes{node,device}
         # HELP ampere_region_energy_joules Exclusive energy of a region on a rank (ranks view)
         # TYPE ampere_region_energy_joules counter
         # UNIT ampere_region_energy_joules joules

@@ -94,7 +94,7 @@ fn messages_of_several_ranks_are_printed_once() {
     let again = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
     again.as_without(&plain);
     again.said_once(&["holds the results of another run", "AMPERE_OUTPUT", "energy is not measured"]);
-    place.nobody_left();
+    place.no_process_left();
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn an_unknown_counter_source_is_reported_before_anything_starts() {
         "\"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl",
     ]);
     assert!(!place.path("unknown").exists() && done.stdout.is_empty(), "nothing was started");
-    // Where there is nobody to tell: a note, and what there is.
+    // Without `ampere run` a note says so, and the counters that are there are read.
     let node = place.made_up_node();
     let variables = [("AMPERE_COUNTERS", "foo"), ("AMPERE_SYS_ROOT", node.to_str().expect("a path"))];
     let done = run(place.bare("bare", &program).envs(variables));

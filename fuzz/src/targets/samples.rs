@@ -1,4 +1,4 @@
-//! A file of samples, as the metric plugin reads it in somebody's program.
+//! A file of samples, as the metric plugin reads it inside the application.
 
 use crate::scratch::{assert_is_line, directory};
 use ampere_ring::samples;

@@ -1,4 +1,4 @@
-//! The plugin's side: any events, while somebody else writes any read position. What comes out has to be a stream that
+//! The plugin's side: any events, while another process writes any read position. What comes out has to be a stream that
 //! nests, and no call may be forgotten.
 
 use crate::bytes::Bytes;

@@ -236,7 +236,7 @@ fn a_counter_that_only_root_may_read_is_named() {
     let file = zone(&root, "0", "package-0\n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).expect("chmod");
     if is_root() {
-        // Root may read anything: somebody else is to look.
+        // Root may read anything: another user has to look.
         let all = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(place.directory(), all.clone()).expect("chmod");
         std::fs::set_permissions(place.path("shm"), all).expect("chmod");

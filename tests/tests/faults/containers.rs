@@ -93,7 +93,7 @@ fn collectors_of_one_run_that_cannot_see_each_other_say_so() {
     let notes = place.summary("bare")["run"]["notes"].to_string();
     assert!(notes.contains("of the 3 that the launcher started on this node"), "{notes}");
     check(&place, "bare", false);
-    place.nobody_left();
+    place.no_process_left();
 }
 
 #[test]

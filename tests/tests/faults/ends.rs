@@ -83,7 +83,7 @@ fn a_program_with_a_closed_standard_error_is_measured() {
     command.args(["none", "1000"]).stderr(writer).stdin(std::process::Stdio::null());
     let done = command.output().expect("it can be started");
     assert_eq!((done.status.code(), &*done.stdout), (Some(0), &b"done 1000\n"[..]), "{done:?}");
-    place.nobody_left();
+    place.no_process_left();
     let summary = check(&place, "out", true);
     assert_eq!(total_calls(&summary, "step"), 1000);
     place.is_clean();

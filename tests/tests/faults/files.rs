@@ -35,7 +35,7 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     place.is_clean();
 }
 
-/// A run that writes to the disk, which somebody else fills; and the same program without ampere.
+/// A run that writes to a disk, which is filled meanwhile; and the same program without ampere.
 fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
     let words = [build_serial(&place).into(), "none".into(), "20000".into()];
     let without = without_ampere(place, &words);
@@ -45,7 +45,7 @@ fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
     (running, without)
 }
 
-/// All at once, by somebody else: nothing could be seen coming. The summary has its room.
+/// The disk is filled at once, by another program: room for the summary was reserved.
 #[test]
 fn a_disk_that_is_full_has_room_for_the_summary() {
     let place = Place::new();
@@ -97,7 +97,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let running = start(place.ampere_run("out", &words).env("TMPDIR", &temporary));
     until_counted(&place, "0", 2000);
     std::fs::remove_dir_all(place.path("out")).expect("the output directory");
-    std::fs::write(place.path("out"), "somebody else's").expect("a file in its place");
+    std::fs::write(place.path("out"), "another user's").expect("a file in its place");
     let done = running.wait();
     done.as_without(&without);
     done.said_once(&["the collector failed: cannot write", "the figures without a trace are in"]);
@@ -110,7 +110,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     assert_conserved(&summary);
     assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false);
-    assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "somebody else's");
+    assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "another user's");
     // Of the records nothing is left, and that is said.
     let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));

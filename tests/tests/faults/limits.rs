@@ -35,7 +35,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
         assert_eq!((done.code, &done.stdout), (alone.code, &alone.stdout), "{limit}: {done:#?}");
         assert!(limit < 6 || alone.code == without.code);
         done.no_panic();
-        place.nobody_left();
+        place.no_process_left();
     }
 }
 
@@ -51,7 +51,7 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
         let done = run(&mut place.ampere_run(name, ["bash", "-c", &script]));
         assert_eq!(done.code, 0, "{done:#?}");
         done.no_panic();
-        place.nobody_left();
+        place.no_process_left();
         let summary = place.summary(name);
         assert_conserved(&summary);
         let notes = summary["run"]["notes"].to_string();
@@ -79,7 +79,7 @@ fn a_collector_with_few_descriptors_goes_on_with_those() {
     let done = run(command.args(&words[1..]).env("AMPERE_COLLECTOR", few));
     done.as_without(&without);
     done.no_panic();
-    place.nobody_left();
+    place.no_process_left();
     let summary = place.summary("out");
     assert_conserved(&summary);
     let notes = summary["run"]["notes"].to_string();
@@ -106,7 +106,7 @@ fn a_program_with_a_small_address_space_runs_as_without_ampere() {
         let done = run(&mut place.ampere_run(&output, ["bash", "-c", &script]));
         assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{limit} kB: {done:#?}");
         done.no_panic();
-        place.nobody_left();
+        place.no_process_left();
     }
 }
 
@@ -134,7 +134,7 @@ fn a_limit_on_the_size_of_files_ends_neither_program_nor_collector() {
                 "{limit} {bare}: {done:#?}"
             );
             done.no_panic();
-            place.nobody_left();
+            place.no_process_left();
             if limit >= 4_000 && !bare {
                 let summary = place.summary(&output);
                 assert_conserved(&summary);

@@ -54,7 +54,7 @@ fn a_killed_mpirun_leaves_what_its_ranks_have_published() {
     // Its ranks end by themselves when they notice.
     let summary = check(&place, "out", false);
     assert_every_call_recorded(&place, &summary, 2);
-    place.nobody_left();
+    place.no_process_left();
 }
 
 /// As a batch system ends a job: SIGTERM to all of it, SIGKILL to what is left.
@@ -118,17 +118,17 @@ fn a_stopped_rank_goes_on_and_nothing_is_lost() {
 fn a_stopped_collector_is_not_waited_for() {
     let place = Place::new();
     let program = build_serial(&place);
-    // More than the ring of 4,096 records holds, after the program was told to go on.
-    let words = [program.clone().into(), "wait".into(), "20000".into(), "0".into(), "500".into()];
-    place.write("go", "");
+    // More than the ring of 4,096 records holds.
+    let words = [program.clone().into(), "none".into(), "20000".into()];
     let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
     let running = start(command.env("AMPERE_RING_BYTES", "65536"));
-    until("the program waits", || place.path("waits").exists());
+    until_counted(&place, "0", 500);
     let collector = place.collectors()[0];
     signal(collector, Signal::STOP);
-    place.write("go", "");
+    let at_stop = counted(&place, "0");
     until("the program is done", || counted(&place, "0") == 20000);
+    assert!(at_stop < 15000, "the collector was stopped too late to tell: {at_stop}");
     // Its end is its own: only `ampere run` waits for the results.
     until("the program has ended", || ranks(&place, &program).is_empty());
     signal(collector, Signal::CONT);
@@ -164,6 +164,6 @@ fn a_killed_collector_changes_nothing_of_the_program() {
         assert_eq!(counted(&place, "0") + counted(&place, "1"), 12000);
         let slower = done.took.saturating_sub(without.took);
         assert!(slower < Duration::from_secs(5), "{:?} and {:?} without", done.took, without.took);
-        place.nobody_left();
+        place.no_process_left();
     }
 }

@@ -100,7 +100,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         });
         assert_eq!(done.code, 0, "{done:#?}");
         until("the results are there", || place.path(output).join("summary.txt").exists());
-        place.nobody_left();
+        place.no_process_left();
         let summary = check(&place, output, true);
         assert_eq!(total_calls(&summary, "work"), 30);
         assert_eq!(summary["run"]["endings"], serde_json::Value::Null);

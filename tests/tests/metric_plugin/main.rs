@@ -121,7 +121,7 @@ fn a_pattern_gives_every_counter_that_it_means_with_the_joules_of_the_script() {
         !host.place.path("out").exists()
             && std::fs::read_dir(host.place.directory()).unwrap().all(|entry| {
                 let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-                ["host", "host.c", "shm"].contains(&name.as_str())
+                ["host", "host.c", "shm", "tmp"].contains(&name.as_str())
             })
     );
 }
@@ -259,7 +259,7 @@ fn start(command: &mut Command) -> std::process::Child {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
 }
 
-/// It is killed with who would replace it: what it had sampled is there, and it is said that the rest is not.
+/// Its supervisor is killed as well: what was sampled before is there, and a note says that the rest is not.
 #[test]
 fn without_a_replacement_a_killed_collectors_series_ends_early() {
     let host = Host::new();

@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// A counter of a node, what it is called in both configurations, and who spends from it.
+/// A counter of a node, what it is called in both configurations, and its consumers.
 struct Device {
     name: String,
     node: String,

@@ -61,5 +61,5 @@ fn round(random: &mut Random, usual: Duration) {
     let (place, done) = job.wait();
     assert_undisturbed(&place, &done);
     assert!(done.took < usual + paused + SLOWER, "{:?}, {usual:?} undisturbed", done.took);
-    place.nobody_left();
+    place.no_process_left();
 }

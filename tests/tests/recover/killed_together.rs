@@ -18,7 +18,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     }
     processes_with(place, "--supervise").into_iter().for_each(kill);
     place.collectors().into_iter().for_each(kill);
-    until("nobody collects", || place.collectors().is_empty());
+    until("no collector runs", || place.collectors().is_empty());
     let read = published(place);
     until("the program goes on without a collector", || published(place) > read + 20);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));

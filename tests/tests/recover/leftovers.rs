@@ -22,7 +22,7 @@ fn a_run_that_goes_on_is_refused() {
     // The collector is dead, the program is not.
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     kill(first);
-    until("nobody collects", || place.collectors().is_empty());
+    until("no collector runs", || place.collectors().is_empty());
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", "process"]);
@@ -227,7 +227,7 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     assert_eq!(refused.code, 1, "{refused:#?}");
     refused.said_once(&["has no trace", "exists already", "do it again"]);
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
-    // Elsewhere they are in nobody's way.
+    // Once they are elsewhere, the trace can be written.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
     std::fs::remove_file(place.path("out/traces.def")).expect("removed");
     let recovered = recover(&place, &place.path("out"));
@@ -327,7 +327,11 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
-    assert!(summary["run"]["notes"].to_string().contains("the log itself was removed; its copy is read"), "{}", summary["run"]);
+    assert!(
+        summary["run"]["notes"].to_string().contains("the log itself was removed; its copy is read"),
+        "{}",
+        summary["run"]
+    );
     assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
     place.is_clean();
 }

@@ -66,7 +66,7 @@ fn with_estimate(command: &mut Command) -> &mut Command {
 /// Waits until everything that was killed is dead. A process that is dying has no environment any more by which it would be
 /// found, and holds its lock a moment longer.
 fn until_all_are_dead(place: &Place) {
-    place.nobody_left();
+    place.no_process_left();
     until("no lock is held", || {
         let pages = files_below(&place.path("shm")).into_iter();
         let mut sessions = pages.filter(|path| path.ends_with("session")).filter_map(|path| {

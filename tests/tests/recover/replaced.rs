@@ -16,7 +16,7 @@ fn collectors_killed_at_random_moments_lose_nothing() {
             true => place.bare("out", &program),
             false => place.ampere_run("out", [&program]),
         };
-        // Every event is to be in the trace, however small the ring and however long nobody reads it.
+        // Every event is to be in the trace, however small the ring and however long it is not read.
         let ring = *random.choose(&[1 << 16, 1 << 20, 1 << 23]);
         with_gpus(&mut command).env("AMPERE_EVENTS", "all").env("AMPERE_RING_BYTES", ring.to_string());
         // Some of them right after another: while it begins, or takes over.
@@ -148,7 +148,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
         kill(pid);
         killed.push(pid);
     }
-    until("nobody collects", || place.collectors().is_empty());
+    until("no collector runs", || place.collectors().is_empty());
     sleep_ms(100);
     place.write("go", "");
     let done = running.wait();
@@ -273,7 +273,7 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "hello\n"), "{done:#?}");
     until("the results are there", || place.path("out/summary.json").exists());
-    place.nobody_left();
+    place.no_process_left();
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     assert_eq!(summary["run"]["command"][0], program.display().to_string());
@@ -306,14 +306,14 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
     place.write("go", "");
     until("another one is to be started", || place.path("starts").exists());
     // It is slow: its lock is held, and it has said nothing yet.
-    let lock = session.lock_collector().expect("a lock").expect("nobody has it");
+    let lock = session.lock_collector().expect("a lock").expect("it is free");
     place.write("locked", "");
     until("it has been started", || !place.collectors().is_empty());
     sleep_ms(300);
     drop(lock);
     assert_eq!(running.wait().code, 128 + 9);
     until("the results are there", || place.path("out/report.html").exists());
-    place.nobody_left();
+    place.no_process_left();
     // If the page is still there, it names the new one.
     let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();
     assert_ne!(ready.trim(), first.to_string(), "the dead one was taken for ready");

@@ -1,4 +1,4 @@
-//! An accelerator under Score-P's OpenCL adapter, which hands over what its streams did when somebody waits for them.
+//! An accelerator under Score-P's OpenCL adapter, which reports the kernels of a stream when the program waits for them.
 
 use crate::profile::{assert_agrees, measured, regions};
 use ampere_tests::collector::announced;
@@ -109,7 +109,7 @@ fn play(mpi: bool, arguments: &[&str]) {
         assert!(relative(live[kernel], of_summary[kernel]) < 0.01, "{live:?}, {of_summary:?}");
         assert!(relative(of_trace[kernel], of_summary[kernel]) < 1e-6, "{of_trace:?}, {of_summary:?}");
     }
-    // How long a kernel ran is a matter of who else uses the processor: another queue, another rank, or anybody.
+    // How long a kernel ran depends on what else uses the processor: another queue, another rank, another program.
     let ratio = of_summary[1] / of_summary[0];
     let is_alone = !mpi && arguments[1] == "1";
     let near = if is_alone { 2.0..4.5 } else { 1.5..6.0 };

@@ -37,7 +37,7 @@ fn watched(body: impl FnOnce()) {
     forbidding(1, body);
 }
 
-/// With memory and locks forbidden: who defines something writes it to a file.
+/// With memory and locks forbidden, and system calls allowed: a definition is written to a file.
 fn watched_but_for_system_calls(body: impl FnOnce()) {
     forbidding(2, body);
 }

@@ -51,7 +51,7 @@ pub fn timeline() {
     let times = [
         plugin.context_enter(location, AT_START, 2),
         after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)),
-        after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)), // is it the same call? nobody knows
+        after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)), // the same call or another one: a sample does not say
         after_work(&|| plugin.sample(location, LATER_SOLVE, 2)),
         after_work(&|| plugin.context_enter(location, LATER_SEND, 2)),
         after_work(&|| plugin.context_leave(location, SEND_RETURNS)),

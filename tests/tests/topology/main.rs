@@ -127,7 +127,7 @@ fn two_dies_with_one_counter() {
     is_as_configured(made, &found, &settings.concat());
 }
 
-/// A counter that appears later than others, and changes who spends from those.
+/// A counter that appears later than others, and changes the consumers of those.
 #[test]
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";

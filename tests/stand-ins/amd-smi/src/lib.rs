@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use stand_in_script::script::Sight;
+use stand_in_script::script::Reading;
 use stand_in_script::{StandIn, put};
 
 type Status = u32;
@@ -123,9 +123,9 @@ pub unsafe extern "C" fn amdsmi_get_energy_count(
     let factor = LIBRARY.running(function, |state| state.script.resolution_microjoules);
     match device(processor).and_then(|device| LIBRARY.read(function, device)) {
         None => INVAL,
-        Some(Sight::Error(status)) => status,
-        Some(Sight::Gone) => NOT_FOUND,
-        Some(Sight::Counter { ticks, timestamp_ns }) => {
+        Some(Reading::Error(status)) => status,
+        Some(Reading::Gone) => NOT_FOUND,
+        Some(Reading::Counter { ticks, timestamp_ns }) => {
             // SAFETY: this function's own contract.
             let whole =
                 unsafe { put(accumulator, ticks) & put(resolution, factor) & put(timestamp, timestamp_ns) };
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn amdsmi_get_power_info(processor: Handle, info: *mut Pow
 ///
 /// # Safety
 /// `to` is null or may be written to.
-unsafe fn tell<T>(
+unsafe fn write_gauge<T>(
     function: &str,
     processor: Handle,
     name: &str,
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn amdsmi_get_temp_metric(
         return NOT_SUPPORTED;
     };
     // SAFETY: this function's own contract.
-    unsafe { tell("amdsmi_get_temp_metric", processor, name, temperature, |degrees| degrees as i64) }
+    unsafe { write_gauge("amdsmi_get_temp_metric", processor, name, temperature, |degrees| degrees as i64) }
 }
 
 /// `amdsmi_engine_usage_t`.
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_activity(processor: Handle, usage: *mut 
         reserved: [0; 13],
     };
     // SAFETY: this function's own contract.
-    unsafe { tell("amdsmi_get_gpu_activity", processor, "busy", usage, own) }
+    unsafe { write_gauge("amdsmi_get_gpu_activity", processor, "busy", usage, own) }
 }
 
 /// Memory of its own (type 0) that is used, in bytes.
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
         return NOT_SUPPORTED;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("amdsmi_get_gpu_memory_usage", processor, "used", bytes, |bytes| bytes as u64) }
+    unsafe { write_gauge("amdsmi_get_gpu_memory_usage", processor, "used", bytes, |bytes| bytes as u64) }
 }
 
 /// All of that memory.
@@ -344,5 +344,5 @@ pub unsafe extern "C" fn amdsmi_get_gpu_memory_total(
         return NOT_SUPPORTED;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("amdsmi_get_gpu_memory_total", processor, "total", bytes, |bytes| bytes as u64) }
+    unsafe { write_gauge("amdsmi_get_gpu_memory_total", processor, "total", bytes, |bytes| bytes as u64) }
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
 
-use stand_in_script::script::Sight;
+use stand_in_script::script::Reading;
 use stand_in_script::{StandIn, put};
 
 type Return = c_uint;
@@ -155,12 +155,12 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
 ) -> Return {
     let function = "nvmlDeviceGetTotalEnergyConsumption";
     let microjoules = LIBRARY.running(function, |state| f64::from(state.script.resolution_microjoules));
-    let sight = device.addr().checked_sub(HANDLES).and_then(|index| LIBRARY.read(function, index));
-    match sight {
+    let reading = device.addr().checked_sub(HANDLES).and_then(|index| LIBRARY.read(function, index));
+    match reading {
         None => INVALID_ARGUMENT,
-        Some(Sight::Error(status)) => status,
-        Some(Sight::Gone) => GPU_IS_LOST,
-        Some(Sight::Counter { ticks, .. }) => {
+        Some(Reading::Error(status)) => status,
+        Some(Reading::Gone) => GPU_IS_LOST,
+        Some(Reading::Counter { ticks, .. }) => {
             let millijoules = (ticks as f64 * microjoules / 1000.0) as c_ulonglong;
             // SAFETY: this function's own contract.
             if unsafe { put(energy, millijoules) } { SUCCESS } else { INVALID_ARGUMENT }
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
 ///
 /// # Safety
 /// `to` is null or may be written to.
-unsafe fn tell<T>(
+unsafe fn write_gauge<T>(
     function: &str,
     device: Handle,
     name: &str,
@@ -197,7 +197,7 @@ unsafe fn tell<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_uint) -> Return {
     // SAFETY: this function's own contract.
-    unsafe { tell("nvmlDeviceGetPowerUsage", device, "power", power, |watts| (watts * 1e3) as c_uint) }
+    unsafe { write_gauge("nvmlDeviceGetPowerUsage", device, "power", power, |watts| (watts * 1e3) as c_uint) }
 }
 
 /// Degrees, of the one sensor that there is.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
         return INVALID_ARGUMENT;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("nvmlDeviceGetTemperature", device, "gpu", degrees, |degrees| degrees as c_uint) }
+    unsafe { write_gauge("nvmlDeviceGetTemperature", device, "gpu", degrees, |degrees| degrees as c_uint) }
 }
 
 /// `nvmlUtilization_t`, in percent.
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
 ) -> Return {
     let own = |percent| Utilization { gpu: percent as c_uint, memory: 99 };
     // SAFETY: this function's own contract.
-    unsafe { tell("nvmlDeviceGetUtilizationRates", device, "busy", utilization, own) }
+    unsafe { write_gauge("nvmlDeviceGetUtilizationRates", device, "busy", utilization, own) }
 }
 
 /// `nvmlMemory_v2_t`.
@@ -268,5 +268,5 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: *mut
         }
     };
     // SAFETY: this function's own contract.
-    unsafe { tell(function, device, "used", memory, own) }
+    unsafe { write_gauge(function, device, "used", memory, own) }
 }

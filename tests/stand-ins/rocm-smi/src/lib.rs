@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use stand_in_script::script::Sight;
+use stand_in_script::script::Reading;
 use stand_in_script::{StandIn, put};
 
 type Status = u32;
@@ -63,9 +63,9 @@ pub unsafe extern "C" fn rsmi_dev_energy_count_get(
     let factor = LIBRARY.running(function, |state| state.script.resolution_microjoules);
     match LIBRARY.read(function, device as usize) {
         None => INPUT_OUT_OF_BOUNDS,
-        Some(Sight::Error(status)) => status,
-        Some(Sight::Gone) => NOT_FOUND,
-        Some(Sight::Counter { ticks, timestamp_ns }) => {
+        Some(Reading::Error(status)) => status,
+        Some(Reading::Gone) => NOT_FOUND,
+        Some(Reading::Counter { ticks, timestamp_ns }) => {
             // SAFETY: this function's own contract.
             let whole =
                 unsafe { put(counter, ticks) & put(resolution, factor) & put(timestamp, timestamp_ns) };
@@ -133,7 +133,13 @@ pub unsafe extern "C" fn rsmi_version_get(version: *mut Version) -> Status {
 ///
 /// # Safety
 /// `to` is null or may be written to.
-unsafe fn tell<T>(function: &str, device: u32, name: &str, to: *mut T, convert: impl Fn(f64) -> T) -> Status {
+unsafe fn write_gauge<T>(
+    function: &str,
+    device: u32,
+    name: &str,
+    to: *mut T,
+    convert: impl Fn(f64) -> T,
+) -> Status {
     match LIBRARY.gauge(function, device as usize, name) {
         None => INPUT_OUT_OF_BOUNDS,
         Some(Err(status)) => status,
@@ -154,7 +160,7 @@ pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power:
         return NOT_SUPPORTED;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("rsmi_dev_power_ave_get", device, "power", power, |watts| (watts * 1e6) as u64) }
+    unsafe { write_gauge("rsmi_dev_power_ave_get", device, "power", power, |watts| (watts * 1e6) as u64) }
 }
 
 /// Power now, in microwatts.
@@ -165,7 +171,7 @@ pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power:
 pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *mut u64) -> Status {
     let function = "rsmi_dev_current_socket_power_get";
     // SAFETY: this function's own contract.
-    unsafe { tell(function, device, "socket", power, |watts| (watts * 1e6) as u64) }
+    unsafe { write_gauge(function, device, "socket", power, |watts| (watts * 1e6) as u64) }
 }
 
 /// The temperature now of one of three sensors, in thousandths of a degree.
@@ -183,7 +189,9 @@ pub unsafe extern "C" fn rsmi_dev_temp_metric_get(
         return NOT_SUPPORTED;
     };
     // SAFETY: this function's own contract.
-    unsafe { tell("rsmi_dev_temp_metric_get", device, name, temperature, |degrees| (degrees * 1e3) as i64) }
+    unsafe {
+        write_gauge("rsmi_dev_temp_metric_get", device, name, temperature, |degrees| (degrees * 1e3) as i64)
+    }
 }
 
 /// # Safety
@@ -191,7 +199,7 @@ pub unsafe extern "C" fn rsmi_dev_temp_metric_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsmi_dev_busy_percent_get(device: u32, percent: *mut u32) -> Status {
     // SAFETY: this function's own contract.
-    unsafe { tell("rsmi_dev_busy_percent_get", device, "busy", percent, |percent| percent as u32) }
+    unsafe { write_gauge("rsmi_dev_busy_percent_get", device, "busy", percent, |percent| percent as u32) }
 }
 
 /// Memory of its own (type 0) that is used, in bytes.
@@ -204,7 +212,7 @@ pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes
         return NOT_SUPPORTED;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("rsmi_dev_memory_usage_get", device, "used", bytes, |bytes| bytes as u64) }
+    unsafe { write_gauge("rsmi_dev_memory_usage_get", device, "used", bytes, |bytes| bytes as u64) }
 }
 
 /// All of that memory.
@@ -217,5 +225,5 @@ pub unsafe extern "C" fn rsmi_dev_memory_total_get(device: u32, kind: u32, bytes
         return NOT_SUPPORTED;
     }
     // SAFETY: this function's own contract.
-    unsafe { tell("rsmi_dev_memory_total_get", device, "total", bytes, |bytes| bytes as u64) }
+    unsafe { write_gauge("rsmi_dev_memory_total_get", device, "total", bytes, |bytes| bytes as u64) }
 }

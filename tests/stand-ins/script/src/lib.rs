@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub mod gauges;
 pub mod script;
 
-use script::{Moment, Script, Sight};
+use script::{Moment, Reading, Script};
 
 /// A stand-in: what it is called in messages, and the variable that has its script.
 pub struct StandIn {
@@ -107,16 +107,16 @@ impl StandIn {
 
     /// A counter as the script has it now, after as much time as the script says that a read takes. `None`: no such
     /// device.
-    pub fn read(&self, function: &str, device: usize) -> Option<Sight> {
-        let (sight, slow, busy) = self.running(function, |state| {
+    pub fn read(&self, function: &str, device: usize) -> Option<Reading> {
+        let (reading, slow, busy) = self.running(function, |state| {
             let reads = state.reads.get_mut(device)?;
             *reads += 1;
             if *reads == 10 {
                 fail_at(&state.script, Moment::Read);
             }
             let now = monotonic();
-            let sight = state.script.see(device, now, now - state.epoch, *reads == 1);
-            Some((sight, state.script.slow_us, state.script.busy_us))
+            let reading = state.script.reading(device, now, now - state.epoch, *reads == 1);
+            Some((reading, state.script.slow_us, state.script.busy_us))
         })?;
         if slow > 0 {
             std::thread::sleep(Duration::from_micros(slow));
@@ -125,7 +125,7 @@ impl StandIn {
         while begun.elapsed() < Duration::from_micros(busy) {
             std::hint::spin_loop();
         }
-        Some(sight)
+        Some(reading)
     }
 }
 

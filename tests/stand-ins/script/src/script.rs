@@ -108,7 +108,7 @@ pub enum Moment {
 
 /// What a read shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sight {
+pub enum Reading {
     Counter {
         ticks: u64,
         timestamp_ns: u64,
@@ -226,16 +226,16 @@ impl Script {
     }
 
     /// What a read of a device shows `monotonic` seconds after boot, `t` seconds after the epoch.
-    pub fn see(&self, index: usize, monotonic: f64, t: f64, first: bool) -> Sight {
+    pub fn reading(&self, index: usize, monotonic: f64, t: f64, first: bool) -> Reading {
         let device = &self.devices[index];
         if device.error != 0 {
-            return Sight::Error(device.error);
+            return Reading::Error(device.error);
         }
         if device.gone.is_some_and(|(from, to)| (from..to).contains(&t)) {
-            return Sight::Gone;
+            return Reading::Gone;
         }
         if device.zero || device.asleep.is_some_and(|(from, to)| (from..to).contains(&t)) {
-            return Sight::Counter { ticks: 0, timestamp_ns: 0 };
+            return Reading::Counter { ticks: 0, timestamp_ns: 0 };
         }
         // A frozen counter shows what it had when it froze.
         let shown = match device.freeze {
@@ -258,7 +258,7 @@ impl Script {
             (joules / (f64::from(self.resolution_microjoules) * 1e-6)) as u64
         };
         let timestamp_ns = if device.no_timestamp { 0 } else { (at * 1e9) as u64 };
-        Sight::Counter { ticks, timestamp_ns }
+        Reading::Counter { ticks, timestamp_ns }
     }
 }
 
@@ -295,8 +295,8 @@ mod tests {
     use super::*;
 
     fn ticks(script: &Script, device: usize, monotonic: f64, t: f64) -> u64 {
-        match script.see(device, monotonic, t, false) {
-            Sight::Counter { ticks, .. } => ticks,
+        match script.reading(device, monotonic, t, false) {
+            Reading::Counter { ticks, .. } => ticks,
             other => panic!("{other:?}"),
         }
     }
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(ticks(&script, 0, 103.0, 3.0), 10);
         assert_eq!(ticks(&script, 1, 101.9, 1.9), 2020);
         assert_eq!(ticks(&script, 1, 103.0, 3.0), 2060);
-        assert_eq!(script.see(1, 105.0, 5.0, false), Sight::Gone);
+        assert_eq!(script.reading(1, 105.0, 5.0, false), Reading::Gone);
     }
 
     #[test]
@@ -328,8 +328,8 @@ mod tests {
         }
         assert_eq!(ticks(&script, 1, 101.5, 1.5), 1015);
         assert!(matches!(
-            script.see(0, 101.5, 1.5, false),
-            Sight::Counter { timestamp_ns: 101_500_000_000, .. }
+            script.reading(0, 101.5, 1.5, false),
+            Reading::Counter { timestamp_ns: 101_500_000_000, .. }
         ));
         assert!(Script::parse("lag_ms=x").is_err());
     }

@@ -1,4 +1,4 @@
-//! A trace that nobody measured: two ranks on two nodes, each with a second thread and three GPU streams, and counters of
+//! A synthetic trace: two ranks on two nodes, each with a second thread and three GPU streams, and counters of
 //! several kinds. 90 s long, so that streams can be later than the collector usually waits for.
 
 use otf2::{
