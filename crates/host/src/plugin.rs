@@ -75,7 +75,9 @@ fn own_path() -> Option<PathBuf> {
 }
 
 /// The plugin's file: AMPERE_HOST_PLUGIN, or beside this library, or in ../lib from there.
-fn find() -> Result<OsString, String> {
+///
+/// `Err`: the directory in which neither is.
+fn find() -> Result<OsString, PathBuf> {
     if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
         return Ok(path);
     }
@@ -86,10 +88,7 @@ fn find() -> Result<OsString, String> {
             return Ok(candidate.into_os_string());
         }
     }
-    Err(format!(
-        "not measuring: {FILE} is not in {} nor in ../lib from there; put it there or set AMPERE_HOST_PLUGIN to its path",
-        here.display()
-    ))
+    Err(here.to_owned())
 }
 
 /// Loads and initializes the plugin, up to and including its event functions. After an error, which is reported, nothing of the
@@ -97,8 +96,11 @@ fn find() -> Result<OsString, String> {
 pub fn load() -> bool {
     let path = match find() {
         Ok(path) => path,
-        Err(why) => {
-            say(format_args!("{why}"));
+        Err(here) => {
+            say(format_args!(
+                "not measuring: {FILE} is not in {} nor in ../lib from there; put it there or set AMPERE_HOST_PLUGIN to its path",
+                here.display()
+            ));
             return false;
         }
     };
