@@ -18,7 +18,7 @@ use std::process::ExitCode;
 pub struct AttributeArguments {
     /// The trace's anchor file, traces.otf2
     trace: PathBuf,
-    /// Settings, above all which metric is which device (see the README)
+    /// Settings, a file such as ampere.toml: above all which metric is which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// How a sample interval's joules go to the frames in it

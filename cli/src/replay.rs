@@ -28,7 +28,7 @@ pub struct ReplayArguments {
     /// Times as fast as it was; 0 or "max": as fast as can be
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
-    /// Settings, above all which metric is which device (see the README)
+    /// Settings, a file such as ampere.toml: above all which metric is which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]

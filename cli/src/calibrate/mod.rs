@@ -47,7 +47,7 @@ pub struct CalibrateArguments {
     /// Write the delays into this file of settings; one that is there is amended
     #[arg(short, long, value_name = "FILE", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Settings of the counters (see the README)
+    /// Settings of the counters, a file such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Print what was found as JSON

@@ -40,7 +40,7 @@ pub struct RunArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
     #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Settings (see the README)
+    /// Settings, a file such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
