@@ -18,6 +18,7 @@ pub mod ingest;
 pub mod live;
 mod node_watch;
 mod notes;
+mod options;
 mod overhead;
 pub mod run_directory;
 pub mod sampling;

@@ -4,7 +4,8 @@ use crate::ingest::process::State;
 use crate::ingest::{Ingest, Round, limits};
 use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
-use crate::run_directory::manifest::Manifest;
+use crate::options::LIVENESS_PERIOD;
+pub use crate::options::{Mode, Options};
 use crate::sampling::Sampling;
 use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
 use crate::sampling::samples::FoundCounter;
@@ -14,55 +15,18 @@ use crate::timeline::Timeline;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::{Kind, Session};
 use ampere_settings::Config;
-use ampere_trace::replay::Replay;
+use ampere_timeline::attributor::Attributor;
+use ampere_timeline::order::Lane;
 use ampere_trace::spool::Place;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Records taken from one ring at a time.
-pub(crate) const BATCH: usize = 1 << 14;
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
-/// How often it is checked which processes still live.
-pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
 const BATCHES_PER_ROUND: usize = 32;
 /// Records in which a first event is looked for.
 const FIRST_RECORDS: usize = 64;
-
-pub struct Options {
-    pub output: PathBuf,
-    /// Where records lie until the trace is written: there already, and empty.
-    pub spool: PathBuf,
-    pub config: Config,
-    pub command: Vec<String>,
-    pub run_id: String,
-    /// The run is a trace's that is played: it says what there is and what time it is.
-    pub replay: Option<Replay>,
-    /// What an earlier collector has found out, if there was one.
-    pub manifest: Manifest,
-    pub mode: Mode,
-}
-
-/// How this collector came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The run's collector, the first or another one in a dead one's place.
-    Collector,
-    /// The run is over and its collector is dead: what is left is finished.
-    Recovery,
-    /// The same, without the rings.
-    RecoveryFromDisk,
-}
-
-impl Options {
-    pub(crate) fn save_manifest(&self, spool: &Place, notes: &mut Notes) {
-        if let Err(why) = self.manifest.save(&spool.directory) {
-            notes.add(format!("{why}: were the collector killed, the run could not be recovered"));
-        }
-    }
-}
 
 /// A run on this node: its owners, each with a state of its own, and when which is looked at.
 pub struct LiveRun {
@@ -270,7 +234,11 @@ impl LiveRun {
         let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
         let streams = self.ingest.streams();
         let awaits_streams = self.ingest.awaits_streams();
-        timeline.advance(self.sampling.samples.as_mut(), &streams, longest_lag, awaits_streams);
+        let samples = &mut self.sampling.samples;
+        let queue_samples = |attributor: &mut Attributor, lanes: &mut [Lane]| {
+            samples.iter_mut().for_each(|samples| samples.queue(attributor, lanes));
+        };
+        timeline.advance(queue_samples, &streams, longest_lag, awaits_streams);
     }
 
     /// Reads logs if a process has said that there is something new.

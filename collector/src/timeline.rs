@@ -1,7 +1,6 @@
 //! The run's events and samples in the order of time, on their way into the engine.
 
 use crate::sampling::clock::SessionClock;
-use crate::sampling::samples::Samples;
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_settings::Config;
@@ -68,17 +67,17 @@ impl Timeline {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// Hands over what is before the watermark. `streams`: the GPU streams whose processes are not over. `longest_lag`: how long a
+    /// Hands over what is before the watermark. `queue_samples`: puts samples that have become known into the lanes. `streams`: the GPU streams whose processes are not over. `longest_lag`: how long a
     /// silent one is waited for. `awaits_streams`: a stream may come that nothing has been heard of.
     pub fn advance(
         &mut self,
-        samples: Option<&mut Samples>,
+        queue_samples: impl FnOnce(&mut Attributor, &mut [Lane]),
         streams: &[StreamProgress],
         longest_lag: u64,
         awaits_streams: bool,
     ) {
         let watermark = self.watermark.saturating_sub(self.attributor.longest_delay_ticks());
-        let watermark = self.decided_until(watermark, samples);
+        let watermark = self.decided_until(watermark, queue_samples);
         self.lanes[RANKS].advance(watermark, &mut self.attributor);
         self.done_until = self.done_until.max(watermark);
         let longest_lag = (longest_lag as f64 * self.patience) as u64;
@@ -94,7 +93,11 @@ impl Timeline {
 
     /// Up to when everything may be handed over: not beyond a sample that may still come. The live figures cannot wait for a
     /// counter that moves seldom.
-    fn decided_until(&mut self, watermark: Timestamp, samples: Option<&mut Samples>) -> Timestamp {
+    fn decided_until(
+        &mut self,
+        watermark: Timestamp,
+        queue_samples: impl FnOnce(&mut Attributor, &mut [Lane]),
+    ) -> Timestamp {
         // Of a replay, time stands still when all has been played.
         if self.waits_at.is_none_or(|(at, _)| at != watermark) {
             self.waits_at = Some((watermark, Instant::now()));
@@ -107,7 +110,7 @@ impl Timeline {
             for device in &mut self.attributor.devices {
                 device.counter_mut().decide_before(earliest);
             }
-            samples.into_iter().for_each(|samples| samples.queue(&mut self.attributor, &mut self.lanes));
+            queue_samples(&mut self.attributor, &mut self.lanes);
         }
         let undecided = self.attributor.undecided_since();
         let undecided = if must_not_wait { undecided.max(earliest) } else { undecided };

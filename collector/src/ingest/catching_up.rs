@@ -10,12 +10,11 @@
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::State;
-use crate::live::{BATCH, Mode};
 use crate::notes::Notes;
+use crate::options::{BATCH, Mode};
 use crate::sampling::samples::Samples;
 use crate::timeline::Timeline;
-use ampere_model::{Definition, Device, Timestamp};
-use ampere_ring::LogReader;
+use ampere_model::Timestamp;
 use std::path::Path;
 
 /// Something that is read again.
@@ -142,17 +141,4 @@ impl Ingest {
         let lost = |location: &mut LiveLocation| std::mem::take(&mut location.left.beginning_is_lost);
         self.locations_mut().fold(false, |before, location| lost(location) || before)
     }
-}
-
-/// The devices that a sampler's log names.
-pub fn devices_in(log: &Path) -> Vec<Device> {
-    let mut devices = Vec::new();
-    if let Ok(Some(mut log)) = LogReader::open(log) {
-        let _ = log.read_new(|definition| {
-            if let Definition::Device(device) = definition {
-                devices.push(device);
-            }
-        });
-    }
-    devices
 }

@@ -3,8 +3,8 @@
 use super::{Ingest, Round};
 use crate::ingest::limits;
 use crate::ingest::location::LiveLocation;
-use crate::live::BATCH;
 use crate::notes::Notes;
+use crate::options::BATCH;
 use crate::timeline::{RANKS, Timeline};
 use ampere_model::numbers::Handles;
 use ampere_model::{LocationKind, RegionRef, Timestamp};

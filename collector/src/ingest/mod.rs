@@ -9,9 +9,8 @@ pub(crate) mod location;
 pub(crate) mod process;
 
 pub(crate) use catching_up::Again;
-pub use catching_up::devices_in;
 
-use crate::live::BATCH;
+use crate::options::BATCH;
 use crate::run_directory::room::Room;
 use crate::timeline::StreamProgress;
 use ampere_model::Timestamp;
@@ -110,6 +109,6 @@ impl Ingest {
         let are_ranks = self.processes.iter().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
         let are_all = session.joined() as usize <= self.processes.len();
         over && (are_all && are_ranks
-            || self.over_since.get_or_insert_with(Instant::now).elapsed() > crate::live::LIVENESS_PERIOD)
+            || self.over_since.get_or_insert_with(Instant::now).elapsed() > crate::options::LIVENESS_PERIOD)
     }
 }

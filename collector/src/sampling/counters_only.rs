@@ -4,10 +4,10 @@
 //! One that is killed is replaced as any other: the series goes on, and the joules of the gap are in its next sample.
 
 use crate::cpus;
-use crate::ingest::devices_in;
 use crate::ingest::process::{Process, State};
 use crate::run_directory::leftover;
 use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
+use crate::sampling::devices_in;
 use crate::sampling::sampler::{self, GoOn, Sampler};
 use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_ring::{CollectorState, Session};

@@ -8,13 +8,12 @@ pub mod pace;
 pub mod sampler;
 pub(crate) mod samples;
 
-use crate::ingest::devices_in;
-use crate::live::{Mode, Options};
 use crate::notes::Notes;
+use crate::options::{Mode, Options};
 use crate::timeline::Timeline;
 use ampere_counters::SharedRunCpu;
-use ampere_model::{Device, Timestamp};
-use ampere_ring::{Kind, RingConsumer};
+use ampere_model::{Definition, Device, Timestamp};
+use ampere_ring::{Kind, LogReader, RingConsumer};
 use ampere_trace::spool::Place;
 use clock::Timer;
 use sampler::{DeviceFigures, GoOn, Sampler};
@@ -240,4 +239,17 @@ fn last_sample(spool: &Place, ring: &mut RingConsumer) -> Option<Timestamp> {
     }
     let samples = records.iter().rev().filter(|record| record.kind() == Some(Kind::Sample));
     samples.map(|record| record.word0).next()
+}
+
+/// The devices that a sampler's log names.
+pub fn devices_in(log: &Path) -> Vec<Device> {
+    let mut devices = Vec::new();
+    if let Ok(Some(mut log)) = LogReader::open(log) {
+        let _ = log.read_new(|definition| {
+            if let Definition::Device(device) = definition {
+                devices.push(device);
+            }
+        });
+    }
+    devices
 }

@@ -178,7 +178,7 @@ fn another_sampler_goes_on_with_ring_and_numbers() {
     std::thread::sleep(Duration::from_millis(30));
     // Stopped in order, its ring is like that of one that was killed, but for its state.
     assert!(sampled.sampler.stop());
-    let devices = crate::ingest::devices_in(&sampled.session.path().join(LOG_NAME));
+    let devices = crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME));
     assert_eq!(devices.len(), 1);
     // The counter has wrapped meanwhile, and there is another device before it.
     put(&sampled.counter(), "200000      \n");
@@ -205,7 +205,7 @@ fn another_sampler_goes_on_with_ring_and_numbers() {
     let numbers: Vec<_> = found.devices.iter().map(|device| (device.metric.as_str(), device.index)).collect();
     assert!(numbers.contains(&("rapl:::energy:package-0", 0)), "{numbers:?}");
     assert!(numbers.contains(&("rapl:::energy:another", 1)), "{numbers:?}");
-    assert_eq!(crate::ingest::devices_in(&sampled.session.path().join(LOG_NAME)).len(), 2);
+    assert_eq!(crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME)).len(), 2);
     std::thread::sleep(Duration::from_millis(30));
     sampled.sampler = sampler;
     let all = sampled.samples();

@@ -1,7 +1,7 @@
 //! The sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
 
-use crate::live::BATCH;
 use crate::notes::Notes;
+use crate::options::BATCH;
 use crate::sampling::gaps::Gaps;
 use crate::timeline::{RANKS, Timeline};
 use ampere_attribution::Sample;

@@ -2,8 +2,8 @@
 
 use crate::ingest::Ingest;
 use crate::ingest::location::LiveLocation;
-use crate::live::Options;
 use crate::node_watch::NodeWatch;
+use crate::options::Options;
 use crate::overhead;
 use crate::sampling::Sampling;
 use crate::sampling::gauges::{self, Seen};

@@ -1,0 +1,47 @@
+//! What a run is: its settings, where its results go, and how its collector came to be.
+
+use crate::notes::Notes;
+use crate::run_directory::manifest::Manifest;
+use ampere_settings::Config;
+use ampere_trace::replay::Replay;
+use ampere_trace::spool::Place;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Records taken from one ring at a time.
+pub(crate) const BATCH: usize = 1 << 14;
+/// How often it is checked which processes still live.
+pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
+
+pub struct Options {
+    pub output: PathBuf,
+    /// Where records lie until the trace is written: there already, and empty.
+    pub spool: PathBuf,
+    pub config: Config,
+    pub command: Vec<String>,
+    pub run_id: String,
+    /// The run is a trace's that is played: it says what there is and what time it is.
+    pub replay: Option<Replay>,
+    /// What an earlier collector has found out, if there was one.
+    pub manifest: Manifest,
+    pub mode: Mode,
+}
+
+/// How this collector came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The run's collector, the first or another one in a dead one's place.
+    Collector,
+    /// The run is over and its collector is dead: what is left is finished.
+    Recovery,
+    /// The same, without the rings.
+    RecoveryFromDisk,
+}
+
+impl Options {
+    pub(crate) fn save_manifest(&self, spool: &Place, notes: &mut Notes) {
+        if let Err(why) = self.manifest.save(&spool.directory) {
+            notes.add(format!("{why}: were the collector killed, the run could not be recovered"));
+        }
+    }
+}
