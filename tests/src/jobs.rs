@@ -425,6 +425,14 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         let took = self.begun.elapsed();
+        // What it has left running may hold its output open: that ends a test, too.
+        while !self.readers.iter().all(|reader| reader.is_finished()) {
+            if self.begun.elapsed() > COMMAND_LIMIT {
+                let _ = rustix::process::kill_process_group(self.pid(), rustix::process::Signal::KILL);
+                panic!("{status}, but its output stayed open for {COMMAND_LIMIT:?}: a process of it goes on");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
         use std::os::unix::process::ExitStatusExt;
         let code = status.code().or_else(|| status.signal().map(|n| 128 + n)).unwrap_or(-1);
         let mut texts = self.readers.drain(..).map(|reader| reader.join().expect("a reader"));
