@@ -10,20 +10,27 @@ pub enum Definition {
     Process(Process),
     /// MPI rank and size, known once MPI is initialised. A program without MPI is rank 0 of 1.
     Rank {
+        /// In MPI_COMM_WORLD.
         rank: u32,
+        /// Of MPI_COMM_WORLD.
         size: u32,
     },
+    /// A region, before an event refers to it.
     Region(Region),
+    /// A location, before its ring is read.
     Location(Location),
     /// An energy counter (sampler's log only).
     Device(Device),
     /// What this process has not recorded so far: locations that got no ring, and calls that were in none.
     Unrecorded {
+        /// Locations without a ring.
         locations: u64,
+        /// Calls in no ring.
         calls: u64,
     },
-    /// The process ended its measurement in order. `left_out` is the number of definitions that found no room.
+    /// The process ended its measurement in order.
     Finished {
+        /// Definitions for which the log had no room.
         left_out: u64,
     },
 }
@@ -31,10 +38,13 @@ pub enum Definition {
 /// The process that writes a log, and the readings of its clocks as the log began.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Process {
+    /// Its number in its own namespace.
     pub pid: u32,
     /// Start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22): with `pid`, an identity.
     pub start_time: u64,
+    /// The node's name.
     pub hostname: String,
+    /// Path of the program.
     pub executable: String,
     /// "score-p", "embedded", "trace" or "sampler".
     pub host: String,
@@ -51,21 +61,28 @@ pub struct Process {
 pub struct Clocks {
     /// Time stamp counter (x86-64) or virtual counter (AArch64); 0 where there is none.
     pub tsc: u64,
+    /// CLOCK_MONOTONIC.
     pub monotonic_ns: u64,
+    /// CLOCK_MONOTONIC_RAW.
     pub monotonic_raw_ns: u64,
+    /// CLOCK_REALTIME.
     pub realtime_ns: u64,
 }
 
 /// A region of the program. Its texts are owned where it was read, and borrowed where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region<Text = String> {
+    /// Its number in its own process.
     pub handle: RegionHandle,
+    /// The name that people read.
     pub name: Text,
     /// The mangled or otherwise original name, where it differs.
     pub canonical_name: Text,
+    /// Empty where unknown.
     pub source_file: Text,
     /// 0 where unknown.
     pub begin_line: u32,
+    /// 0 where unknown.
     pub end_line: u32,
     /// Score-P's `SCOREP_RegionType`.
     pub region_type: u8,
@@ -76,8 +93,11 @@ pub struct Region<Text = String> {
 /// A thread, a GPU stream, or a recorder of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
+    /// Its number in its own process.
     pub id: LocalLocation,
+    /// What it is.
     pub kind: LocationKind,
+    /// As the measurement system names it.
     pub name: String,
     /// File name of the location's ring, beside the log.
     pub ring: String,
@@ -88,8 +108,11 @@ pub struct Location {
 /// OTF2's location type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LocationKind {
+    /// A thread of the process.
     CpuThread,
+    /// A stream of an accelerator.
     Gpu,
+    /// A recorder of metrics.
     Metric,
 }
 
@@ -129,9 +152,13 @@ impl fmt::Display for Quality {
 pub struct Device {
     /// Position in the sampler's records.
     pub index: u32,
+    /// `GPU-0`, `package-0`: unique on the node.
     pub name: String,
+    /// The counter's name, as in traces.
     pub metric: String,
+    /// The counter source that reads it.
     pub source: String,
+    /// How far its joules can be trusted.
     pub quality: Quality,
     /// Joules that one raw tick of the counter stands for.
     pub resolution_joules: f64,

@@ -3,6 +3,7 @@
 //! Every other crate speaks in these. A handle (Score-P's word) is valid in its own process only; a reference
 //! (OTF2's word) is valid in the whole trace.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod definition;
 mod metric;

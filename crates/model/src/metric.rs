@@ -51,15 +51,20 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 /// A sample's value, of one of OTF2's types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricValue {
+    /// An unsigned integer.
     U64(u64),
+    /// A signed integer.
     I64(i64),
+    /// A number with a fraction.
     F64(f64),
 }
 
 /// What a metric measures, with joules or watts in one of its units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
+    /// Joules in a unit.
     Energy(f64),
+    /// Watts in a unit.
     Power(f64),
 }
 

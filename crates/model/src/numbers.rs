@@ -5,6 +5,7 @@ use crate::RegionRef;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// A map whose keys are numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// Fibonacci hashing: one multiplication spreads neighbouring numbers over the table.
@@ -43,6 +44,7 @@ pub struct NumberTable<V> {
 const SMALL: u64 = 1 << 16;
 
 impl<V> NumberTable<V> {
+    /// Replaces what the number had.
     pub fn insert(&mut self, number: u64, value: V) {
         if number < SMALL {
             let at = number as usize;
@@ -53,6 +55,7 @@ impl<V> NumberTable<V> {
         }
     }
 
+    /// What the number has.
     #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         match self.small.get_mut(number as usize) {
@@ -80,16 +83,18 @@ const RECENT: usize = 256;
 const NO_REGION: RegionRef = RegionRef(u32::MAX);
 
 impl Handles {
+    /// From now on the handle is this region's.
     pub fn insert(&mut self, handle: u32, region: RegionRef) {
         self.all.insert(handle, region);
         self.recent[Self::place(handle)] = (handle, region);
     }
 
-    /// For one that is not to be remembered: for now it has this region. [`Handles::find`] does not find it.
+    /// For a handle that is not to be remembered: for now it has this region. [`Handles::find`] does not find it.
     pub fn pretend(&mut self, handle: u32, region: RegionRef) {
         self.recent[Self::place(handle)] = (handle, region);
     }
 
+    /// The region of a handle.
     #[inline]
     pub fn get(&mut self, handle: u32) -> Option<RegionRef> {
         match self.recent[Self::place(handle)] {

@@ -3,6 +3,7 @@
 use crate::{Region, RegionHandle, RegionRef};
 use std::collections::HashMap;
 
+/// The regions of a run, each once.
 #[derive(Debug, Default)]
 pub struct Regions {
     all: Vec<Region>,
@@ -23,6 +24,7 @@ struct Key {
 }
 
 impl Regions {
+    /// The reference of a process' region, made if no process has defined it yet.
     pub fn add(&mut self, region: &Region) -> RegionRef {
         let key = Key {
             name: region.name.clone(),
@@ -40,13 +42,13 @@ impl Regions {
         found
     }
 
-    /// What joules go to: functions of one name, as static ones of several files, are one in figures that have no more than
-    /// their names. In the trace they are what they are.
+    /// The first region of the same name. Figures know regions by their names only, so functions of one name, as static ones
+    /// of several files, are one there. In the trace they stay apart.
     pub fn of_name(&self, region: RegionRef) -> RegionRef {
         self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }
 
-    /// For a handle that a process used and never defined.
+    /// A region for a handle that a process used and never defined.
     pub fn add_unknown(&mut self, handle: u32) -> RegionRef {
         self.add(&Region {
             handle: RegionHandle(handle),
@@ -60,10 +62,12 @@ impl Regions {
         })
     }
 
+    /// The region's name.
     pub fn name(&self, region: RegionRef) -> &str {
         self.all.get(region.0 as usize).map_or("undefined region", |region| &region.name)
     }
 
+    /// All regions, in the order of their references.
     pub fn all(&self) -> &[Region] {
         &self.all
     }

@@ -13,10 +13,15 @@ use std::time::Duration;
 pub struct Config {
     /// The `[[device]]` sections, in the file's order: the first that matches a metric applies.
     pub devices: Vec<DeviceSetting>,
+    /// How joules are divided.
     pub attribution: AttributionSettings,
+    /// How often the hardware is read.
     pub sampler: SamplerSettings,
+    /// Which readings are believed.
     pub counters: CounterLimits,
+    /// Which counters are opened.
     pub sources: SourceSettings,
+    /// What is served while the job runs.
     pub metrics: MetricsSettings,
     /// Whether a trace is written.
     pub trace: bool,
@@ -31,7 +36,9 @@ pub struct Config {
 /// `[attribution]`.
 #[derive(Clone, Debug)]
 pub struct AttributionSettings {
+    /// How a sample interval's joules go to its frames.
     pub policy: Policy,
+    /// Whether consumers that run at once split the joules.
     pub sharing: Sharing,
     /// Which threads' frames are a rank's.
     pub locations: Locations,
@@ -163,11 +170,6 @@ impl Config {
         };
         config.apply(&variable)?;
         Ok(config)
-    }
-
-    /// The path that `AMPERE_CONFIG` names.
-    pub fn path_from_environment() -> Option<PathBuf> {
-        std::env::var_os("AMPERE_CONFIG").map(PathBuf::from)
     }
 
     /// Sets what variables say. One of a counter source that cannot be used is left out ([`Config::left_out`]).

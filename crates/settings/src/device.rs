@@ -13,7 +13,9 @@ use toml::de::{DeTable, DeValue};
 pub struct DeviceSetting {
     /// May use the captures of `metric` as `$1`.
     pub name: String,
+    /// The nodes that it is about. `None`: all.
     pub node: Option<Regex>,
+    /// The metric that counts its energy.
     pub metric: Regex,
     /// `None`: as the metric's definition says, else cumulative.
     pub instantaneous: Option<bool>,
@@ -21,9 +23,11 @@ pub struct DeviceSetting {
     pub scale: Option<f64>,
     /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
     pub wraps_at: Option<u64>,
+    /// How far the counter lags behind the energy that it counts.
     pub delay: Duration,
     /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
+    /// Consumers of the ranks view.
     pub ranks: Ranks,
 }
 
@@ -35,6 +39,7 @@ pub enum Ranks {
     All,
     /// Those that are found to use it, as for a device without a `[[device]]`.
     Found,
+    /// These, by their numbers in MPI_COMM_WORLD.
     Listed(Vec<u32>),
 }
 

@@ -18,6 +18,7 @@ impl std::error::Error for ConfigError {}
 
 /// Why a value cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // fields: what was found, what is allowed
 pub enum WrongValue {
     /// A value of another TOML type.
     #[error("{expected} is expected, not {found}")]

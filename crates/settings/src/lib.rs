@@ -5,6 +5,7 @@
 //! reference in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the
 //! collector is to use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod config;
 mod device;
@@ -23,6 +24,6 @@ pub use config::{
 };
 pub use device::{DeviceSetting, Ranks};
 pub use error::{ConfigError, WrongValue};
-pub use names::{listed, nearest, offered, plain};
+pub use names::{listed, offered, plain};
 pub use table::{IfWrong, PREFIX, SETTINGS, Setting, setting};
 pub use value::{Cpus, GaugePeriod, Locations, parse_duration};

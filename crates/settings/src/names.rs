@@ -6,7 +6,7 @@ use strsim::levenshtein;
 const OFFERED: usize = 4;
 
 /// The candidate that is most like a name. `None` if there is no candidate.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates.into_iter().min_by_key(|candidate| levenshtein(name, candidate))
 }
 
