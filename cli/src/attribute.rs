@@ -10,7 +10,7 @@ use ampere_timeline::attributor::ViewKind;
 use ampere_trace::offline;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@ use crate::report::summary_of;
 use crate::terminal::words::{path_parser, print};
 use ampere_report::compare::{Named, render};
 use clap::Args;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

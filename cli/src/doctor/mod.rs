@@ -30,7 +30,7 @@ pub use probe::{ProbeArguments, probe};
 use crate::terminal::words::{given, path_parser, print};
 use ampere_settings::SourceSettings;
 use clap::Args;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 /// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it.
@@ -30,7 +30,10 @@ pub fn is_closed_pipe(error: &io::Error) -> bool {
 
 /// Writes to standard output, whose own buffer is flushed at every line end: a summary may have a million lines. `what` is
 /// for the error's message.
-pub fn print(what: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+pub fn print(
+    what: &str,
+    write: impl FnOnce(&mut BufWriter<StdoutLock>) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if !is_closed_pipe(&error) => Err(error).context(format!("cannot print {what}")),
