@@ -51,9 +51,9 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         return events_of(&arguments.directory, &choice, &config, output);
     }
     let mut summary = summary_of(&arguments.directory)?;
-    choice.apply(&mut summary).map_err(anyhow::Error::msg)?;
+    choice.apply(&mut summary)?;
     let colour = output.is_none() && std::io::stdout().is_terminal();
-    let report = render(&summary, arguments.format, colour).map_err(anyhow::Error::msg)?;
+    let report = render(&summary, arguments.format, colour)?;
     if let Some(path) = output {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);

@@ -17,7 +17,7 @@ use ampere_ring::{Kind, Session};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::order::Lane;
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
@@ -55,7 +55,7 @@ pub(crate) struct Began {
 
 impl LiveRun {
     pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
-        let spool = Place {
+        let spool = SpoolDirectory {
             directory: options.spool.clone(),
             wanted: options.config.trace,
             rings_are_lost: options.mode == Mode::RecoveryFromDisk,

@@ -415,7 +415,8 @@ fn collect_into(
         announced => announced?,
     }
     session.set_output(&output.directory);
-    let replay = arguments.replay.as_deref().map(Replay::load).transpose()?;
+    let replay =
+        arguments.replay.as_deref().map(Replay::load).transpose().map_err(|error| error.to_string())?;
     let options = Options {
         output: output.directory.clone(),
         spool: output.spool.clone(),

@@ -4,7 +4,7 @@ use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub enum Mode {
 }
 
 impl Options {
-    pub(crate) fn save_manifest(&self, spool: &Place, notes: &mut Notes) {
+    pub(crate) fn save_manifest(&self, spool: &SpoolDirectory, notes: &mut Notes) {
         if let Err(why) = self.manifest.save(&spool.directory) {
             notes.add(format!("{why}: were the collector killed, the run could not be recovered"));
         }

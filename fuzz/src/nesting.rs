@@ -119,7 +119,7 @@ fn hand_over(
             let device = &mut attributor.devices[0];
             device.read(time, MetricValue::U64(bits), 0);
             while let Some(sample) = device.sample() {
-                lane.queue(samples).sample(sample.time, device.ranks, sample.increase);
+                lane.queue(samples).sample(sample.time, device.views.ranks, sample.increase);
             }
         }
         Event::ProgramEnd(_) => {}

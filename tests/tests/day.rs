@@ -15,7 +15,7 @@ use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_settings::Config;
 use ampere_tests::random::{Random, seed, setting};
 use ampere_tests::runs::{list, number};
-use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -277,12 +277,12 @@ fn replay(seconds: u64) -> Replay {
             unit: "J".to_owned(),
             binary: false,
             exponent: -9,
-            value: ValueType::U64,
+            value: otf2::MetricValueType::U64,
             joules_per_unit: Some(1e-9),
             recorder: 0,
             recorded: Default::default(),
-            place: Default::default(),
-            nature: Default::default(),
+            evidence: Default::default(),
+            traits: Default::default(),
         }],
         metric_names: vec!["test:::energy".to_owned()],
         recorders: Vec::new(),

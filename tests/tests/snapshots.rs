@@ -42,10 +42,10 @@ fn the_summary_as_a_table() {
                   most of it in main (89.8 %), solve (10.2 %)
                   of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
 
-        who spends from what
+        device assignment
           GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it
           GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
-          cpu_energy <- MPI Rank 0-1: not one GPU's: all ranks of the node
+          cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node
           no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
 
         GPU-0 on node0: 194.000 J, 100.0 W on average, measured (rocm_smi:::energy_count:device=0, 195 samples)
@@ -220,14 +220,14 @@ fn the_page() {
         MPI Rank 0
         110.565 50.0 %
         MPI Rank 1
-        Who spends from what
+        Device assignment
         GPU-0 &lt;- MPI Rank 0: its GPU stream HIP[0:0] ran on it
         GPU-0 &lt;- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
-        cpu_energy &lt;- MPI Rank 0-1: not one GPU's: all ranks of the node
+        cpu_energy &lt;- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node
         no GPU &lt;- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
         Quality: conservation error 2.8e-13 J
         114 events
-        0 calls coalesced: folded before they were recorded
+        0 calls coalesced: recorded in groups
         0 calls suppressed: they found no room
         0 calls unrecorded: their threads had no ring
         0 records dropped

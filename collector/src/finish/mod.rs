@@ -285,7 +285,7 @@ impl LiveRun {
     }
 
     fn links_moved(&self) -> bool {
-        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_moved())
+        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_changed_late())
     }
 
     /// Why figures are not yet as they would be, had everything been known in time.

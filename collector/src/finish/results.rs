@@ -83,6 +83,7 @@ fn write_tables(directory: &Path, summary: &Summary) -> Result<(), String> {
 }
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), String> {
-    let page = ampere_report::render(summary, ampere_report::Format::Html, false)?;
+    let page = ampere_report::render(summary, ampere_report::Format::Html, false)
+        .map_err(|error| error.to_string())?;
     write_whole_bytes(&directory.join(output::PAGE), &page)
 }

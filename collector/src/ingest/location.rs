@@ -5,7 +5,7 @@ use ampere_model::{Location, Timestamp};
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::order::QueueIndex;
-use ampere_trace::spool::{Place, Retired, Spool};
+use ampere_trace::spool::{Retired, Spool, SpoolDirectory};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct LiveLocation {
@@ -70,7 +70,7 @@ impl LiveLocation {
         definition: Location,
         directory: &Path,
         stream: &str,
-        spool: &Place,
+        spool: &SpoolDirectory,
         complaints: &mut Vec<String>,
     ) -> Opened {
         let name = format!("{stream}.records");

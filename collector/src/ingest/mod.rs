@@ -15,7 +15,7 @@ use crate::run_directory::room::Room;
 use crate::timeline::StreamProgress;
 use ampere_model::Timestamp;
 use ampere_ring::{Record, Session};
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use limits::CallPaths;
 use location::LiveLocation;
 use process::{Process, State};
@@ -29,7 +29,7 @@ pub(crate) struct Ingest {
     known_logs: HashSet<PathBuf>,
     /// The session's count of news when logs were last read.
     generation: u64,
-    pub spool: Place,
+    pub spool: SpoolDirectory,
     pub room: Room,
     pub batch: Vec<Record>,
     callpaths: CallPaths,
@@ -49,7 +49,7 @@ pub struct Round {
 
 impl Ingest {
     /// `begins`: no collector was there before.
-    pub fn new(spool: Place, begins: bool) -> Ingest {
+    pub fn new(spool: SpoolDirectory, begins: bool) -> Ingest {
         Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),

@@ -10,7 +10,7 @@ use ampere_ring::process::ProcessHandle;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
 use std::path::{Path, PathBuf};
 
@@ -117,7 +117,7 @@ pub(crate) enum OpenError {
 
 impl Process {
     /// `None` while the log has no first entry yet.
-    pub fn open(path: &Path, spool: &Place) -> Result<Option<Process>, OpenError> {
+    pub fn open(path: &Path, spool: &SpoolDirectory) -> Result<Option<Process>, OpenError> {
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let Some(mut log) = LogReader::open(path)? else { return Ok(None) };
         if let Some(copy) = spool.copy_of(path) {
@@ -184,7 +184,7 @@ impl Process {
     }
 
     /// Reads what is new in the log.
-    pub fn read_log(&mut self, spool: &Place) {
+    pub fn read_log(&mut self, spool: &SpoolDirectory) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
             self.complain(error.to_string());
@@ -209,7 +209,7 @@ impl Process {
         }
     }
 
-    fn open_location(&mut self, definition: Location, spool: &Place) {
+    fn open_location(&mut self, definition: Location, spool: &SpoolDirectory) {
         let id = definition.id.0;
         // The name comes from another process: nothing but its own file beside the log.
         let expected = format!("{}.{id}.ring", self.name);

@@ -159,7 +159,8 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
         return Err(format!("{} was killed before anything was measured", output.directory.display()));
     }
     let replay = session.directory().join(replay::FILE_NAME);
-    let replay = manifest.replay.then(|| Replay::load(&replay)).transpose()?;
+    let replay =
+        manifest.replay.then(|| Replay::load(&replay)).transpose().map_err(|error| error.to_string())?;
     output::remove_half_results(&output.directory, &mut manifest);
     let config = manifest.config()?;
     let is_traced = config.trace;

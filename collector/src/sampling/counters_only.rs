@@ -12,7 +12,7 @@ use crate::sampling::sampler::{self, GoOn, Sampler};
 use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_ring::{CollectorState, Session};
 use ampere_settings::Config;
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ fn predecessor(session: &Session) -> Option<GoOn> {
 
 /// Looks for processes that are new, and at what the others say.
 fn find(session: &Session, processes: &mut HashMap<PathBuf, Process>) {
-    let nowhere = Place::nowhere(session.directory());
+    let nowhere = SpoolDirectory::unused(session.directory());
     for path in leftover::logs_in(session.directory()) {
         match processes.get_mut(&path) {
             Some(process) => process.read_log(&nowhere),

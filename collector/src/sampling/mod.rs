@@ -14,7 +14,7 @@ use crate::timeline::Timeline;
 use ampere_counters::SharedRunCpu;
 use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
-use ampere_trace::spool::Place;
+use ampere_trace::spool::SpoolDirectory;
 use clock::Timer;
 use sampler::{DeviceFigures, GoOn, Sampler};
 use samples::{FoundCounter, SAMPLES_SPOOL, Samples};
@@ -87,7 +87,7 @@ impl Sampling {
     pub fn begin_replay(
         &mut self,
         found: Vec<FoundCounter>,
-        spool: &Place,
+        spool: &SpoolDirectory,
         timeline: &mut Timeline,
         notes: &mut Notes,
     ) -> Result<(), ampere_ring::Error> {
@@ -102,7 +102,7 @@ impl Sampling {
     pub fn take_over(
         &mut self,
         options: &mut Options,
-        spool: &Place,
+        spool: &SpoolDirectory,
         run_cpu: Option<SharedRunCpu>,
         timeline: &mut Timeline,
         notes: &mut Notes,
@@ -142,7 +142,7 @@ impl Sampling {
     pub fn find_devices(
         &mut self,
         options: &Options,
-        spool: &Place,
+        spool: &SpoolDirectory,
         timeline: &mut Timeline,
         notes: &mut Notes,
     ) -> bool {
@@ -206,7 +206,7 @@ impl Sampling {
             let device = number.and_then(|number| samples.devices.get(*number).copied().flatten());
             if let Some(device) = device {
                 let device = &mut attributor.devices[device];
-                device.sense(reading.which, reading.time, reading.watts, ticks_per_second);
+                device.read_power_sensor(reading.which, reading.time, reading.watts, ticks_per_second);
             }
         }
     }
@@ -229,7 +229,7 @@ fn found_counters(devices: &[Device], options: &Options) -> Vec<FoundCounter> {
 }
 
 /// The time of the last sample that was taken: in the ring, or in the spool.
-fn last_sample(spool: &Place, ring: &mut RingConsumer) -> Option<Timestamp> {
+fn last_sample(spool: &SpoolDirectory, ring: &mut RingConsumer) -> Option<Timestamp> {
     let mut records = Vec::new();
     let _ = ring.copy_out(&mut records, usize::MAX);
     let position = ring.position();

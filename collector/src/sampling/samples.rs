@@ -9,12 +9,12 @@ use ampere_model::{Device, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
-use ampere_timeline::nature::Nature;
+use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::order::{Lane, QueueIndex};
-use ampere_timeline::topology::Place as DevicePlace;
-use ampere_trace::evidence::place_of;
+use ampere_timeline::topology::CounterEvidence;
+use ampere_trace::evidence::of_device;
 use ampere_trace::replay::ReplayedMetric;
-use ampere_trace::spool::{Place, Spool};
+use ampere_trace::spool::{Spool, SpoolDirectory};
 use ampere_trace::write::SampledMetric;
 
 /// The samples' file in the spool.
@@ -24,9 +24,9 @@ pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
 pub(crate) struct FoundCounter {
     metric: SampledMetric,
     device: FoundDevice,
-    place: DevicePlace,
+    evidence: CounterEvidence,
     recorded: Recorded,
-    nature: Nature,
+    traits: CounterTraits,
 }
 
 impl FoundCounter {
@@ -41,9 +41,9 @@ impl FoundCounter {
                 quality: device.quality,
                 joules_per_unit: Some(1e-9),
             },
-            place: place_of(device),
+            evidence: of_device(device),
             recorded: Recorded::default(),
-            nature: Nature::of_device(device),
+            traits: CounterTraits::of_device(device),
         }
     }
 
@@ -52,9 +52,9 @@ impl FoundCounter {
         FoundCounter {
             metric: SampledMetric::replayed(metric),
             device: metric.as_found(),
-            place: metric.place.clone(),
+            evidence: metric.evidence.clone(),
             recorded: metric.recorded.clone(),
-            nature: metric.nature.clone(),
+            traits: metric.traits.clone(),
         }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Samples {
 
 impl Samples {
     /// `breaks`: positions in the ring at which another sampler began.
-    pub fn new(ring: RingConsumer, spool: &Place, breaks: Vec<u64>, notes: &mut Notes) -> Samples {
+    pub fn new(ring: RingConsumer, spool: &SpoolDirectory, breaks: Vec<u64>, notes: &mut Notes) -> Samples {
         let position = ring.position();
         let opened = spool.open(SAMPLES_SPOOL, position);
         if let Err(error) = &opened {
@@ -107,16 +107,16 @@ impl Samples {
     /// Counters become devices, and those that GPU streams may draw from get a lane.
     pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut Timeline) {
         let (attributor, lanes) = (&mut timeline.attributor, &mut timeline.lanes);
-        let mut natures = Vec::new();
-        for FoundCounter { metric, device, place, recorded, nature } in found {
+        let mut all_traits = Vec::new();
+        for FoundCounter { metric, device, evidence, recorded, traits } in found {
             self.metrics.push(metric);
-            let device = attributor.add_recorded(device, place, recorded);
+            let device = attributor.add_recorded(device, evidence, recorded);
             self.devices.push(device);
-            natures.extend(device.map(|device| (device, nature)));
+            all_traits.extend(device.map(|device| (device, traits)));
         }
-        natures.into_iter().for_each(|(device, nature)| attributor.set_nature(device, nature));
+        all_traits.into_iter().for_each(|(device, traits)| attributor.set_traits(device, traits));
         for device in self.kernel_queues.len()..attributor.devices.len() {
-            let is_gpu = attributor.counter(device).is_gpu();
+            let is_gpu = attributor.counted_part(device).is_gpu();
             self.kernel_queues.push(is_gpu.then(|| {
                 lanes.push(Lane::default());
                 let lane = lanes.len() - 1;
@@ -130,7 +130,7 @@ impl Samples {
     pub fn drain(
         &mut self,
         batch: &mut Vec<Record>,
-        spool: &Place,
+        spool: &SpoolDirectory,
         timeline: &mut Timeline,
         notes: &mut Notes,
     ) {
@@ -143,7 +143,7 @@ impl Samples {
     fn drain_batch(
         &mut self,
         batch: &mut Vec<Record>,
-        spool: &Place,
+        spool: &SpoolDirectory,
         timeline: &mut Timeline,
         notes: &mut Notes,
     ) {
@@ -198,7 +198,7 @@ impl Samples {
     pub fn queue(&mut self, attributor: &mut Attributor, lanes: &mut [Lane]) {
         let devices = &mut attributor.devices;
         for device in self.devices.iter().flatten().copied() {
-            let (ranks, kernels) = (devices[device].ranks, devices[device].kernels);
+            let (ranks, kernels) = (devices[device].views.ranks, devices[device].views.kernels);
             let of_ranks = self.rank_queues[device];
             // Where there can be no stream there is none to wait for.
             let (lane, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));

@@ -118,7 +118,7 @@ impl Publisher {
         for (number, (device, figures)) in attributor.devices.iter().zip(sampled).enumerate() {
             let shown = snapshot.devices.iter_mut().find(|shown| shown.device == device.info.name);
             let Some(shown) = shown else { continue };
-            if let Some((time, joules)) = attributor.engine.last_sample(device.ranks) {
+            if let Some((time, joules)) = attributor.engine.last_sample(device.views.ranks) {
                 self.power.see(number, time, joules, window);
             }
             // Of several metrics with one name, the power of those that it is known of.

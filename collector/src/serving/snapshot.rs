@@ -7,6 +7,7 @@ use ampere_report::job::Job;
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
+use ampere_timeline::threads;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -270,13 +271,13 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
         let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
-        let kernels = attributor.engine.totals(device.kernels);
+        let kernels = attributor.engine.totals(device.views.kernels);
         let counter = device.counter_figures();
         let figures = DeviceFigures {
             device: device.info.name.clone(),
             source: device.info.source.clone(),
             energy: device.info.quality.as_str().to_owned(),
-            kind: device.info.nature.kind.clone(),
+            kind: device.info.traits.kind.clone(),
             within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
             joules: ranks.total_joules,
             watts: None,
@@ -312,9 +313,9 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
     region_time(attributor, &labels, limits, &mut snapshot);
-    if attributor.threads_lead() {
+    if threads::all_threads_lead(attributor) {
         snapshot.threads_energy = threads_energy(attributor);
-        snapshot.notes.extend(attributor.note_of_threads());
+        snapshot.notes.extend(threads::note(attributor));
     }
     snapshot
 }
@@ -323,7 +324,7 @@ fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
     let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
     for (number, device) in attributor.devices.iter().enumerate() {
         if device.info.unit == Unit::Joules && attributor.whole(number).is_none() {
-            let view = device.threads.unwrap_or(device.ranks);
+            let view = device.views.threads.unwrap_or(device.views.ranks);
             let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
             attributor.engine.each_account(view, add);
         }

@@ -13,8 +13,8 @@ pub mod text;
 
 pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
 pub use metric::{
-    MetricValue, Quantity, accelerator_of_gpu, cray_device, device_name, matches, quantity_of_name,
-    quantity_of_unit,
+    MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,
+    power_sensor_of_name, quantity_of_name, quantity_of_unit,
 };
 
 /// Variables by which a process is given GPUs.

@@ -135,6 +135,39 @@ pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSe
     accelerators.contains(&accelerator).then_some(accelerator)
 }
 
+/// A power that is recorded beside a counter of the same device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PowerSensor {
+    /// The counter's metric.
+    pub counter: String,
+    /// Which power it is: `average` or `current`.
+    pub which: &'static str,
+    /// Where the metric's unit is no power.
+    pub watts_per_unit: f64,
+}
+
+/// The power sensor that a metric of a trace is by its name, if a counter beside it has a known name.
+pub fn power_sensor_of_name(metric: &str) -> Option<PowerSensor> {
+    const ROCM_SMI: [(&str, &str); 3] = [
+        ("rocm_smi:::power_average:", "average"),
+        ("rocm_smi:::average_socket_power:", "average"),
+        ("rocm_smi:::current_socket_power:", "current"),
+    ];
+    let rocm_smi = ROCM_SMI.iter().find_map(|(name, which)| {
+        let (before, device) = metric.split_once(name)?;
+        let device = device.split(':').next()?; // without the sensor's number
+        let counter = format!("{before}rocm_smi:::energy_count:{device}");
+        Some(PowerSensor { counter, which, watts_per_unit: 1e-6 })
+    });
+    rocm_smi.or_else(|| {
+        let (before, file) = metric.split_once("craypm:")?;
+        let device =
+            file.strip_suffix("power").filter(|device| device.is_empty() || device.ends_with('_'))?;
+        let counter = format!("{before}craypm:{device}energy");
+        Some(PowerSensor { counter, which: "current", watts_per_unit: 1.0 })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +181,21 @@ mod tests {
         assert_eq!(device_name("nvml:::energy:GPU-0-nvml"), "GPU-0-nvml");
         assert_eq!(device_name("nvml:::total_energy_consumption:device=1"), "GPU-1");
         assert_eq!(device_name("coretemp:::hwmon2:power1_input"), "coretemp:::hwmon2:power1_input");
+    }
+
+    #[test]
+    fn power_sensors_belong_to_the_counter_beside_them() {
+        for (metric, counter) in [
+            ("rocm_smi:::power_average:device=2:sensor=0", Some("rocm_smi:::energy_count:device=2")),
+            ("A2rocm_smi:::current_socket_power:device=0", Some("A2rocm_smi:::energy_count:device=0")),
+            ("A2coretemp:::craypm:accel3_power", Some("A2coretemp:::craypm:accel3_energy")),
+            ("A2coretemp:::craypm:power", Some("A2coretemp:::craypm:energy")),
+            ("A2coretemp:::craypm:power_cap", None),
+            ("rocm_smi:::power_cap:device=0", None),
+        ] {
+            let sensor = power_sensor_of_name(metric);
+            assert_eq!(sensor.map(|sensor| sensor.counter).as_deref(), counter, "{metric}");
+        }
     }
 
     #[test]

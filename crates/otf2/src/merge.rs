@@ -13,8 +13,8 @@ use crate::error::Otf2Error;
 use crate::reader::EventHandler;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
 use std::fmt;
-use std::hint::select_unpredictable;
 use std::ops::ControlFlow;
+use tournament::{Key, Tree};
 
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
@@ -139,77 +139,6 @@ pub(crate) struct Merged {
     pub faults: Vec<(LocationRef, Fault)>,
 }
 
-/// A stream by its next event: the time, and at the same time the stream's place in the list, in which they are in
-/// ascending order of location.
-#[derive(Clone, Copy)]
-struct Key {
-    time: u64,
-    place: usize,
-}
-
-impl Key {
-    /// Of a stream without a next event. No place is as large.
-    const NONE: Key = Key { time: u64::MAX, place: usize::MAX };
-
-    #[inline]
-    fn is_before(self, other: Key) -> bool {
-        (self.time < other.time) | ((self.time == other.time) & (self.place < other.place))
-    }
-
-    #[inline]
-    fn earlier(self, other: Key) -> Key {
-        let other_first = other.is_before(self);
-        Key {
-            time: select_unpredictable(other_first, other.time, self.time),
-            place: select_unpredictable(other_first, other.place, self.place),
-        }
-    }
-}
-
-/// Which stream is next: a binary tree whose leaves are the streams' keys, in which every other node has the least of
-/// those below it. Events of many locations alternate as they like, so that no branch on which is less can be predicted:
-/// here there is none, and how many nodes are visited does not depend on the keys.
-struct Tree {
-    /// The root is at 1, what is below node n at 2 n and 2 n + 1.
-    nodes: Vec<Key>,
-}
-
-impl Tree {
-    fn new(streams: usize) -> Tree {
-        Tree { nodes: vec![Key::NONE; 2 * streams.next_power_of_two()] }
-    }
-
-    #[inline]
-    fn first(&self) -> Option<usize> {
-        let place = self.nodes[1].place;
-        (place != Key::NONE.place).then_some(place)
-    }
-
-    /// The least key of all other streams.
-    #[inline]
-    fn least_but(&self, place: usize) -> Key {
-        let mut least = Key::NONE;
-        let mut at = self.nodes.len() / 2 + place;
-        while at > 1 {
-            least = least.earlier(self.nodes[at ^ 1]);
-            at /= 2;
-        }
-        least
-    }
-
-    #[inline]
-    fn set(&mut self, place: usize, key: Option<Key>) {
-        let mut least = key.unwrap_or(Key::NONE);
-        let mut at = self.nodes.len() / 2 + place;
-        self.nodes[at] = least;
-        while at > 1 {
-            least = least.earlier(self.nodes[at ^ 1]);
-            at /= 2;
-            self.nodes[at] = least;
-        }
-    }
-}
-
 /// Delivers all events of streams that are in ascending order of location.
 pub(crate) fn run<H: EventHandler + ?Sized>(
     mut streams: Vec<Stream<'_>>,
@@ -217,19 +146,17 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     handler: &mut H,
 ) -> Merged {
     let mut merged = Merged::default();
-    let mut order = Tree::new(streams.len());
-    for (place, stream) in streams.iter_mut().enumerate() {
-        order.set(place, advance(stream, place, &mut merged));
-    }
-    while let Some(place) = order.first() {
-        let limit = order.least_but(place);
+    let first: Vec<Option<u64>> = streams.iter_mut().map(|stream| advance(stream, &mut merged)).collect();
+    let mut order = Tree::new(first.into_iter());
+    while let Some(Key { place, .. }) = order.first() {
+        let limit = order.first_but(place);
         let stream = &mut streams[place];
         // The location with the earliest event goes on until another one's is earlier.
         let next = loop {
             let Some(&event) = stream.batch.events.get(stream.next) else { break None };
             let key = Key { time: event.time, place };
-            if limit.is_before(key) {
-                break Some(key);
+            if limit.is_some_and(|limit| limit.is_before(key)) {
+                break Some(key.time);
             }
             stream.next += 1;
             merged.delivered += 1;
@@ -238,7 +165,7 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
                 return merged;
             }
         };
-        let next = next.or_else(|| advance(stream, place, &mut merged));
+        let next = next.or_else(|| advance(stream, &mut merged));
         order.set(place, next);
         if next.is_none() && handler.end(streams[place].location).is_break() {
             merged.stopped = true;
@@ -248,13 +175,13 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     merged
 }
 
-/// Makes the next event of a stream available and returns its key.
+/// Makes the next event of a stream available and returns its time.
 #[cold]
-fn advance(stream: &mut Stream<'_>, place: usize, merged: &mut Merged) -> Option<Key> {
+fn advance(stream: &mut Stream<'_>, merged: &mut Merged) -> Option<u64> {
     if let Err(error) = stream.fill(&mut merged.records) {
         merged.faults.push((stream.location, error));
     }
-    stream.batch.events.get(stream.next).map(|event| Key { time: event.time, place })
+    stream.batch.events.get(stream.next).map(|event| event.time)
 }
 
 fn parent_of(definitions: &Definitions, context: Option<CallingContextRef>) -> Option<CallingContextRef> {
@@ -267,47 +194,5 @@ fn resolve(definitions: &Definitions, number: u32) -> MetricRef {
     match definitions.metric_instances.get(instance) {
         Some(defined) => MetricRef { class: defined.class, instance: Some(instance) },
         None => MetricRef { class: MetricClassRef(number), instance: None },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times that often are the same, up to the last there is.
-    fn time(stream: usize, event: usize) -> u64 {
-        match (event as u64 / 2).pow(2) + (stream as u64 % 3) * 2 {
-            late if late > 30 => u64::MAX,
-            time => time,
-        }
-    }
-
-    #[test]
-    fn any_number_of_streams_is_in_order() {
-        for streams in 0..20 {
-            let mut expected: Vec<(u64, usize)> = (0..streams)
-                .flat_map(|stream| (0..14 + stream % 2).map(move |event| (time(stream, event), stream)))
-                .collect();
-            expected.sort_unstable();
-            let mut order = Tree::new(streams);
-            let mut next = vec![0; streams];
-            let mut key = |stream: usize| {
-                let event = next[stream];
-                next[stream] += 1;
-                (event < 14 + stream % 2).then(|| Key { time: time(stream, event), place: stream })
-            };
-            (0..streams).for_each(|stream| order.set(stream, key(stream)));
-            for (at, (_, stream)) in expected.iter().enumerate() {
-                assert_eq!(order.first(), Some(*stream), "{streams} streams, event {at}");
-                let other = expected[at..].iter().find(|(_, other)| other != stream);
-                let least = order.least_but(*stream);
-                assert_eq!(
-                    (least.place != Key::NONE.place).then_some((least.time, least.place)),
-                    other.copied()
-                );
-                order.set(*stream, key(*stream));
-            }
-            assert_eq!(order.first(), None);
-        }
     }
 }

@@ -4,6 +4,7 @@ use crate::{END, NO_ROOM};
 use ampere_collector::sampling::sampler;
 use ampere_ring::{EventWriter, RingProducer, Session};
 use ampere_trace::replay::{Replay, numbered_members};
+use ampere_trace::value_type;
 use anyhow::Context;
 use otf2::{EventHandler, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::HashMap;
@@ -259,7 +260,7 @@ impl EventHandler for Conductor {
         }
         for (position, number) in members {
             let Some(value) = values.get(position) else { continue };
-            let bits = self.replay.metrics[number as usize].value.bits(value);
+            let bits = value_type::to_bits(value, self.replay.metrics[number as usize].value);
             self.write(time, number, bits)?;
         }
         ControlFlow::Continue(())

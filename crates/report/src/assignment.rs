@@ -1,4 +1,4 @@
-//! The topology as it is shown: every link with its reason in `summary.json`, a few lines in `summary.txt`.
+//! Which consumer draws from which device: every link with its reason in `summary.json`, a few lines in `summary.txt`.
 
 use ampere_model::LocationKind;
 use ampere_model::text::{compact, printable};
@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A consumer's link to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
+    /// The node's name.
     pub node: String,
-    /// `None`: it spends from no GPU.
+    /// `None`: it draws from no GPU.
     pub device: Option<String>,
     /// "ranks" or "kernels".
     pub view: String,
     /// A process ("MPI Rank 0"), or a GPU stream of one ("MPI Rank 0/HIP[0:0]").
     pub consumer: String,
+    /// Why it draws from it, or from none.
     pub reason: String,
 }
 
@@ -31,7 +33,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
         if only.is_some_and(|only| only != view) {
             continue;
         }
-        let spends = attributor.spends(at);
+        let assignment = attributor.assignment(at);
         let consumer = match view {
             ViewKind::Ranks => location.group.clone(),
             ViewKind::Kernels => format!("{}/{}", attributor.owner_of(at), location.name),
@@ -44,8 +46,8 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
             reason: reason.clone(),
         };
         let name = |device: usize| attributor.devices[device].info.name.clone();
-        all.extend(spends.links.iter().map(|l| link(Some(name(l.device)), &l.reason)));
-        all.extend(spends.nothing.iter().map(|why| link(None, why)));
+        all.extend(assignment.links.iter().map(|l| link(Some(name(l.device)), &l.reason)));
+        all.extend(assignment.no_gpu.iter().map(|why| link(None, why)));
     }
     all.sort_by_key(|link| {
         let natural = |name: &String| (name.len(), name.clone()); // "GPU-10" after "GPU-9"
@@ -55,7 +57,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
     all
 }
 
-/// One line for all that have the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the node, where there are several.
+/// One line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the node, where there are several.
 pub fn lines(links: &[Link]) -> Vec<String> {
     let nodes: BTreeSet<&str> = links.iter().map(|link| link.node.as_str()).collect();
     // Consumers of each device with each reason, in the order of the links.

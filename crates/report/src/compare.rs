@@ -1,4 +1,4 @@
-//! Runs beside each other: what each spent, and where the differences are. Changes are from the first run on.
+//! Runs compared: the joules of each, and where they differ. Changes are relative to the first run.
 
 use crate::highlights::Sums;
 use crate::summary::Summary;
@@ -12,12 +12,15 @@ const LONGEST_NAME: usize = 56;
 /// Rows of each table.
 const MOST_ROWS: usize = 25;
 
-/// A run, by the name that it was given by.
+/// A run with a name.
 pub struct Named {
+    /// As it was given on the command line.
     pub name: String,
+    /// Its figures.
     pub summary: Summary,
 }
 
+/// A table of the runs, one column for each.
 pub fn render(runs: &[Named]) -> String {
     let mut out = String::new();
     let leads = |run: &Named| run.summary.devices.iter().any(|device| device.other_ranks_lead);

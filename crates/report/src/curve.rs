@@ -34,7 +34,7 @@ fn step(seconds: f64) -> String {
     if seconds < 1.0 { format!("{seconds:.2}") } else { format!("{seconds:.1}") }
 }
 
-/// Steps, as they were measured: nothing is known of what was within one.
+/// Steps, as they were measured: nothing is known of the power within one.
 fn area(curve: &PowerCurve, scale: f64) -> String {
     let (wide, base) = (WIDTH / curve.watts.len().max(1) as f64, HEIGHT + MARGIN);
     let mut path = format!("M0 {base:.1}");

@@ -1,5 +1,5 @@
-//! A tree as a picture: a box for each node, as wide as its joules, below the one that called it. A click makes a box as wide
-//! as the picture, another one on the uppermost shows all again; without scripts it is a picture all the same.
+//! A tree as a picture: a box for each node, as wide as its joules, below its caller's. A click makes a box as wide
+//! as the picture, a click on the uppermost shows all again; without scripts it is a still picture.
 
 use super::tree::{Kind, Node};
 use ampere_model::text::{joules, printable};
@@ -58,11 +58,7 @@ fn colour(node: &Node) -> String {
     format!("hsl({hue:.0} {saturation}% {light:.0}%)")
 }
 
-fn label(node: &Node, width: f64) -> String {
-    label_of(&node.name, width)
-}
-
-fn label_of(name: &str, width: f64) -> String {
+fn label(name: &str, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 3 {
         return String::new();
@@ -83,7 +79,7 @@ fn title(node: &Node, whole: f64) -> String {
     title
 }
 
-/// `inside`: what a file of its own needs; `above`: room for what is above the boxes.
+/// `inside`: more elements, for a file of its own; `above`: room above the boxes.
 fn svg(root: &Node, boxes: &[Box], above: f64, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
@@ -96,7 +92,7 @@ fn svg(root: &Node, boxes: &[Box], above: f64, inside: Markup) -> Markup {
                 g data-left=(number(*left)) data-width=(number(*width)) data-row=(row) data-name=(printable(&node.name)) {
                     title { (title(node, root.joules)) }
                     rect x=(number(*left)) y=(number(top)) width=(number(*width)) height=(ROW - 1.0) fill=(colour(node)) {}
-                    text x=(number(left + 3.0)) y=(number(top + 12.5)) { (label(node, *width)) }
+                    text x=(number(left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, *width)) }
                 }
             }
         }
@@ -121,12 +117,12 @@ pub fn picture(root: &Node) -> Markup {
     }
 }
 
-/// A file of its own. `head`: what it is of.
+/// A file of its own. `head`: its title.
 pub fn document(root: &Node, head: &str) -> String {
     let (boxes, left_out) = layout(root);
     let words = if left_out > 0 { format!("; {}", left_out_words(left_out)) } else { String::new() };
     let inside = html! {
-        text x="3" y="-8" { (label_of(head, WIDTH)) }
+        text x="3" y="-8" { (label(head, WIDTH)) }
         desc { (head) "; " (title(root, root.joules)) (words) }
         style { (PreEscaped(STYLE)) }
         script { (PreEscaped(format!("<![CDATA[{SCRIPT}]]>"))) }

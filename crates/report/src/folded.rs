@@ -1,6 +1,6 @@
 //! "Folded stacks": a line for each call path and its weight, as flamegraph.pl, inferno and speedscope read them. Frames:
-//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole number. What was idle or lost has lines
-//! of its own, so that the sum of a device's lines is the device's, to half a microjoule a line.
+//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole number.
+//! Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a line.
 
 use crate::summary::Summary;
 use std::fmt::Write;

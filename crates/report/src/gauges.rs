@@ -5,12 +5,17 @@ use serde::{Deserialize, Serialize};
 /// A gauge's values over the run, in `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverTheRun {
+    /// "power_watts", "temperature_celsius", "busy_ratio", "memory_used_bytes" or "memory_total_bytes".
     pub quantity: String,
+    /// Which of several: "edge" of the temperatures, for example.
     pub which: String,
+    /// How many.
     pub readings: u64,
+    /// The smallest reading.
     pub min: f64,
-    /// Of the readings, each alike.
+    /// Of all readings, equally weighted.
     pub mean: f64,
+    /// The largest reading.
     pub max: f64,
 }
 

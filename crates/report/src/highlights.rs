@@ -1,34 +1,38 @@
-//! What a summary says first: a few sentences.
+//! A summary's first sentences.
 
 use crate::summary::{Device, Region, Summary, View};
 use ampere_model::text::{joules, printable, short};
 use std::collections::BTreeMap;
 
 const LONGEST_NAME: usize = 56;
-/// Functions that are named.
+/// Functions that a sentence names.
 const MOST_NAMES: usize = 3;
-/// What is less of the whole than this is not worth a word.
+/// Smaller parts of the whole are not mentioned.
 const LEAST_SHARE: f64 = 0.005;
 
-/// Sums over the devices that are in no other, so that no joule is counted twice.
+/// Sums over the devices that no other contains, so that no joule is counted twice.
 pub struct Sums<'a> {
+    /// Of the devices.
     pub joules: f64,
+    /// Of no frame.
     pub idle: f64,
+    /// Of intervals that cannot be attributed.
     pub lost: f64,
     /// Exclusive joules of the ranks view by region, most first.
     pub regions: Vec<(&'a str, f64)>,
-    /// Of devices with GPU streams: their joules, and those of the kernels view by kernel.
+    /// Of devices with GPU streams.
     pub gpu_joules: f64,
+    /// Of these, exclusive joules by kernel, most first.
     pub kernels: Vec<(&'a str, f64)>,
 }
 
 impl<'a> Sums<'a> {
-    /// Of the views that tables show.
+    /// Sums of the views that tables show.
     pub fn of(summary: &'a Summary) -> Sums<'a> {
         Sums::of_views(summary, |device| device.shown().collect())
     }
 
-    /// Of the views that the settings chose: those of several runs are alike.
+    /// Sums of the views that the settings chose: those of several runs can be compared.
     pub fn by_settings(summary: &'a Summary) -> Sums<'a> {
         Sums::of_views(summary, |device| device.views.iter().collect())
     }
@@ -36,10 +40,10 @@ impl<'a> Sums<'a> {
     fn of_views(summary: &'a Summary, views: impl Fn(&'a Device) -> Vec<&'a View>) -> Sums<'a> {
         let devices: Vec<(&Device, Vec<&View>)> =
             topmost(summary).map(|device| (device, views(device))).collect();
-        // Both views share the same joules: the ranks' tells of the whole, if it has not been left out.
+        // Both views divide the same joules: the ranks' has all of them, unless it was left out.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
-        // Also of devices from which nobody spends.
+        // Also of devices without a consumer.
         let ranks =
             || devices.iter().flat_map(|(_, views)| views.iter().copied().filter(|view| view.view == shown));
         let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|(device, _)| view(device, "kernels"));
@@ -55,16 +59,18 @@ impl<'a> Sums<'a> {
         }
     }
 
+    /// The MPI functions among the regions.
     pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
         self.regions.iter().filter(|(name, _)| is_mpi(name))
     }
 }
 
+/// Whether a function is MPI's.
 pub fn is_mpi(name: &str) -> bool {
     ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Devices that count joules and are in no other of their node.
+/// Devices that count joules and that no other of their node contains.
 pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     let is_within = |part: &Device| {
         summary.devices.iter().any(|whole| part.node == whole.node && whole.contains.contains(&part.name))
@@ -72,7 +78,7 @@ pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }
 
-/// The shown one of this name, if anything ran in it.
+/// The view of this name that tables show, if it has call paths.
 pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
     device.shown().find(|view| view.view == name && !view.callpaths.is_empty())
 }
@@ -86,7 +92,7 @@ fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
     sums
 }
 
-/// At most four: how much, where, in which kernels, and how much in MPI. None where nothing was spent.
+/// At most four: how much, where, in which kernels, and how much in MPI. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {
@@ -107,22 +113,22 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     } else {
         String::new()
     };
-    let mut said = vec![format!(
+    let mut all = vec![format!(
         "{} J in {:.1} s{watts}{quality}; {} of it idle",
         joules(sums.joules),
         run.seconds,
         share(sums.idle, sums.joules)
     )];
     if sums.lost > 0.0 {
-        said[0] += &format!(", {} lost", share(sums.lost, sums.joules));
+        all[0] += &format!(", {} lost", share(sums.lost, sums.joules));
     }
     let most = named(&sums.regions, sums.joules);
     if !most.is_empty() {
-        said.push(format!("most of it in {most}"));
+        all.push(format!("most of it in {most}"));
     }
     let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
     if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
-        said.push(format!(
+        all.push(format!(
             "of the {} J of GPUs with kernels {} while one ran, most of it in {}",
             joules(sums.gpu_joules),
             share(of_kernels, sums.gpu_joules),
@@ -131,7 +137,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     }
     let of_mpi: f64 = sums.mpi().map(|row| row.1).sum();
     if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= LEAST_SHARE * sums.joules) {
-        said.push(format!(
+        all.push(format!(
             "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
             joules(of_mpi),
             share(of_mpi, sums.joules),
@@ -139,7 +145,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             joules(*part)
         ));
     }
-    said
+    all
 }
 
 #[cfg(test)]

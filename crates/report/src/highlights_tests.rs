@@ -30,7 +30,7 @@ fn summary(energy: &str, devices: Vec<Device>) -> Summary {
 }
 
 #[test]
-fn what_is_in_another_device_is_not_counted_twice() {
+fn a_contained_device_is_not_counted_twice() {
     let rows = [("work", 60.0), ("MPI_Recv", 30.0)];
     let node = device("node", 100.0, &["GPU-0"], &rows);
     let said = sentences(&summary("measured", vec![node, device("GPU-0", 80.0, &[], &rows)]));
@@ -45,14 +45,14 @@ fn what_is_in_another_device_is_not_counted_twice() {
 }
 
 #[test]
-fn an_estimate_is_called_one() {
+fn estimated_joules_are_marked() {
     let said = sentences(&summary("estimated", vec![device("node", 100.0, &[], &[])]));
     assert_eq!(said, ["100.000 J in 10.0 s, 10.0 W on average, estimated; 100.0 % of it idle"]);
     assert!(sentences(&summary("none", Vec::new())).is_empty());
 }
 
 #[test]
-fn of_the_kernels_view_alone_its_own_idle_joules_are_told() {
+fn the_kernels_view_alone_shows_its_own_idle_joules() {
     let mut gpu = device("GPU-0", 100.0, &[], &[("kernel", 40.0)]);
     gpu.views[0].view = "kernels".to_owned();
     assert_eq!(

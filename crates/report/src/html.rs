@@ -1,5 +1,5 @@
-//! One page with all of it, which needs nothing beside itself: no server, no network. Names are an application's: all of
-//! them go through the template, which escapes them.
+//! One page with everything, which needs no server and no network. Names come from the application: the template escapes all
+//! of them.
 
 use super::curve;
 use super::flame;
@@ -13,19 +13,20 @@ use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
-/// Rows of each table: the rest is in `summary.json`, and in what `ampere report` makes of it.
+/// Rows of each table: the rest is in `summary.json`, and in other reports.
 const MOST_ROWS: usize = 50;
-/// Devices whose power is shown above all else.
+/// Devices whose power is shown together.
 const MOST_CURVES: usize = 8;
-/// What the columns of the least and the most joules are.
+/// The meaning of the columns with the least and the most joules.
 const LEAST: &str = "the joules of samples in which nothing else ran";
 const MOST: &str = "the joules of all samples in which it ran at all";
 
-/// By this a page is known as that run's.
+/// An element by which a page is known as a run's.
 pub fn page_mark(run_id: &str) -> Markup {
     html! { meta name="ampere-run" content=(printable(run_id)); }
 }
 
+/// The page.
 pub fn render(summary: &Summary) -> String {
     let run = &summary.run;
     let title =
@@ -45,7 +46,7 @@ pub fn render(summary: &Summary) -> String {
                 (head(summary))
                 @if several { (everything(summary)) (powers(summary)) }
                 @for (at, device) in summary.devices.iter().enumerate() { (one_device(device, !several && at == 0)) }
-                (spenders(summary))
+                (device_assignment(summary))
                 (quality(summary))
                 script { (PreEscaped(flame::SCRIPT)) }
             }
@@ -76,7 +77,7 @@ fn head(summary: &Summary) -> Markup {
     }
 }
 
-/// Of several devices, what they have in common.
+/// The sums of several devices.
 fn everything(summary: &Summary) -> Markup {
     let sums = Sums::of(summary);
     html! {
@@ -91,8 +92,8 @@ fn everything(summary: &Summary) -> Markup {
                     @for (name, part) in sums.regions.iter().take(MOST_ROWS) {
                         tr { (share_cells(*part, sums.joules)) td { (name_of(name)) } }
                     }
-                    @if sums.idle > 0.0 { tr.rest { (share_cells(sums.idle, sums.joules)) td { "idle: nobody ran" } } }
-                    @if sums.lost > 0.0 { tr.rest { (share_cells(sums.lost, sums.joules)) td { "lost: not known whose" } } }
+                    @if sums.idle > 0.0 { tr.rest { (share_cells(sums.idle, sums.joules)) td { "idle: no consumer ran" } } }
+                    @if sums.lost > 0.0 { tr.rest { (share_cells(sums.lost, sums.joules)) td { "lost: cannot be attributed" } } }
                 }
             }
             (left_out(sums.regions.len()))
@@ -114,7 +115,7 @@ fn everything(summary: &Summary) -> Markup {
     }
 }
 
-/// Those that are in no other, below each other, by one scale: they are about the same time.
+/// Power of the devices that no other contains, below each other, by one scale: they show the same time.
 fn powers(summary: &Summary) -> Markup {
     let mut curves: Vec<_> =
         topmost(summary).filter_map(|device| Some((device, device.power.as_ref()?))).collect();
@@ -168,9 +169,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
 
 fn one_view(device: &Device, view: &View) -> Markup {
     let (total, unit) = (view.whole(), printable(&device.unit));
-    let what = if view.view == "kernels" { "kernel" } else { "function" };
     let is_time = unit == "s";
-    let has_watts = view.regions.iter().any(|row| row.watts.resolved_watts.is_some());
     let groups = by_location(view);
     html! {
         section {
@@ -182,43 +181,11 @@ fn one_view(device: &Device, view: &View) -> Markup {
             }
             (flame::picture(&tree::of_views(&device.name, std::iter::once(view))))
             (legend())
-            table {
-                thead {
-                    tr {
-                        th.number { (unit) } th.number { "share" } th {}
-                        @if !is_time { th.number title=(LEAST) { "least" } th.number title=(MOST) { "most" } }
-                        th.number { "inclusive " (unit) } th.number { "s" }
-                        th.number { "calls" } @if has_watts { th.number { "W" } } th { (what) }
-                    }
-                }
-                tbody {
-                    @for row in view.regions.iter().take(MOST_ROWS) {
-                        tr {
-                            (share_cells(row.exclusive_joules, total))
-                            @if !is_time {
-                                td.number { (joules(row.resolved_joules)) }
-                                td.number { (row.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
-                            }
-                            td.number { (joules(row.inclusive_joules)) }
-                            td.number { (format!("{:.3}", row.exclusive_seconds)) }
-                            td.number { (row.calls) }
-                            @if has_watts {
-                                td.number {
-                                    @match row.watts.resolved_watts {
-                                        Some(watts) => (format!("{watts:.1}")),
-                                        None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
-                                    }
-                                }
-                            }
-                            td { (name_of(&row.region)) }
-                        }
-                    }
-                }
-            }
+            (region_table(view, &unit))
             @if !is_time && !view.regions.is_empty() {
                 p.small { "least: " (LEAST) "; most: " (MOST) "; the attributed joules lie between" }
             }
-            @if !has_watts && !view.regions.is_empty() {
+            @if !has_watts(view) && !view.regions.is_empty() {
                 p.small { "no watts: no function had 10 samples to itself" }
             }
             (left_out(view.regions.len()))
@@ -237,11 +204,56 @@ fn one_view(device: &Device, view: &View) -> Markup {
     }
 }
 
-fn spenders(summary: &Summary) -> Markup {
+fn region_table(view: &View, unit: &str) -> Markup {
+    let (total, is_time) = (view.whole(), unit == "s");
+    let what = if view.view == "kernels" { "kernel" } else { "function" };
+    let has_watts = has_watts(view);
+    html! {
+        table {
+            thead {
+                tr {
+                    th.number { (unit) } th.number { "share" } th {}
+                    @if !is_time { th.number title=(LEAST) { "least" } th.number title=(MOST) { "most" } }
+                    th.number { "inclusive " (unit) } th.number { "s" }
+                    th.number { "calls" } @if has_watts { th.number { "W" } } th { (what) }
+                }
+            }
+            tbody {
+                @for row in view.regions.iter().take(MOST_ROWS) {
+                    tr {
+                        (share_cells(row.exclusive_joules, total))
+                        @if !is_time {
+                            td.number { (joules(row.resolved_joules)) }
+                            td.number { (row.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
+                        }
+                        td.number { (joules(row.inclusive_joules)) }
+                        td.number { (format!("{:.3}", row.exclusive_seconds)) }
+                        td.number { (row.calls) }
+                        @if has_watts {
+                            td.number {
+                                @match row.watts.resolved_watts {
+                                    Some(watts) => (format!("{watts:.1}")),
+                                    None => span.small title="too few samples belonged to it alone: its joules are modelled by time" { "below res." },
+                                }
+                            }
+                        }
+                        td { (name_of(&row.region)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn has_watts(view: &View) -> bool {
+    view.regions.iter().any(|row| row.watts.resolved_watts.is_some())
+}
+
+fn device_assignment(summary: &Summary) -> Markup {
     let lines = assignment::lines(&summary.topology);
     html! {
         @if !lines.is_empty() {
-            details { summary { "Who spends from what" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } (left_out(lines.len())) }
+            details { summary { "Device assignment" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } (left_out(lines.len())) }
         }
     }
 }
@@ -250,7 +262,7 @@ fn quality(summary: &Summary) -> Markup {
     let (q, overhead) = (&summary.quality, &summary.overhead);
     let rows: [(&str, u64); 12] = [
         ("events", q.events),
-        ("calls coalesced: folded before they were recorded", q.coalesced_calls),
+        ("calls coalesced: recorded in groups", q.coalesced_calls),
         ("calls suppressed: they found no room", q.suppressed_calls),
         ("calls unrecorded: their threads had no ring", q.unrecorded_calls),
         ("records dropped", q.dropped_records),
@@ -280,7 +292,7 @@ fn legend() -> Markup {
     html! {
         p.small {
             "Each box is as wide as its joules, below the one that called it. " span.function { "functions" } " " span.mpi { "MPI" } " "
-            span.kernel { "GPU kernels" } " " span.nobody { "idle or lost" } ". Click to enlarge one."
+            span.kernel { "GPU kernels" } " " span.rest { "idle or lost" } ". Click to enlarge one."
         }
     }
 }

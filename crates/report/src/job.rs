@@ -1,17 +1,18 @@
-//! What a run is a part of: the batch system's job.
+//! The batch system's job that a run is a part of.
 
 use serde::{Deserialize, Serialize};
 
-/// As the batch system names it, so that its accounting and our figures can be laid beside each other.
+/// As the batch system names it, so that its accounting can be compared with our figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// "Slurm", "Flux", "PBS" or "LSF".
     pub scheduler: String,
+    /// Its name for the job.
     pub id: String,
 }
 
-/// A Flux instance may run in a Slurm job: the inner one has started us. A Flux batch job is an instance of its own, whose name
-/// its script and all that it runs know; what it runs has names within it besides.
+/// Schedulers by their variables. A Flux instance may run in a Slurm job: the inner one started us. A Flux batch job is an
+/// instance of its own: the first variable has its name, in its script and in all that it runs; jobs within it have the second.
 const SCHEDULERS: [(&str, &str); 5] = [
     ("Flux", "FLUX_ENCLOSING_ID"),
     ("Flux", "FLUX_JOB_ID"),
@@ -21,6 +22,7 @@ const SCHEDULERS: [(&str, &str); 5] = [
 ];
 
 impl Job {
+    /// The job that the environment names; `variable` looks one up.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Job> {
         SCHEDULERS.iter().find_map(|(scheduler, name)| {
             let id = variable(name).filter(|id| !id.is_empty())?;

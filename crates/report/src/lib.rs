@@ -1,8 +1,9 @@
 //! A summary in the forms that people and other programs read.
 //!
 //! ```text
-//! summary.rs      summary.json                  text.rs     summary.txt
-//! highlights.rs   what is said first            assignment.rs  which consumer draws from which device
+//! summary.rs      summary.json                  build.rs    a summary of an attributor's figures
+//! text.rs         summary.txt                   assignment.rs  which consumer draws from which device
+//! highlights.rs   its first sentences
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
 //! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assignment;
+mod build;
 pub mod clock_text;
 pub mod compare;
 mod csv;
@@ -39,6 +41,7 @@ use crate::summary::Summary;
 use ampere_model::text::{joules, printable};
 pub use html::page_mark;
 
+/// The forms of a report, as `--format` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// The largest rows, as in summary.txt
@@ -59,22 +62,53 @@ pub enum Format {
     Chrome,
 }
 
-/// What of a summary is wanted; empty: all.
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A device that was chosen is not in the summary.
+    #[error("there is no device {name:?}: there is {}", known.join(", "))]
+    UnknownDevice {
+        /// The chosen name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The summary cannot be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The rows cannot be written as Parquet.
+    #[cfg(feature = "parquet")]
+    #[error(transparent)]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+    /// The Parquet library was left out.
+    #[cfg(not(feature = "parquet"))]
+    #[error("this build has no Parquet: build it with `--features parquet`")]
+    NoParquet,
+    /// The format shows events, which are in the trace.
+    #[error("a summary has no events: this format needs the trace")]
+    NoEvents,
+}
+
+/// The part of a summary that is wanted; empty: all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
+    /// Names of devices.
     pub devices: Vec<String>,
     /// "ranks" or "kernels".
     pub view: Option<String>,
 }
 
 impl Choice {
-    /// Takes the rest away. The error is one line: what is wanted and not there, and what is.
-    pub fn apply(&self, summary: &mut Summary) -> Result<(), String> {
+    /// Removes the rest.
+    ///
+    /// # Errors
+    /// A device that the summary does not have.
+    pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
             if let Some(name) = unknown {
-                let known: Vec<&str> = summary.devices.iter().map(|device| device.name.as_str()).collect();
-                return Err(format!("there is no device {name:?}: there is {}", known.join(", ")));
+                let known = summary.devices.iter().map(|device| device.name.clone()).collect();
+                return Err(ReportError::UnknownDevice { name: name.clone(), known });
             }
             summary.devices.retain(|device| self.devices.contains(&device.name));
         }
@@ -87,12 +121,15 @@ impl Choice {
     }
 }
 
-/// `colour`: for a terminal, which only the table is.
-pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>, String> {
+/// A report of a summary. `colour`: for a terminal, which matters to the table only.
+///
+/// # Errors
+/// A format that this build or a summary does not have.
+pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, colour).into_bytes(),
         Format::Json => {
-            let mut text = serde_json::to_vec_pretty(summary).map_err(|e| e.to_string())?;
+            let mut text = serde_json::to_vec_pretty(summary)?;
             text.push(b'\n');
             text
         }
@@ -103,14 +140,12 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         #[cfg(feature = "parquet")]
         Format::Parquet => parquet::render(summary)?,
         #[cfg(not(feature = "parquet"))]
-        Format::Parquet => {
-            return Err("this build has no Parquet: build it with `--features parquet`".to_owned());
-        }
-        Format::Chrome => return Err("a summary has no events: see chrome::write".to_owned()),
+        Format::Parquet => return Err(ReportError::NoParquet),
+        Format::Chrome => return Err(ReportError::NoEvents),
     })
 }
 
-/// What a picture is of, in a line: the command, how much, and how good the figures are.
+/// The title of a picture: the command, its joules, and their quality.
 fn head(summary: &Summary) -> String {
     let run = &summary.run;
     let of = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };

@@ -31,7 +31,7 @@ impl Launched {
         };
         let number = |name: &str| text(name)?.parse::<u32>().ok();
         let pair = || LOCAL.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
-        // Flux tells the size of the job only.
+        // Flux has the size of the job only.
         let flux = || {
             number("FLUX_JOB_NNODES").filter(|nodes| *nodes == 1)?;
             Some((number("FLUX_TASK_LOCAL_ID")?, number("FLUX_JOB_SIZE")?))
@@ -63,14 +63,16 @@ fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
     None
 }
 
-/// What is missing of one launch on this node.
+/// The missing ranks of one launch on this node.
 #[derive(Debug, PartialEq)]
 pub struct Missing {
+    /// How many ranks the launcher started.
     pub local_size: u32,
+    /// Those that are missing, in order.
     pub local_ranks: Vec<u32>,
 }
 
-/// Of each launch that is not whole. `environments`: of all processes that are known.
+/// One for each incomplete launch. `environments`: of all processes that are known.
 pub fn on_this_node<'a>(environments: impl Iterator<Item = &'a [String]>) -> Vec<Missing> {
     let mut launches: BTreeMap<(Vec<String>, u32), BTreeSet<u32>> = BTreeMap::new();
     for of in environments.filter_map(Launched::of) {
@@ -83,7 +85,7 @@ pub fn on_this_node<'a>(environments: impl Iterator<Item = &'a [String]>) -> Vec
     missing.filter(|missing| !missing.local_ranks.is_empty()).collect()
 }
 
-/// Of launches that are not whole, in one line. `mpi`: missing ranks and size, where all of the job was started on this node.
+/// Incomplete launches in one line. `mpi`: missing ranks and size, where all of the job was started on this node.
 pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&[u32], u32)>) -> Option<String> {
     let first = missing.first()?;
     let (what, size) = match mpi
@@ -96,7 +98,7 @@ pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&[u32], u32)>) -> Opt
     Some(format!("missing: {what} of the {size} that the launcher started on this node{more}: {ADVICE}"))
 }
 
-/// Of a job that has ranks which are in none of the results.
+/// The note of a job whose ranks are not all in the results.
 pub fn note_of_all_nodes(ranks: &[u32], size: u32) -> String {
     format!(
         "no node's results have {} of {size}: {ADVICE}; or its node's results are in another directory",
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_launchers_local_size_tells_which_local_ranks_are_missing() {
+    fn the_local_size_of_each_launcher_shows_missing_local_ranks() {
         let of = |rank: &str, size: &str, number: u32| format!("{rank}={number} {size}=3");
         for (rank, size) in LOCAL {
             let all = [0, 1, 2].map(|number| of(rank, size, number));
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(missing(&[&format!("{slurm}1")]), []);
         assert_eq!(missing(&[&format!("{slurm}2")]), [(3, vec![1, 2])]);
         assert_eq!(missing(&[&format!("{slurm}3")]), []);
-        // A batch script's, and nobody's.
+        // A batch script, and a process without a launcher.
         assert_eq!(missing(&["SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=64 SLURM_NODEID=0", ""]), []);
     }
 

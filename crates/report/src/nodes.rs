@@ -7,12 +7,12 @@ use std::path::Path;
 
 const ALONE: &str = "this is of node ";
 
-/// Of a summary that is one of several.
+/// The note of a summary that is one of several.
 pub fn note(node: &str, first: &Path) -> String {
     format!("{ALONE}{node} alone: ampere report {} shows all nodes of the run as one", first.display())
 }
 
-/// Sums of all, beside each node's own devices.
+/// One summary of several: sums, and each node's own devices.
 pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     if others.is_empty() {
         return first;
@@ -27,7 +27,7 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
         devices: Vec::new(),
         topology: Vec::new(),
     };
-    // Of each collector's own thread: there is no sum of it.
+    // It is of one collector's thread: there is no sum.
     whole.overhead.sampler = None;
     whole.overhead.collector_cpu_seconds = all.iter().map(|node| node.overhead.collector_cpu_seconds).sum();
     whole.overhead.collector_peak_rss_bytes =
@@ -74,7 +74,7 @@ fn run_of(all: &[Summary]) -> Run {
     }
 }
 
-/// What several nodes say is said once, with how many they are.
+/// A note of several nodes once, with their number.
 fn notes_of(all: &[Summary]) -> Vec<String> {
     let mut by_note: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut in_order: Vec<&str> = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_one_run_is_summed() {
+    fn nodes_of_one_run_are_summed() {
         let whole = joined(of("n1", 3.0, "measured", "job"), vec![of("n2", 2.0, "estimated", "job")]);
         let run = &whole.run;
         assert_eq!((run.nodes.join(","), run.ranks, run.total_joules), ("n1,n2".to_owned(), 8, 5.0));

@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// A row group is what a reader may skip as a whole; its columns are in memory while it is written.
 const ROWS_A_GROUP: usize = 1 << 16;
 
-/// What a column holds, by its name's place among [`COLUMNS`].
+/// A column's value, by its name's place among [`COLUMNS`].
 enum Column {
     Text(fn(&Row) -> ByteArray),
     Count(fn(&Row) -> Option<i64>),
     Figure(fn(&Row) -> Option<f64>),
 }
 
-const HOLDS: [Column; COLUMNS.len()] = [
+const VALUES: [Column; COLUMNS.len()] = [
     Column::Text(|row| row.node.into()),
     Column::Text(|row| row.device.into()),
     Column::Text(|row| row.energy.into()),
@@ -40,11 +40,7 @@ const HOLDS: [Column; COLUMNS.len()] = [
     Column::Figure(|row| row.mean_watts),
 ];
 
-pub fn render(summary: &Summary) -> Result<Vec<u8>, String> {
-    write(summary).map_err(|error| error.to_string())
-}
-
-fn write(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
+pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
     let of_the_run = |key: &str, value: &str| KeyValue::new(format!("ampere.{key}"), value.to_owned());
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -63,7 +59,7 @@ fn write(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
             return file.into_inner();
         }
         let mut writer = file.next_row_group()?;
-        for column in &HOLDS {
+        for column in &VALUES {
             write_column(&mut writer, column, &group)?;
         }
         writer.close()?;
@@ -71,7 +67,7 @@ fn write(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
 }
 
 fn schema() -> Result<Type, ParquetError> {
-    let fields = COLUMNS.iter().zip(&HOLDS).map(|(name, column)| {
+    let fields = COLUMNS.iter().zip(&VALUES).map(|(name, column)| {
         let of = |physical| Type::primitive_type_builder(name, physical);
         let field = match column {
             Column::Text(_) => of(Physical::BYTE_ARRAY)
@@ -93,7 +89,7 @@ fn write_column(
     let Some(mut out) = group.next_column()? else {
         return Err(ParquetError::General("fewer columns than in the schema".to_owned()));
     };
-    /// What is there, and which rows have it.
+    /// The values that there are, and which rows have one.
     fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
         let (mut there, mut levels) = (Vec::new(), Vec::new());
         for value in values {

@@ -3,10 +3,10 @@
 use crate::summary::{Device, Summary, View};
 use serde::Serialize;
 
-/// What is in no call path: a row with this in the place of the region.
+/// Rows for the joules of no call path have these in the place of the region.
 const REST: [&str; 2] = ["(idle)", "(lost)"];
 
-/// A column for each, of this name.
+/// A row; its columns have the fields' names.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row<'a> {
     pub node: &'a str,
@@ -49,7 +49,7 @@ pub const COLUMNS: [&str; 16] = [
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
     let views = summary.devices.iter().flat_map(|device| device.views.iter().map(move |view| (device, view)));
-    // Where there are no kernels, their view says nothing.
+    // Without kernels, their view is left out.
     let views = views.filter(|(_, view)| view.view != "kernels" || !view.callpaths.is_empty());
     views.flat_map(|(device, view)| paths(device, view).chain(rest(device, view)))
 }

@@ -1,7 +1,7 @@
 //! What a summary says about watts, and about counters that were not as they should be.
 
 use super::*;
-use ampere_model::{LocationKind, RegionHandle};
+use ampere_model::{LocationKind, RegionHandle, RegionRef};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{FoundDevice, LocationInfo};
 
@@ -156,7 +156,7 @@ fn a_gap_is_lost_where_it_is_configured() {
 }
 
 #[test]
-fn what_was_odd_about_a_counter_is_counted() {
+fn misreadings_resets_and_gaps_are_counted() {
     // Still for 11 seconds.
     let mut readings = steady(3);
     readings.extend([(5000, 52), (11_200, 52)]);
@@ -197,8 +197,8 @@ fn figures_that_a_device_cannot_have_are_not_shown() {
 }
 
 #[test]
-fn a_total_has_no_joule_twice() {
-    use ampere_timeline::nature::Nature;
+fn a_total_contains_each_joule_once() {
+    use ampere_timeline::counter_traits::CounterTraits;
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
     // Two nodes with the same counters: what contains what is a matter of each.
     for (node, joules) in [("a", 1000), ("b", 10)] {
@@ -216,7 +216,7 @@ fn a_total_has_no_joule_twice() {
             });
             let device = device.expect("an energy");
             let contains = parts.into_iter().map(str::to_owned).collect();
-            attributor.set_nature(device, Nature { contains, ..Nature::default() });
+            attributor.set_traits(device, CounterTraits { contains, ..CounterTraits::default() });
             for (time, value) in [(0, 1), (1000, 1 + joules / part)] {
                 attributor.read_now(device, time, value);
             }
@@ -227,18 +227,15 @@ fn a_total_has_no_joule_twice() {
     let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
     assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
     let text = crate::text::render(&summary, false);
-    assert!(
-        text.contains("1212.0 J in 4 devices on 2 nodes; these have in them 2 devices on 2 nodes"),
-        "{text}"
-    );
+    assert!(text.contains("1212.0 J in 4 devices on 2 nodes, which include 2 devices on 2 nodes"), "{text}");
 }
 
 #[test]
-fn of_a_deep_path_the_middle_is_left_out() {
+fn a_deep_path_is_shown_without_its_middle() {
     let name = |region: RegionRef| -> Name { format!("f{}", region.0).into() };
     let path = |depth: u32| -> Vec<RegionRef> { (0..depth).map(RegionRef).collect() };
-    assert_eq!(shortened(&path(256), name).len(), 256);
-    let short = shortened(&path(10_000), name);
+    assert_eq!(build::shortened(&path(256), name).len(), 256);
+    let short = build::shortened(&path(10_000), name);
     assert_eq!((short.len(), &*short[0], &*short[127]), (256, "f0", "f127"));
     assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
 }

@@ -168,7 +168,7 @@ fn an_older_summary_is_read_and_its_most_is_not_known() {
 }
 
 #[test]
-fn no_name_gets_out_of_its_place() {
+fn names_are_escaped_in_every_format() {
     let (page, picture) = (text(Format::Html), text(Format::Flamegraph));
     for page in [&page, &picture] {
         assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"), "{page}");
@@ -182,17 +182,18 @@ fn no_name_gets_out_of_its_place() {
 }
 
 #[test]
-fn what_is_chosen_is_there_or_told() {
+fn only_chosen_devices_are_reported_and_unknown_ones_are_errors() {
     let mut chosen = summary();
     let choice = |device: &str| Choice { devices: vec![device.to_owned()], view: Some("kernels".to_owned()) };
     let why = choice("GPU-7").apply(&mut chosen).unwrap_err();
+    let why = why.to_string();
     assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
     choice("energy").apply(&mut chosen).unwrap();
     assert!(chosen.devices[0].views.iter().all(|view| view.view == "kernels"));
 }
 
 #[test]
-fn nothing_at_all_is_a_report_too() {
+fn an_empty_summary_has_every_report() {
     let empty =
         Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), QualityFigures::default());
     for format in Format::value_variants().iter().filter(|format| **format != Format::Chrome) {
@@ -201,7 +202,7 @@ fn nothing_at_all_is_a_report_too() {
 }
 
 #[test]
-fn differences_are_told_from_the_first_run_on() {
+fn differences_are_relative_to_the_first_run() {
     let (first, mut second) = (summary(), summary());
     for row in second.devices[0].views.iter_mut().flat_map(|view| &mut view.regions) {
         row.exclusive_joules *= if &*row.region == "work" { 2.0 } else { 1.0 };

@@ -8,18 +8,18 @@ use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Where more of the run than this was not sampled, it is said.
+/// A larger part of the run without samples is mentioned.
 const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
 /// Functions that a line names.
 const MOST_NAMED: usize = 3;
 const BAR_CELLS: usize = 24;
-/// Lines of who spends from what.
+/// Lines of the device assignment.
 const MOST_LINKS: usize = 40;
 const LONGEST_LINK: usize = 200;
 
-/// `colour`: for a terminal.
+/// The whole text. `colour`: for a terminal.
 pub fn render(summary: &Summary, colour: bool) -> String {
     let mut out = String::new();
     let page = Page { colour };
@@ -65,30 +65,12 @@ impl Page {
             writeln!(out, "job:     {}", printable(&job.to_string()))?;
         }
         if let Some(status) = run.command_status.filter(|status| *status != 0) {
-            // What shells make of a signal; a status may be any other number.
+            // As shells have a signal; a status may be any other number.
             let signal =
                 (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
             writeln!(out, "status:  {status}{}", signal.unwrap_or_default())?;
         }
-        let energies = || summary.devices.iter().filter(|device| device.unit != "s");
-        let all_estimated = energies().all(|device| device.energy == "estimated");
-        match run.energy.as_str() {
-            "estimated" if !all_estimated => {
-                writeln!(out, "energy:  partly ESTIMATED from CPU time, not measured: see the devices below")?
-            }
-            "integrated" => writeln!(
-                out,
-                "energy:  measured, partly as power that was integrated: see the devices below"
-            )?,
-            "estimated" => writeln!(
-                out,
-                "energy:  ESTIMATED, not measured: from CPU time, by the watts of [estimate] in the settings"
-            )?,
-            "none" if summary.devices.is_empty() => writeln!(out, "energy:  none: no counter was read")?,
-            "none" => writeln!(out, "energy:  none: time only")?,
-            "simulated" => writeln!(out, "energy:  SIMULATED by a stand-in counter")?,
-            other => writeln!(out, "energy:  {}", printable(other))?,
-        }
+        writeln!(out, "energy:  {}", printable(energy(summary)))?;
         if let Some(cpu) = &run.node_cpu {
             writeln!(out, "cpu:     {}", cpu.words())?;
         }
@@ -106,9 +88,9 @@ impl Page {
 
     fn topology(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
         let mut lines = assignment::lines(&summary.topology);
-        lines.extend(self.spent_by_nobody(summary));
+        lines.extend(without_consumer(summary));
         if !lines.is_empty() {
-            writeln!(out, "\n{}", self.bold("who spends from what"))?;
+            writeln!(out, "\n{}", self.bold("device assignment"))?;
         }
         for line in lines.iter().take(MOST_LINKS) {
             writeln!(out, "  {}", short(line, LONGEST_LINK))?;
@@ -117,20 +99,6 @@ impl Page {
             writeln!(out, "  ... and {} more in summary.json", lines.len() - MOST_LINKS)?;
         }
         Ok(())
-    }
-
-    /// Devices without a consumer, where there are links at all.
-    fn spent_by_nobody(&self, summary: &Summary) -> Option<String> {
-        let linked = |device: &Device| {
-            let of = |link: &&assignment::Link| {
-                link.node == device.node && link.device.as_ref() == Some(&device.name)
-            };
-            summary.topology.iter().any(|link| of(&link))
-        };
-        let alone = summary.devices.iter().filter(|device| !linked(device));
-        let mut names: Vec<&str> = alone.map(|device| device.name.as_str()).collect();
-        names.sort_by_key(|name| (name.len(), *name));
-        (!names.is_empty()).then(|| format!("{} <- nobody: all idle", compact(&names)))
     }
 
     fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {
@@ -361,7 +329,37 @@ impl Page {
     }
 }
 
-/// All joules, and whose they are: those of devices that are in no other.
+/// A line for the devices without a consumer.
+fn without_consumer(summary: &Summary) -> Option<String> {
+    let linked = |device: &Device| {
+        let of =
+            |link: &&assignment::Link| link.node == device.node && link.device.as_ref() == Some(&device.name);
+        summary.topology.iter().any(|link| of(&link))
+    };
+    let alone = summary.devices.iter().filter(|device| !linked(device));
+    let mut names: Vec<&str> = alone.map(|device| device.name.as_str()).collect();
+    names.sort_by_key(|name| (name.len(), *name));
+    (!names.is_empty()).then(|| format!("{} <- no consumer: all idle", compact(&names)))
+}
+
+/// Where the joules come from.
+fn energy(summary: &Summary) -> &str {
+    let mut energies = summary.devices.iter().filter(|device| device.unit != "s");
+    let all_estimated = energies.all(|device| device.energy == "estimated");
+    match summary.run.energy.as_str() {
+        "estimated" if !all_estimated => {
+            "partly ESTIMATED from CPU time, not measured: see the devices below"
+        }
+        "integrated" => "measured, partly as power that was integrated: see the devices below",
+        "estimated" => "ESTIMATED, not measured: from CPU time, by the watts of [estimate] in the settings",
+        "none" if summary.devices.is_empty() => "none: no counter was read",
+        "none" => "none: time only",
+        "simulated" => "SIMULATED by a stand-in counter",
+        other => other,
+    }
+}
+
+/// All joules, and their devices: those that no other contains.
 fn total(summary: &Summary) -> String {
     let within =
         |part: &Device, whole: &Device| part.node == whole.node && whole.contains.contains(&part.name);
@@ -379,7 +377,7 @@ fn total(summary: &Summary) -> String {
     };
     let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
     if !parts.is_empty() {
-        line.push_str(&format!("; these have in them {}", names(&parts)));
+        line.push_str(&format!(", which include {}", names(&parts)));
     }
     line
 }
@@ -393,7 +391,7 @@ fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
     if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
 }
 
-/// Location groups with joules in several locations: the threads of a rank.
+/// Location groups with joules in several locations: ranks with threads.
 fn groups_of_several(view: &View) -> BTreeSet<&str> {
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     let rows = view.callpaths.iter().filter(|row| row.exclusive_joules > 0.0);
@@ -460,7 +458,7 @@ pub fn bar(part: f64, whole: f64) -> String {
     text
 }
 
-/// Longer names are cut in the middle: of a template's name its beginning and its end tell most.
+/// Longer names are cut in the middle: a template's name is known by its beginning and its end.
 const LONGEST_NAME: usize = 56;
 const LONGEST_PATH: usize = 110;
 

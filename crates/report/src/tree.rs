@@ -4,11 +4,12 @@ use crate::highlights::{topmost, view};
 use crate::summary::{Summary, View};
 use std::collections::BTreeMap;
 
+/// A call path's last frame, with the frames that it called.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub name: String,
     pub kind: Kind,
-    /// This one's and those of all below.
+    /// With those of all below.
     pub joules: f64,
     pub exclusive: f64,
     pub calls: u64,
@@ -21,28 +22,28 @@ pub enum Kind {
     Function,
     Mpi,
     Kernel,
-    /// Joules that nobody spent, or that are lost: beside the functions, so that the whole is the device's.
+    /// Idle or lost joules: beside the functions, so that the sum is the device's.
     Rest,
-    /// All, or a device.
+    /// The root: a device, or all of them.
     Whole,
 }
 
-/// While it grows: children by name.
+/// A node that is being built: children by name.
 #[derive(Default)]
-struct Growing {
+struct Unfinished {
     exclusive: f64,
     calls: u64,
-    children: BTreeMap<String, Growing>,
+    children: BTreeMap<String, Unfinished>,
 }
 
-impl Growing {
+impl Unfinished {
     fn add(&mut self, view: &View) {
         for row in &view.callpaths {
             let mut at = &mut *self;
             for name in &row.path {
-                // Looked for first: most are there, and a name is not copied for nothing.
+                // Most are there: names are copied only for new ones.
                 if !at.children.contains_key(&**name) {
-                    at.children.insert(name.to_string(), Growing::default());
+                    at.children.insert(name.to_string(), Unfinished::default());
                 }
                 at = at.children.get_mut(&**name).expect("it is there now");
             }
@@ -51,10 +52,10 @@ impl Growing {
         }
     }
 
-    fn grown(self, name: String, function: Kind) -> Node {
+    fn finish(self, name: String, function: Kind) -> Node {
         let kind = if crate::highlights::is_mpi(&name) { Kind::Mpi } else { function };
         let children: Vec<Node> =
-            self.children.into_iter().map(|(name, child)| child.grown(name, function)).collect();
+            self.children.into_iter().map(|(name, child)| child.finish(name, function)).collect();
         let mut node =
             Node { name, kind, joules: 0.0, exclusive: self.exclusive, calls: self.calls, children };
         node.sum();
@@ -75,18 +76,18 @@ impl Node {
     }
 }
 
-/// Of views of several devices, the same call paths of all ranks and threads in one.
+/// The call paths of views of several devices, merged over all ranks and threads.
 pub fn of_views<'a>(name: &str, views: impl Iterator<Item = &'a View>) -> Node {
-    let (mut growing, mut idle, mut lost, mut function) = (Growing::default(), 0.0, 0.0, Kind::Function);
+    let (mut root, mut idle, mut lost, mut function) = (Unfinished::default(), 0.0, 0.0, Kind::Function);
     for view in views {
-        growing.add(view);
+        root.add(view);
         idle += view.idle_joules;
         lost += view.lost_joules;
         if view.view == "kernels" {
             function = Kind::Kernel;
         }
     }
-    let mut node = growing.grown(name.to_owned(), function);
+    let mut node = root.finish(name.to_owned(), function);
     node.children.extend(Node::rest("idle", idle));
     node.children.extend(Node::rest("lost", lost));
     node.kind = Kind::Whole;
@@ -94,7 +95,7 @@ pub fn of_views<'a>(name: &str, views: impl Iterator<Item = &'a View>) -> Node {
     node
 }
 
-/// Of all devices that are in no other: the ranks view, or of what has only been chosen of another the kernels view.
+/// Of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
 pub fn whole(summary: &Summary) -> Node {
     let views = |name: &'static str| {
         topmost(summary).flat_map(|device| device.shown()).filter(move |view| view.view == name)
@@ -103,7 +104,7 @@ pub fn whole(summary: &Summary) -> Node {
     of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
 }
 
-/// What ran on the GPUs of all devices that are in no other.
+/// The kernels of all devices that no other contains.
 pub fn of_kernels(summary: &Summary) -> Node {
     let views = topmost(summary).flat_map(|device| view(device, "kernels"));
     of_views("GPUs with kernels", views)

@@ -3,8 +3,8 @@
 use ampere_model::{LocationKind, Quality};
 use ampere_report::assignment;
 use ampere_settings::Config;
-use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
-use ampere_timeline::topology::{Accelerator, Evidence, Place};
+use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, Recorded, ViewKind};
+use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -16,10 +16,10 @@ struct Made {
     ranks: Vec<(String, Vec<String>)>,
 }
 
-fn place(words: &str) -> (String, Place) {
+fn place(words: &str) -> (String, CounterEvidence) {
     let mut words = words.split(';').map(str::trim);
     let metric = words.next().expect("a metric").to_owned();
-    let mut place = Place::default();
+    let mut place = CounterEvidence::default();
     for word in words {
         match word.split_once('=') {
             Some(("model", model)) => place.model = model.to_owned(),
@@ -66,7 +66,7 @@ impl Made {
                 quality: Quality::Measured,
                 joules_per_unit: Some(1e-9),
             };
-            attributor.add_device_at(found, place);
+            attributor.add_recorded(found, place, Recorded::default());
         }
     }
 
@@ -107,9 +107,9 @@ impl Made {
         let lines = |attributor: &Attributor| assignment::lines(&assignment::of_attributor(attributor, None));
         assert_eq!(lines(&one), expected);
         assert_eq!(lines(&other), expected, "the ranks first");
-        // What the engine has is what is said.
+        // The engine's consumers are those of the links.
         for attributor in [one, other] {
-            assert!(!attributor.links_moved());
+            assert!(!attributor.links_changed_late());
             for (at, _) in attributor.locations.iter().enumerate() {
                 let index = ampere_attribution::LocationIndex(at as u32);
                 let view = |device: usize| match attributor.locations[at].kind {
@@ -120,7 +120,7 @@ impl Made {
                     let bound = attributor.engine.is_bound(view(device), index);
                     assert_eq!(
                         bound,
-                        attributor.spends(at).is_from(device),
+                        attributor.assignment(at).draws_from(device),
                         "location {at}, device {device}"
                     );
                 }
@@ -130,28 +130,27 @@ impl Made {
 }
 
 #[test]
-fn nothing_said_is_shared_by_all() {
-    Made::rocm_smi(&[0], "")
-        .rank("", &[])
-        .rank("", &[])
-        .gives(&["GPU-0 <- MPI Rank 0-1: it is the node's only GPU with a counter: all ranks of the node"]);
+fn without_evidence_all_ranks_share_the_gpus() {
+    Made::rocm_smi(&[0], "").rank("", &[]).rank("", &[]).gives(&[
+        "GPU-0 <- MPI Rank 0-1: it is the node's only GPU with a counter: shared by all ranks of the node",
+    ]);
     Made::rocm_smi(&[0, 1], "")
         .rank("", &[])
         .rank("", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
     // A local rank alone is no reason.
     Made::rocm_smi(&[0, 1], "")
         .rank("SLURM_LOCALID=0", &[])
         .rank("SLURM_LOCALID=1", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
     Made::counters(&["estimate:::energy", "rapl:::package:device=0; kind=cpu"])
         .rank("", &[])
         .rank("ROCR_VISIBLE_DEVICES=1", &[])
-        .gives(&["node, GPU-0 <- MPI Rank 0-1: not one GPU's: all ranks of the node"]);
+        .gives(&["node, GPU-0 <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node"]);
 }
 
 #[test]
-fn variables_say_whose_a_gpu_is() {
+fn variables_show_which_gpu_a_rank_uses() {
     Made::rocm_smi(&[0, 1, 2, 3], "")
         .rank("ROCR_VISIBLE_DEVICES=3", &[])
         .rank("ROCR_VISIBLE_DEVICES=2,1 HIP_VISIBLE_DEVICES=1", &[])
@@ -167,9 +166,9 @@ fn variables_say_whose_a_gpu_is() {
         ]);
     // All of them is no narrowing.
     Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=0,1", &[]).rank("", &[]).gives(&[
-        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0,1 leaves it every GPU with a counter, and nothing says which GPU is \
-         whose: all ranks of the node",
-        "GPU-0..1 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=0,1 leaves it every GPU with a counter, and the ranks' GPUs are \
+         not known: shared by all ranks of the node",
+        "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
     ]);
     // A node's counter is not a GPU's.
     Made::counters(&[
@@ -180,12 +179,12 @@ fn variables_say_whose_a_gpu_is() {
     .rank("CUDA_VISIBLE_DEVICES=1 ROCR_VISIBLE_DEVICES=0", &[])
     .gives(&[
         "GPU-1 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=1",
-        "pm:::energy <- MPI Rank 0: not one GPU's: all ranks of the node",
+        "pm:::energy <- MPI Rank 0: not a GPU counter: shared by all ranks of the node",
     ]);
 }
 
 #[test]
-fn a_uuid_is_a_gpu_where_a_counter_tells_its_own() {
+fn a_uuid_is_a_gpu_where_a_counter_has_one() {
     let two =
         ["rocm_smi:::energy_count:device=0; uuid=GPU-aa", "rocm_smi:::energy_count:device=1; uuid=GPU-bb"];
     Made::counters(&two)
@@ -197,8 +196,8 @@ fn a_uuid_is_a_gpu_where_a_counter_tells_its_own() {
             "GPU-1 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=GPU-BB",
         ]);
     Made::rocm_smi(&[0, 1], "").rank("ROCR_VISIBLE_DEVICES=GPU-bb", &[]).gives(&[
-        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=GPU-bb, but no counter tells the UUID GPU-bb, and nothing says which \
-         GPU is whose: all ranks of the node",
+        "GPU-0..1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=GPU-bb, but no counter has the UUID GPU-bb, and the ranks' \
+         GPUs are not known: shared by all ranks of the node",
     ]);
 }
 
@@ -224,13 +223,13 @@ fn streams_are_counted_within_what_is_visible() {
             "no GPU <- MPI Rank 3/HIP[9:0]: no counter of GPU 9: device 9 in its name",
             "no GPU <- MPI Rank 4/HIP[2:0]: device 2 in its name is none of ROCR_VISIBLE_DEVICES=0",
         ]);
-    // Whose GPU has no counter spends from no other.
+    // A rank on a GPU without a counter draws from no other.
     Made::rocm_smi(&[0, 1], "").rank("", &["HIP[5:0]"]).gives(&[
         "no GPU <- MPI Rank 0: its GPU stream HIP[5:0] ran on a GPU without a counter",
         "no GPU <- MPI Rank 0/HIP[5:0]: no counter of GPU 5: device 5 in its name",
     ]);
     Made::counters(&["estimate:::energy"]).rank("", &["HIP[0:0]"]).gives(&[
-        "node <- MPI Rank 0: not one GPU's: all ranks of the node",
+        "node <- MPI Rank 0: not a GPU counter: shared by all ranks of the node",
         "no GPU <- MPI Rank 0/HIP[0:0]: the node has no GPU counter",
     ]);
 }
@@ -257,7 +256,7 @@ fn addresses_are_better_than_numbers() {
 }
 
 #[test]
-fn both_dies_of_a_package_spend_from_its_counter() {
+fn both_dies_of_a_package_draw_from_its_counter() {
     // A node of Frontier: eight ranks, eight dies, four counters.
     let mut frontier = Made::rocm_smi(&[0, 2, 4, 6], "; model=AMD Instinct MI250X");
     for die in [4, 5, 2, 3, 6, 7, 0, 1] {
@@ -283,10 +282,10 @@ fn both_dies_of_a_package_spend_from_its_counter() {
     .rank("", &["HIP[3:0]"])
     .gives(&[
         "GPU-2 <- MPI Rank 0: its GPU stream HIP[3:0] ran on it",
-        "GPU-2 <- MPI Rank 0/HIP[3:0]: device 3 in its name; second die of the package that GPU 2 counts, as it seems: no \
+        "GPU-2 <- MPI Rank 0/HIP[3:0]: device 3 in its name; second die of the package that GPU 2 counts, assumed because no \
          odd GPU has a counter",
     ]);
-    // One counter is missing among others that are odd, or of a GPU that has one die: nobody else's.
+    // One counter is missing among others that are odd, or of a GPU that has one die: none of them counts for it.
     Made::rocm_smi(&[0, 1, 2], "")
         .rank("ROCR_VISIBLE_DEVICES=3", &[])
         .gives(&["no GPU <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
@@ -360,7 +359,7 @@ fn settings_come_first() {
             "a <- MPI Rank 0/HIP[1:0]: configured: locations",
             "b <- MPI Rank 0: its GPU stream HIP[1:0] ran on it",
             "b <- MPI Rank 1: ROCR_VISIBLE_DEVICES=1",
-            "b <- MPI Rank 2: nothing says which GPU is whose: all ranks of the node",
+            "b <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
             "b <- MPI Rank 0/HIP[1:0]: device 1 in its name, one of ROCR_VISIBLE_DEVICES=1",
         ]);
 }
@@ -387,7 +386,7 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
         "GPU-0 <- MPI Rank 3: assumed: local rank 0 of 4 (OMPI_COMM_WORLD_LOCAL_RANK), 2 GPUs, GPU 0",
     ]);
     ranks(Made::rocm_smi(&[0, 1], ""), 3).gives(&[
-        "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and nothing says which GPU is whose: all ranks of the node",
+        "GPU-0..1 <- MPI Rank 0-2: 3 ranks do not fit 2 GPUs, and the ranks' GPUs are not known: shared by all ranks of the node",
     ]);
     // What a variable or a stream says is no assumption.
     Made::rocm_smi(&[0, 1], "")
@@ -404,12 +403,12 @@ fn the_local_rank_is_assumed_only_where_it_may_be_and_fits() {
         .settings(BY_LOCAL_RANK)
         .rank("SLURM_LOCALID=0", &[])
         .rank("SLURM_LOCALID=0", &[])
-        .gives(&["GPU-0..1 <- MPI Rank 0-1: nothing says which GPU is whose: all ranks of the node"]);
+        .gives(&["GPU-0..1 <- MPI Rank 0-1: the ranks' GPUs are not known: shared by all ranks of the node"]);
 }
 
-/// Links that change are told from those that were only not yet known.
+/// Links that change are distinguished from those that were only unknown before.
 #[test]
-fn a_link_that_moves_after_joules_were_handed_out_is_noticed() {
+fn a_link_that_changes_after_joules_were_attributed_is_remembered() {
     let made = Made::rocm_smi(&[0, 1], "").rank("", &[]);
     let late_stream = |attributor: &mut Attributor| {
         let info = LocationInfo {
@@ -441,10 +440,10 @@ fn a_link_that_moves_after_joules_were_handed_out_is_noticed() {
     {
         let mut attributor = begin(frames, samples);
         late_stream(&mut attributor);
-        assert_eq!(attributor.links_moved(), moved, "frames {frames}, samples {samples}");
-        assert!(attributor.spends(0).is_from(1) && !attributor.spends(0).is_from(0));
+        assert_eq!(attributor.links_changed_late(), moved, "frames {frames}, samples {samples}");
+        assert!(attributor.assignment(0).draws_from(1) && !attributor.assignment(0).draws_from(0));
         // What it was paid stays, and it is paid no more.
-        let view = attributor.devices[0].ranks;
+        let view = attributor.devices[0].views.ranks;
         let paid = if frames && samples { 10.0 } else { 0.0 };
         assert_eq!(attributor.engine.totals(view).attributed_joules + 0.0, paid);
         attributor.read_now(0, 40, 20_000_000_005);

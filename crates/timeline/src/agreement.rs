@@ -1,14 +1,14 @@
 //! Counters against each other: where a device's energy is measured in two ways, how far the two agree.
 //!
-//! | kind | a device's counter is held against |
+//! | kind | a device's counter is compared with |
 //! | --- | --- |
 //! | `power sensor` | the power that the device reports, integrated |
 //! | `counter` | another library's counter of the same thing: Cray's `accel0` for `GPU-0` |
 //! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
 //!
-//! Compared is the time that both cover, in windows. Two measurements of one thing need not be equal: one may have a factor, or
-//! include something of constant power. But what is between them stays as it is. Where it does not, one of the two stalls, drifts
-//! or jumps: that is told, with its time, and nothing is corrected by it.
+//! The time that both cover is compared, in windows. Two measurements of one thing need not be equal: one may have a factor, or
+//! include something of constant power. But their relation stays the same. Where it changes, one of the two stalls, drifts
+//! or jumps: a note says so, with the time, and nothing is corrected by it.
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
@@ -248,7 +248,7 @@ fn source_of(device: &Device) -> String {
 
 /// A device and the only part that it has: two libraries' counters of one thing, if they are of one kind.
 fn is_same(whole: &Device, part: &Device) -> bool {
-    let kinds = [whole, part].map(|device| device.info.nature.kind.as_str());
+    let kinds = [whole, part].map(|device| device.info.traits.kind.as_str());
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
@@ -256,7 +256,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| {
-        whole.info.metric != part.info.metric && whole.info.nature.contains.contains(&part.info.metric)
+        whole.info.metric != part.info.metric && whole.info.traits.contains.contains(&part.info.metric)
     };
     let all: Vec<(usize, &Device)> = attributor
         .devices
@@ -268,8 +268,8 @@ fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     // What the whole's own library has parts of, GPUs for example, another library counts a second time.
     let is_own = |part: &Device| library(part) == library(whole);
     let is_again = |part: &Device| {
-        let kind = &part.info.nature.kind;
-        !is_own(part) && all.iter().any(|(_, other)| is_own(other) && other.info.nature.kind == *kind)
+        let kind = &part.info.traits.kind;
+        !is_own(part) && all.iter().any(|(_, other)| is_own(other) && other.info.traits.kind == *kind)
     };
     let once = all.iter().filter(|(_, part)| is_topmost(part) && !is_again(part));
     once.map(|(at, _)| *at).collect()
@@ -371,7 +371,7 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
         let most = near.iter().filter_map(|window| window.joules).map(smaller).fold(0.0, f64::max);
         most * lag.saturating_mul(count) as f64 / (span.1 - span.0) as f64
     };
-    let sums: [f64; 2] = [0, 1].map(|of| known.iter().map(|joules| joules[of]).sum());
+    let sums = sum_of(&known);
     let mut worst: Option<(f64, Unlike)> = None;
     let mut begin = 0;
     while begin < windows.len() {
@@ -382,10 +382,10 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
         let end = begin + length;
         if length > 1 || (length == 1 && is_beyond(begin, UNUSUAL_ALONE)) {
             let sum: f64 = over[begin..end].iter().flatten().sum();
-            let joules = [0, 1].map(|of| {
-                windows[begin..end].iter().filter_map(|window| window.joules).map(|both| both[of]).sum()
-            });
-            let found = Unlike { from: windows[begin].from, to: windows[end - 1].to, joules };
+            let joules: Vec<[f64; 2]> =
+                windows[begin..end].iter().filter_map(|window| window.joules).collect();
+            let (from, to) = (windows[begin].from, windows[end - 1].to);
+            let found = Unlike { from, to, joules: sum_of(&joules) };
             // A counter that catches up jumps by as much as it has stalled: the stall came first.
             let is_worse = worst.is_none_or(|(before, _)| sum.abs() > 1.1 * before);
             let least = in_a_lag(begin, end).max(MATTERS * sums[0].max(sums[1]));
@@ -396,6 +396,10 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
         begin = end.max(begin + 1);
     }
     worst.map(|(_, unlike)| unlike)
+}
+
+fn sum_of(windows: &[[f64; 2]]) -> [f64; 2] {
+    [0, 1].map(|of| windows.iter().map(|joules| joules[of]).sum())
 }
 
 /// What one usually shows where the other shows so much: a line, which a few windows that are not like the others do not move.

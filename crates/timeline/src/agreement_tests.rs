@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attributor::FoundDevice;
-use crate::nature::Nature;
+use crate::counter_traits::CounterTraits;
 use crate::power_sensor::PowerSensor;
 use ampere_attribution::Increase;
 use ampere_settings::Config;
@@ -40,7 +40,7 @@ fn counter(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
         let at = reading as f64 * every;
         let now = shows(at);
         let increase = before.map_or(Increase::First, |before| Increase::Joules(now - before));
-        curve.see((at * TICKS) as u64, increase);
+        curve.add_sample((at * TICKS) as u64, increase);
         before = Some(now);
     }
     curve
@@ -102,7 +102,7 @@ fn unequal_but_alike() -> Vec<(&'static str, Curve, Curve, f64)> {
 }
 
 #[test]
-fn a_difference_that_stays_as_it_is_is_told_and_no_change() {
+fn a_constant_difference_is_reported_without_a_change() {
     for (name, one, other, expected) in unequal_but_alike() {
         for (one, other, expected) in [(&one, &other, expected), (&other, &one, 1.0 / (1.0 + expected) - 1.0)]
         {
@@ -129,7 +129,7 @@ fn a_counter_is_compared_over_the_time_that_both_cover() {
     let mut reset = Curve::new(TICKS as u64);
     for second in 0..=60u64 {
         let increase = if second == 30 { Increase::Reset } else { Increase::Joules(300.0) };
-        reset.see(second * TICKS as u64, increase);
+        reset.add_sample(second * TICKS as u64, increase);
     }
     let compared = compare(&right(STEADY, 0.01), &[&reset]).unwrap();
     let seconds = compared.ticks as f64 / TICKS;
@@ -138,7 +138,7 @@ fn a_counter_is_compared_over_the_time_that_both_cover() {
 }
 
 #[test]
-fn a_change_is_told_with_its_time() {
+fn a_change_is_reported_with_its_time() {
     let frozen = |load: &'static Load, from: f64, to: f64| {
         counter(load, 0.01, move |at| energy(load, if (from..to).contains(&at) { from } else { at }))
     };
@@ -188,7 +188,10 @@ fn node(devices: &[(&str, &str, f64, &[&str])]) -> Attributor {
         };
         let device = attributor.add_device(found).unwrap();
         let contains = contains.iter().map(|metric| (*metric).to_owned()).collect();
-        attributor.set_nature(device, Nature { kind: (*kind).to_owned(), contains, ..Nature::default() });
+        attributor.set_traits(
+            device,
+            CounterTraits { kind: (*kind).to_owned(), contains, ..CounterTraits::default() },
+        );
         for second in 0..=10u64 {
             attributor.read_now(device, second * 1000, second * (watts * 1e6) as u64 + 7);
         }
@@ -208,7 +211,7 @@ const ACCELERATOR: &str = "cray_pm:::energy:accel0";
 const CPU: &str = "cray_pm:::energy:cpu";
 
 #[test]
-fn a_node_is_held_against_its_parts_each_once() {
+fn a_node_is_compared_with_each_of_its_parts_once() {
     let contains = &[GPU, ACCELERATOR, CPU, "rapl:::energy:package-0"];
     let attributor = node(&[
         ("cray_pm:::energy:node", "node", 1000.0, contains),
@@ -244,14 +247,14 @@ fn parts_that_are_more_than_the_whole_are_a_note() {
 }
 
 #[test]
-fn what_is_not_measured_is_held_against_nothing() {
+fn an_estimate_is_compared_with_nothing() {
     // A second die's counter, which is always 0.
     const SECOND: &str = "rocm_smi:::energy_count:device=1";
     let attributor = node(&[("cray_pm:::energy:node", "node", 500.0, &[SECOND]), (GPU, "gpu", 300.0, &[])]);
     assert_eq!(lines(&attributor), Vec::<String>::new());
     let mut silent = node(&[(GPU, "gpu", 300.0, &[])]);
     for second in 0..=10u64 {
-        silent.devices[0].sense("average", second * 1000, Some(291.0), 1000);
+        silent.devices[0].read_power_sensor("average", second * 1000, Some(291.0), 1000);
     }
     assert_eq!(
         lines(&silent),

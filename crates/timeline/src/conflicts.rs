@@ -1,5 +1,5 @@
-//! Settings of devices that a run shows to be odd: a pattern that matches nothing, two settings for one metric. They may be right for
-//! the next run, with other nodes and ranks, so each is a note and no error.
+//! Settings of devices that a run shows to be doubtful: a pattern that matches nothing, two settings for one metric. They may be
+//! right for the next run, with other nodes and ranks, so each is a note and no error.
 
 use crate::agreement;
 use crate::attributor::{Attributor, Device};
@@ -8,8 +8,8 @@ use ampere_model::LocationKind;
 use ampere_settings::{DeviceSetting, listed, offered, plain};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is odd about the settings, one line each, now that everything of the run is known. `metrics`: the names of all
-/// metrics that there are.
+/// One line for each doubtful setting, now that everything of the run is known, and for each pair of counters that disagree.
+/// `metrics`: the names of all metrics of the run.
 pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, metrics);
@@ -39,13 +39,13 @@ impl<'a> Run<'a> {
         Run { attributor, metrics, nodes: of_locations.chain(of_devices).collect() }
     }
 
-    /// Nodes of the devices that a setting is about.
+    /// Nodes of the devices that a setting applies to.
     fn nodes_of(&self, setting: &DeviceSetting) -> BTreeSet<&'a str> {
         let own = |device: &&Device| device.setting().is_some_and(|s| s.patterns() == setting.patterns());
         self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()
     }
 
-    /// A setting that is no device's: an earlier one has them, or there is nothing that it matches.
+    /// A setting that applies to no device: earlier settings apply to them, or it matches none.
     fn unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let all = &self.attributor.config().devices;
         let taken = self.taken(at, setting);
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Devices that a setting matches and an earlier one has, by that.
+    /// Devices that a setting matches and an earlier one applies to, by the earlier one.
     fn taken(&self, at: usize, setting: &DeviceSetting) -> BTreeMap<usize, Vec<&'a Device>> {
         let all = &self.attributor.config().devices;
         let mut taken: BTreeMap<usize, Vec<_>> = BTreeMap::new();
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Several devices of a node with one name: nobody can tell them apart.
+    /// Several devices of a node with one name cannot be told apart.
     fn one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {
@@ -150,10 +150,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ranks that are on several GPUs by configuration: they may be, and it is easily a mistake.
+    /// Ranks that several GPUs' settings list: possible, and easily a mistake.
     fn several_gpus(&self, notes: &mut Vec<String>) {
         for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
-            let configured = self.attributor.spends(at).links.iter().filter(|link| {
+            let configured = self.attributor.assignment(at).links.iter().filter(|link| {
                 let device = &self.attributor.devices[link.device];
                 device.setting().is_some_and(|s| s.listed_ranks().is_some())
                     && metric_number(&device.info.metric).is_some()
@@ -182,14 +182,14 @@ impl<'a> Run<'a> {
         for node in &self.nodes {
             let gpus = self.attributor.devices.iter().enumerate();
             let gpus: Vec<usize> = gpus
-                .filter(|(at, d)| d.info.node == *node && self.attributor.counter(*at).is_gpu())
+                .filter(|(at, d)| d.info.node == *node && self.attributor.counted_part(*at).is_gpu())
                 .map(|(at, _)| at)
                 .collect();
             let mains = self.attributor.locations.iter().enumerate();
             let mains: Vec<usize> =
                 mains.filter(|(_, l)| l.main && l.node == *node).map(|(at, _)| at).collect();
             let only = |rank: &usize| {
-                let links = &self.attributor.spends(*rank).links;
+                let links = &self.attributor.assignment(*rank).links;
                 let mut on = links.iter().filter(|link| gpus.contains(&link.device));
                 on.next().filter(|_| on.next().is_none())
             };
@@ -200,8 +200,8 @@ impl<'a> Run<'a> {
             let by_variable = first.reason.contains("VISIBLE_DEVICES=");
             if by_variable && mains.iter().all(|rank| only(rank) == Some(first)) {
                 notes.push(format!(
-                    "all {} ranks on {node} say {} and {} GPUs have a counter: where each task has its own cgroup, all call \
-                     their GPU 0; then say ranks = [...] in a [[device]]",
+                    "all {} ranks on {node} have {} and {} GPUs have a counter: where each task has its own cgroup, every rank's \
+                     GPU is number 0; set ranks = [...] in a [[device]] for each GPU then",
                     mains.len(),
                     first.reason,
                     gpus.len()
@@ -213,13 +213,15 @@ impl<'a> Run<'a> {
     /// Counters that rise where, by the GPU's model, there is none.
     fn models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
-        for (at, device) in devices.filter(|(at, _)| self.attributor.counter(*at).contradicts_its_model()) {
+        for (at, device) in
+            devices.filter(|(at, _)| self.attributor.counted_part(*at).contradicts_its_model())
+        {
             notes.push(format!(
                 "{} on {} is by its model ({}) the second die of a package, which the first one's counter counts, yet its own \
                  counter rises: it counts for itself",
                 device.info.name,
                 device.info.node,
-                self.attributor.counter(at).place.model
+                self.attributor.counted_part(at).evidence.model
             ));
         }
     }

@@ -1,21 +1,24 @@
-//! A device's power over the whole run, in few numbers: when there are too many steps, two become one. Joules between two
-//! samples are spread evenly, so that the steps add up to what was counted.
+//! A device's power over the whole run, in few numbers: when there are too many steps, pairs of them are merged. Joules between
+//! two samples are spread evenly, so that the steps add up to what was counted.
 
 use ampere_attribution::Increase;
 use ampere_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 const MOST_STEPS: usize = 512;
-/// Of a run that is just beginning.
+/// At the beginning of a run.
 const STEPS_PER_SECOND: u64 = 100;
 
-/// As it is in a summary: mean watts of one step after the other, from the first sample to the last.
+/// A power curve as summaries have it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PowerCurve {
+    /// The length of a step.
     pub step_seconds: f64,
+    /// The mean of each step, from the first sample to the last.
     pub watts: Vec<f64>,
 }
 
+/// A device's energy over the run.
 #[derive(Clone, Debug)]
 pub struct Curve {
     ticks_per_second: u64,
@@ -24,13 +27,14 @@ pub struct Curve {
     begin: Timestamp,
     last: Option<Timestamp>,
     joules: Vec<f64>,
-    /// Of each step, whether it is not known of some of it what was spent.
+    /// Of each step, whether the joules of a part of it are unknown.
     unknown: Vec<bool>,
     samples: u64,
     longest_interval: u64,
 }
 
 impl Curve {
+    /// An empty one.
     pub fn new(ticks_per_second: u64) -> Curve {
         let step = (ticks_per_second / STEPS_PER_SECOND).max(1);
         Curve {
@@ -45,8 +49,8 @@ impl Curve {
         }
     }
 
-    /// A sample, and what it says of the time since the one before.
-    pub fn see(&mut self, time: Timestamp, increase: Increase) {
+    /// Adds the joules since the sample before.
+    pub fn add_sample(&mut self, time: Timestamp, increase: Increase) {
         let joules = match increase {
             Increase::First | Increase::Reset => 0.0,
             Increase::Joules(joules) | Increase::Lost(joules) => joules,
@@ -64,7 +68,7 @@ impl Curve {
         self.last = self.last.max(Some(time));
     }
 
-    /// Times since the begin.
+    /// Times count from the first sample.
     fn add(&mut self, from: u64, to: u64, joules: f64, is_unknown: bool) {
         while to > self.step.saturating_mul(MOST_STEPS as u64) {
             self.step = self.step.saturating_mul(2);
@@ -94,18 +98,19 @@ impl Curve {
         Some((self.begin, self.last?))
     }
 
-    /// The mean time from sample to sample; a step's at least, within which nothing is known of.
+    /// The mean time from sample to sample in ticks, at least a step: within one nothing is known.
     pub fn interval(&self) -> Option<u64> {
         let (begin, last) = self.span()?;
         let intervals = self.samples.checked_sub(1).filter(|count| *count > 0)?;
         Some(((last - begin) / intervals).max(self.step))
     }
 
+    /// The longest time from sample to sample, in ticks.
     pub fn longest_interval(&self) -> u64 {
         self.longest_interval
     }
 
-    /// Joules between two times. `None` where something of them is not known.
+    /// Joules between two times. `None` where a part of them is unknown.
     pub fn between(&self, from: Timestamp, to: Timestamp) -> Option<f64> {
         let (begin, last) = self.span()?;
         if from < begin || to > last || from >= to {
@@ -125,8 +130,8 @@ impl Curve {
         Some(sum)
     }
 
-    /// `None` where there are no two samples.
-    pub fn shown(&self) -> Option<PowerCurve> {
+    /// The power of each step. `None` without two samples.
+    pub fn power(&self) -> Option<PowerCurve> {
         let covered = self.last? - self.begin;
         let per_tick = self.ticks_per_second as f64;
         let watts = self.joules.iter().enumerate().map(|(at, joules)| {
@@ -147,23 +152,23 @@ mod tests {
     #[test]
     fn power_is_where_it_was_spent() {
         let mut curve = Curve::new(1000);
-        curve.see(5000, Increase::First);
-        curve.see(5010, Increase::Joules(1.0)); // 100 W
-        curve.see(5030, Increase::Joules(4.0)); // 200 W
-        curve.see(5035, Increase::Joules(0.5)); // 100 W, half a step
+        curve.add_sample(5000, Increase::First);
+        curve.add_sample(5010, Increase::Joules(1.0)); // 100 W
+        curve.add_sample(5030, Increase::Joules(4.0)); // 200 W
+        curve.add_sample(5035, Increase::Joules(0.5)); // 100 W, half a step
         assert_eq!(
-            curve.shown(),
+            curve.power(),
             Some(PowerCurve { step_seconds: 0.01, watts: vec![100.0, 200.0, 200.0, 100.0] })
         );
-        assert_eq!(Curve::new(1000).shown(), None);
+        assert_eq!(Curve::new(1000).power(), None);
     }
 
     #[test]
     fn energy_between_two_times_is_what_the_samples_say() {
         let mut curve = Curve::new(1000);
-        curve.see(5000, Increase::First);
-        curve.see(6000, Increase::Joules(100.0));
-        curve.see(6500, Increase::Joules(100.0));
+        curve.add_sample(5000, Increase::First);
+        curve.add_sample(6000, Increase::Joules(100.0));
+        curve.add_sample(6500, Increase::Joules(100.0));
         for (from, to, expected) in [
             (5000, 6500, Some(200.0)),
             (5000, 5500, Some(50.0)),
@@ -178,23 +183,23 @@ mod tests {
             let difference = joules.unwrap_or(0.0) - expected.unwrap_or(0.0);
             assert!(difference.abs() < 1e-9, "{from} to {to}: {joules:?}");
         }
-        curve.see(7000, Increase::Reset);
-        curve.see(8000, Increase::Joules(100.0));
-        assert_eq!(curve.between(6000, 8000), None, "nobody knows what was spent before the reset");
+        curve.add_sample(7000, Increase::Reset);
+        curve.add_sample(8000, Increase::Joules(100.0));
+        assert_eq!(curve.between(6000, 8000), None, "the joules before the reset are unknown");
         assert!(curve.between(7000, 8000).is_some_and(|joules| (joules - 100.0).abs() < 1e-9));
         assert_eq!((curve.interval(), curve.longest_interval()), (Some(750), 1000));
     }
 
     #[test]
-    fn any_time_is_survived() {
+    fn any_times_give_finite_figures() {
         let mut curve = Curve::new(0);
         for time in [0, 1, u64::MAX / 2, u64::MAX, u64::MAX, 7] {
-            curve.see(time, Increase::Joules(1.0));
+            curve.add_sample(time, Increase::Joules(1.0));
         }
         for (from, to) in [(0, u64::MAX), (1, 7), (u64::MAX - 1, u64::MAX)] {
             assert!(curve.between(from, to).is_some_and(f64::is_finite));
         }
-        let shown = curve.shown().unwrap();
+        let shown = curve.power().unwrap();
         assert!(shown.watts.len() <= MOST_STEPS && shown.watts.iter().all(|watts| watts.is_finite()));
     }
 
@@ -203,11 +208,11 @@ mod tests {
         fn steps_add_up(steps in prop::collection::vec((0u64..100_000, 0.0f64..1000.0), 1..200)) {
             let mut curve = Curve::new(1000);
             let (mut time, mut sum) = (17, 0.0);
-            curve.see(time, Increase::First);
+            curve.add_sample(time, Increase::First);
             for (ticks, joules) in steps {
                 time += ticks;
                 sum += joules;
-                curve.see(time, Increase::Joules(joules));
+                curve.add_sample(time, Increase::Joules(joules));
             }
             prop_assert!((curve.joules.iter().sum::<f64>() - sum).abs() <= 1e-9 * sum.max(1.0));
             prop_assert!(curve.joules.len() <= MOST_STEPS);

@@ -1,14 +1,16 @@
 //! Which location draws from which device, and in which order events reach the engine.
 //!
 //! ```text
-//! attributor.rs   devices, locations and the engine: what live runs and traces fill in alike
-//! topology.rs     which devices a location draws from, and why: a function of evidence alone
-//! linking.rs      the same, kept up to date as locations and devices become known
-//! order.rs        events of several locations in the order of time
-//! nature.rs       which device contains which
-//! time_device.rs  time, attributed like a counter
-//! curve.rs        a device's energy over the run        power_sensor.rs  a power, integrated
-//! agreement.rs    counters against each other           conflicts.rs     settings that a run shows to be odd
+//! attributor.rs      locations, devices and the engine: live runs and traces fill in the same
+//! device.rs          a counter with its views, and how its readings are understood
+//! topology.rs        which devices a location draws from, and why: a function of evidence alone
+//! linking.rs         the same, kept up to date as locations and devices become known
+//! threads.rs         ranks whose other threads run more than their main thread
+//! order.rs           events of several locations in the order of time
+//! counter_traits.rs  what a counter counts, and which others it contains
+//! time_device.rs     time, attributed like a counter
+//! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
+//! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!
 //! Nothing here does input or output, or reads a clock: the same events in the same order give the same figures.
@@ -17,10 +19,12 @@
 pub mod agreement;
 pub mod attributor;
 pub mod conflicts;
+pub mod counter_traits;
 pub mod curve;
+mod device;
 pub mod linking;
-pub mod nature;
 pub mod order;
 pub mod power_sensor;
+pub mod threads;
 pub mod time_device;
 pub mod topology;

@@ -1,36 +1,38 @@
 //! Events of several locations in the order of time.
 //!
-//! Each location's stream is in order by itself; a *lane* merges the streams that one group of views needs, up to a
-//! *watermark*: a time before which nothing is expected any more. The ranks of a node share a lane. Each device with GPU
+//! Each location's stream is in order by itself; a *lane* merges the streams that one group of views needs, up to the
+//! watermark: a time before which no further event is expected. The ranks of a node share a lane. Each device with GPU
 //! streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
 //! The engine needs the order only around *breaks*: where a location begins or ceases to run (its outermost frame), and
-//! where a sample ends an interval. From one break to the next, each location's events are handed over in one go.
+//! where a sample ends an interval. From one break to the next, each location's events are handed over together.
 
 use crate::attributor::Attributor;
 use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
+use tournament::Tree;
 
 /// One stream's place in a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueIndex(usize);
 
 impl QueueIndex {
-    /// The place in a lane that has absorbed this one's.
+    /// The queue's place in a lane that has absorbed its own: [`Lane::absorb`] returned `by`.
     pub fn further(self, by: usize) -> QueueIndex {
         QueueIndex(self.0 + by)
     }
 }
 
+/// The streams that one group of views needs.
 #[derive(Default)]
 pub struct Lane {
     queues: Vec<Queue>,
-    /// What has been handed to the engine.
+    /// The watermark: everything before it has been handed to the engine.
     done_until: Timestamp,
 }
 
-/// What waits of one stream.
+/// The events of one stream that wait.
 #[derive(Default)]
 pub struct Queue {
     /// `None`: samples.
@@ -38,9 +40,9 @@ pub struct Queue {
     steps: Vec<Step>,
     /// How many of them have been handed over.
     done: usize,
-    /// What the steps of a queue of samples are.
+    /// In a queue of samples, one for each step.
     samples: VecDeque<(ViewIndex, Increase)>,
-    /// Which steps are breaks, counted as `steps` is.
+    /// Positions in `steps` of those that are breaks.
     breaks: VecDeque<usize>,
     /// Open frames after the last step.
     depth: usize,
@@ -48,12 +50,12 @@ pub struct Queue {
     late: u64,
 }
 
-/// A queue that is empty keeps room for so many.
+/// An empty queue keeps memory for so many.
 const MOST_IDLE_STEPS: usize = 1 << 10;
 
 impl Queue {
-    /// Within one queue, times must not go back. An enter may stand for so many calls, or for 0 if it goes on with one that
-    /// was counted before.
+    /// Adds an enter. Within one queue, times must not go back. It may stand for several calls, or for 0 if it continues one
+    /// that was counted before.
     #[inline]
     pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
         if self.depth == 0 {
@@ -63,6 +65,7 @@ impl Queue {
         self.put(Step::enter(time, region, calls));
     }
 
+    /// Adds a leave.
     #[inline]
     pub fn leave(&mut self, time: Timestamp) {
         if self.depth == 1 {
@@ -79,6 +82,7 @@ impl Queue {
         }
     }
 
+    /// Adds a device's sample for one of its views.
     pub fn sample(&mut self, time: Timestamp, view: ViewIndex, increase: Increase) {
         self.breaks.push_back(self.steps.len());
         self.samples.push_back((view, increase));
@@ -87,15 +91,21 @@ impl Queue {
 
     #[inline]
     fn put(&mut self, step: Step) {
-        // One that comes after its time had been handed over still goes to the engine, which makes the best of it.
+        // A late one still goes to the engine, which takes it as if it had happened now.
         self.late += u64::from(step.time < self.done_until);
         self.steps.push(step);
     }
 
-    /// Times of the first step that waits, and of the first one that is a break.
-    fn front(&self) -> (Timestamp, Timestamp) {
-        let time = |at: Option<usize>| at.and_then(|at| self.steps.get(at)).map_or(NOTHING, |step| step.time);
-        (time(Some(self.done)), time(self.breaks.front().copied()))
+    /// The time of the first step that waits.
+    #[inline]
+    fn first_time(&self) -> Option<Timestamp> {
+        self.steps.get(self.done).map(|step| step.time)
+    }
+
+    /// The time of the first break that waits.
+    #[inline]
+    fn first_break_time(&self) -> Option<Timestamp> {
+        self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)
     }
 
     /// Hands over the break that is next, if it is.
@@ -141,10 +151,12 @@ impl Queue {
 }
 
 impl Lane {
+    /// Adds a location's stream.
     pub fn add_location(&mut self, location: LocationIndex) -> QueueIndex {
         self.add(Queue { location: Some(location), ..Queue::default() })
     }
 
+    /// Adds a stream of samples.
     pub fn add_counter(&mut self) -> QueueIndex {
         self.add(Queue::default())
     }
@@ -154,12 +166,13 @@ impl Lane {
         QueueIndex(self.queues.len() - 1)
     }
 
+    /// A stream's queue.
     #[inline]
     pub fn queue(&mut self, queue: QueueIndex) -> &mut Queue {
         &mut self.queues[queue.0]
     }
 
-    /// Takes in another lane: what waits there waits here from now on. How much further the places of its queues are.
+    /// Takes in another lane: what waits there waits here from now on. Returns by how much the places of its queues increase.
     pub fn absorb(&mut self, other: Lane) -> usize {
         let before = self.queues.len();
         self.queues.extend(other.queues);
@@ -173,24 +186,22 @@ impl Lane {
         self.queues.iter().map(|queue| queue.late).sum()
     }
 
+    /// How many steps wait.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.steps.len() - queue.done).sum()
     }
 
     /// Hands everything before `watermark` to the engine, in order.
     pub fn advance(&mut self, watermark: Timestamp, into: &mut Attributor) {
-        let mut fronts = Earliest::new(self.queues.iter().map(|queue| queue.front().0));
-        let mut breaks = Earliest::new(self.queues.iter().map(|queue| queue.front().1));
-        loop {
-            let (front, first) = fronts.first();
-            if front >= watermark {
-                break;
-            }
-            let queue = &mut self.queues[first];
+        let mut fronts = Tree::new(self.queues.iter().map(Queue::first_time));
+        let mut breaks = Tree::new(self.queues.iter().map(Queue::first_break_time));
+        while let Some(first) = fronts.first().filter(|first| first.time < watermark) {
+            let queue = &mut self.queues[first.place];
             queue.pass_break(into);
-            breaks.set(first, queue.front().1);
-            queue.pass_run(breaks.first().0.min(watermark - 1), into);
-            fronts.set(first, queue.front().0);
+            breaks.set(first.place, queue.first_break_time());
+            let next_break = breaks.first().map_or(Timestamp::MAX, |next| next.time);
+            queue.pass_run(next_break.min(watermark - 1), into);
+            fronts.set(first.place, queue.first_time());
         }
         self.queues.iter_mut().for_each(Queue::tidy);
         self.set_done_until(self.done_until.max(watermark));
@@ -199,49 +210,6 @@ impl Lane {
     fn set_done_until(&mut self, time: Timestamp) {
         self.done_until = time;
         self.queues.iter_mut().for_each(|queue| queue.done_until = time);
-    }
-}
-
-/// No event has this time: see [`crate::stream`].
-const NOTHING: Timestamp = Timestamp::MAX;
-
-/// Which of several times is the earliest, as a tree of winners: the root is the first of all, and a change concerns only those
-/// between its leaf and the root.
-struct Earliest {
-    /// A node's children are at twice its place and next to that. The leaves are the second half.
-    nodes: Vec<(Timestamp, u32)>,
-}
-
-impl Earliest {
-    fn new(times: impl ExactSizeIterator<Item = Timestamp>) -> Earliest {
-        let leaves = times.len().next_power_of_two();
-        let mut nodes = vec![(NOTHING, 0); 2 * leaves];
-        for (at, time) in times.enumerate() {
-            nodes[leaves + at] = (time, at as u32);
-        }
-        for at in (1..leaves).rev() {
-            nodes[at] = nodes[2 * at].min(nodes[2 * at + 1]);
-        }
-        Earliest { nodes }
-    }
-
-    #[inline]
-    fn first(&self) -> (Timestamp, usize) {
-        let (time, at) = self.nodes[1];
-        (time, at as usize)
-    }
-
-    #[inline]
-    fn set(&mut self, at: usize, time: Timestamp) {
-        let mut node = self.nodes.len() / 2 + at;
-        if self.nodes[node].0 == time {
-            return;
-        }
-        self.nodes[node] = (time, at as u32);
-        while node > 1 {
-            node /= 2;
-            self.nodes[node] = self.nodes[2 * node].min(self.nodes[2 * node + 1]);
-        }
     }
 }
 
@@ -275,7 +243,7 @@ mod tests {
 
     /// The same events, handed over in any batches, give the same figures to the last bit.
     #[test]
-    fn batches_do_not_matter() {
+    fn figures_do_not_depend_on_the_batches() {
         let results: Vec<_> = [1, 7, 50, 1000]
             .into_iter()
             .map(|batch| {
@@ -312,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_absorbed_loses_nothing() {
+    fn an_absorbed_lane_loses_no_event() {
         let (mut attributor, locations) = attributor();
         let (mut lane, mut other) = (Lane::default(), Lane::default());
         let (first, second) = (lane.add_location(locations[0]), other.add_location(locations[1]));

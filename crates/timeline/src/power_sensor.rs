@@ -1,4 +1,4 @@
-//! A power sensor of a device, integrated: to be held against the device's counter ([`crate::agreement`]).
+//! A power sensor of a device, integrated: to be compared with the device's counter ([`crate::agreement`]).
 
 use crate::curve::Curve;
 use ampere_attribution::Increase;
@@ -15,6 +15,7 @@ pub struct PowerSensor {
 }
 
 impl PowerSensor {
+    /// One without readings.
     pub fn new(which: &str, ticks_per_second: u64) -> PowerSensor {
         let ticks_per_second = ticks_per_second.max(1);
         PowerSensor {
@@ -25,7 +26,7 @@ impl PowerSensor {
         }
     }
 
-    /// Between two readings it is their mean.
+    /// Takes a reading; `None` is one that failed. The power between two readings is their mean.
     pub fn read(&mut self, time: Timestamp, watts: Option<f64>) {
         let Some(watts) = watts else { return self.last = None };
         let increase = match self.last {
@@ -37,7 +38,7 @@ impl PowerSensor {
             // Also after readings that failed: what it would have shown meanwhile is not known.
             None => Increase::Reset,
         };
-        self.energy.see(time, increase);
+        self.energy.add_sample(time, increase);
         self.last = Some((time, watts));
     }
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_power_is_integrated_while_it_can_be_read() {
+    fn power_is_integrated_while_it_can_be_read() {
         let mut sensor = PowerSensor::new("average", 1000);
         for (time, watts) in
             [(0, Some(100.0)), (1000, Some(300.0)), (2000, None), (3000, Some(50.0)), (5000, Some(50.0))]

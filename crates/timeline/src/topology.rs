@@ -1,4 +1,4 @@
-//! Who spends from which device, and why: found out without configuration where something says so.
+//! Which location draws from which device, and why: found without configuration where the evidence allows it.
 //!
 //! Strongest first. The *kernels* view of a GPU's counter, for a GPU stream:
 //!
@@ -10,20 +10,20 @@
 //! The *ranks* view, for a process:
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
-//! 2. its GPU streams: what they spend from, it does;
+//! 2. its GPU streams: it draws from the same devices;
 //! 3. the GPUs that it may see, where that is not all of them;
 //! 4. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
-//! 5. else all ranks of the node share it. A link that is wrong charges somebody with another's joules and looks
+//! 5. else all ranks of the node share it. A wrong link charges one rank with another's joules and looks
 //!    exact; sharing by all is coarse, and says so.
 //!
 //! A counter that is not a GPU's is shared by all ranks of its node.
 //!
 //! **Two dies, one counter.** A package of an MI250X shows as two GPUs, of which the even one's counter counts both; the
-//! odd one's fails or stays 0. Who is on the odd one spends from the even one's. An odd one whose own counter rises counts for
-//! itself, whatever its model is called: what is measured is more than a name.
+//! odd one's fails or stays 0. Streams on the odd one draw from the even one's. An odd one whose own counter rises counts for
+//! itself, whatever its model is called: a measurement weighs more than a name.
 //!
-//! Nothing here does IO or keeps a state: the same evidence gives the same links, live and from the run's own trace.
+//! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
 use ampere_settings::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,6 @@ use std::sync::Arc;
 use visible::{Entry, Vendor, Visible};
 
 pub mod local;
-
 pub mod visible;
 
 pub use local::{LocalRank, local_ranks};
@@ -44,34 +43,39 @@ pub struct Evidence {
     pub process: Option<u64>,
     /// Variables of that process, in the form `NAME=value`.
     pub environment: Arc<[String]>,
-    /// Of a GPU stream: the device that the system tree has above it.
+    /// Of a GPU stream: the device above it in the system tree.
     pub accelerator: Accelerator,
 }
 
+/// A GPU stream's device, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Accelerator {
+    /// Within what its process may see.
     pub number: Option<u32>,
     /// `0000:c1:00.0`
     pub pci: Option<String>,
     /// `GPU-a70564cccd47836c`
     pub uuid: Option<String>,
+    /// Its name, among other words; empty where that is not known.
     pub model: String,
 }
 
 /// What is known of a counter beyond its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// `gpu`, `node` and so on; empty where only the metric's name can tell.
+pub struct CounterEvidence {
+    /// `gpu`, `node` and so on; empty where only the metric's name tells.
     pub kind: String,
+    /// `0000:c1:00.0`
     pub pci: Option<String>,
+    /// `GPU-a70564cccd47836c`
     pub uuid: Option<String>,
     /// The GPU's name, among other words.
     pub model: String,
     /// It has never shown anything but 0.
     #[serde(default)]
     pub silent: bool,
-    /// In a trace whose processes see each its own GPU by one name: location groups of those that this one is of. Nobody
-    /// else spends from it. Empty: any may.
+    /// In a trace whose processes record each its own GPU by the same name: location groups of the processes of this one. No
+    /// other process draws from it. Empty: any may.
     #[serde(default)]
     pub own: Vec<String>,
     /// It has risen.
@@ -79,53 +83,55 @@ pub struct Place {
     pub rises: bool,
 }
 
-/// A counter, as far as it matters who spends from it.
+/// The part of the machine that a counter counts, as far as the assignment depends on it.
 #[derive(Clone, Debug)]
-pub struct Counter {
-    /// Whether it counts a GPU, so that not every rank need spend from it.
+pub struct CountedPart {
+    /// Whether it is a GPU, so that not every rank need draw from it.
     gpu: bool,
     number: Option<u32>,
     vendor: Vendor,
     /// The metric's name without the number: counters of one family count different GPUs.
     family: String,
-    pub place: Place,
+    /// What else is known of the counter.
+    pub evidence: CounterEvidence,
 }
 
-impl Counter {
-    pub fn new(metric: &str, place: Place, setting: Option<&DeviceSetting>) -> Counter {
+impl CountedPart {
+    /// By the metric's name, other evidence, and the counter's `[[device]]`.
+    pub fn new(metric: &str, evidence: CounterEvidence, setting: Option<&DeviceSetting>) -> CountedPart {
         let (family, number) = split_metric(metric);
         let streams_are_named = setting.is_some_and(|setting| setting.locations.is_some());
-        Counter {
-            gpu: streams_are_named
-                || if place.kind.is_empty() {
-                    number.is_some()
-                } else {
-                    place.kind.eq_ignore_ascii_case("gpu")
-                },
+        let is_kind_of_gpu = match evidence.kind.as_str() {
+            "" => number.is_some(),
+            kind => kind.eq_ignore_ascii_case("gpu"),
+        };
+        CountedPart {
+            gpu: streams_are_named || is_kind_of_gpu,
             number,
             vendor: Vendor::of_metric(metric),
             family: family.to_owned(),
-            place,
+            evidence,
         }
     }
 
+    /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }
 
-    /// Whether a process, by its location group, may spend from it.
+    /// Whether a process, by its location group, may draw from it.
     pub fn is_open_to(&self, process: &str) -> bool {
-        self.place.own.is_empty() || self.place.own.iter().any(|own| own == process)
+        self.evidence.own.is_empty() || self.evidence.own.iter().any(|own| own == process)
     }
 
     fn is_own(&self) -> bool {
-        !self.place.own.is_empty()
+        !self.evidence.own.is_empty()
     }
 
-    /// By its model another GPU's counter counts it, yet its own rises.
+    /// Whether its own counter rises although by its model another GPU's counter counts it.
     pub fn contradicts_its_model(&self) -> bool {
         let is_odd = self.number.is_some_and(|number| !number.is_multiple_of(2));
-        self.gpu && self.place.rises && is_odd && is_mi250x(&self.place.model)
+        self.gpu && self.evidence.rises && is_odd && is_mi250x(&self.evidence.model)
     }
 }
 
@@ -148,37 +154,44 @@ fn stream_number(name: &str) -> Option<u32> {
     inside.split([':', ']']).next()?.parse().ok()
 }
 
-/// A device of a node, by its number among all devices of the run.
+/// A device of a node that a location may draw from.
 pub struct Candidate<'a> {
+    /// Among all devices of the run.
     pub index: usize,
-    pub counter: &'a Counter,
+    /// What it counts.
+    pub part: &'a CountedPart,
+    /// Its `[[device]]`.
     pub setting: Option<&'a DeviceSetting>,
 }
 
-/// Why a consumer spends from a device.
+/// A device that a consumer draws from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// Among all devices of the run.
     pub device: usize,
+    /// Why it draws from it.
     pub reason: String,
 }
 
-/// What a consumer spends from.
+/// The devices that a consumer draws from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spends {
+pub struct Assignment {
+    /// One for each device.
     pub links: Vec<Link>,
-    /// Why from no GPU, although the node has some with a counter, or although it is a GPU stream.
-    pub nothing: Option<String>,
-    /// Of a stream: whether it is known which GPU it is on, be there a counter or not.
-    pub placed: bool,
+    /// Why it draws from no GPU, although the node has some with a counter, or although it is a GPU stream.
+    pub no_gpu: Option<String>,
+    /// Of a stream: whether its GPU is known, with or without a counter.
+    pub gpu_is_known: bool,
 }
 
-impl Spends {
-    pub fn is_from(&self, device: usize) -> bool {
+impl Assignment {
+    /// Whether a device is among them.
+    pub fn draws_from(&self, device: usize) -> bool {
         self.links.iter().any(|link| link.device == device)
     }
 }
 
-/// Which GPU, as something says it.
+/// A stream's GPU.
 enum Target {
     Number(u32),
     Uuid(String),
@@ -189,59 +202,58 @@ pub struct Node<'a>(pub Vec<Candidate<'a>>);
 
 impl Node<'_> {
     fn gpus(&self) -> impl Iterator<Item = &Candidate<'_>> {
-        self.0.iter().filter(|device| device.counter.gpu)
+        self.0.iter().filter(|device| device.part.gpu)
     }
 
-    fn family<'b>(&'b self, of: &'b Counter) -> impl Iterator<Item = &'b Counter> {
-        self.gpus().map(|device| device.counter).filter(|counter| counter.family == of.family)
+    fn family<'b>(&'b self, of: &'b CountedPart) -> impl Iterator<Item = &'b CountedPart> {
+        self.gpus().map(|device| device.part).filter(|counter| counter.family == of.family)
     }
 
-    /// What a GPU stream spends from.
-    pub fn of_stream(&self, name: &str, evidence: &Evidence) -> Spends {
+    /// The devices that a GPU stream draws from.
+    pub fn of_stream(&self, name: &str, evidence: &Evidence) -> Assignment {
         let accelerator = &evidence.accelerator;
         let vendor = self.vendor_of(name);
         let target = target_of_stream(name, evidence, vendor);
-        let mut spends = Spends::default();
+        let mut assignment = Assignment::default();
         for device in self.gpus() {
             let reason = match device.setting.and_then(|setting| setting.locations.as_ref()) {
                 Some(patterns) => {
                     let ours = patterns.iter().any(|pattern| pattern.is_match(name));
                     ours.then(|| "configured: locations".to_owned())
                 }
-                None if !vendor.goes_with(device.counter.vendor) => None,
-                None if device.counter.is_own() => {
+                None if !vendor.goes_with(device.part.vendor) => None,
+                None if device.part.is_own() => {
                     let number = stream_number(name).or(accelerator.number);
-                    let is_it =
-                        number.is_none() || device.counter.number.is_none_or(|own| Some(own) == number);
+                    let is_it = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
                     is_it.then(|| "its process recorded this counter as its own".to_owned())
                 }
-                None => self.reason_of_stream(device.counter, accelerator, &target),
+                None => self.reason_of_stream(device.part, accelerator, &target),
             };
-            spends.links.extend(reason.map(|reason| Link { device: device.index, reason }));
+            assignment.links.extend(reason.map(|reason| Link { device: device.index, reason }));
         }
-        spends.placed = !spends.links.is_empty() || accelerator.pci.is_some() || target.is_ok();
-        if spends.links.is_empty() {
-            spends.nothing = Some(match (&target, &accelerator.pci) {
+        assignment.gpu_is_known = !assignment.links.is_empty() || accelerator.pci.is_some() || target.is_ok();
+        if assignment.links.is_empty() {
+            assignment.no_gpu = Some(match (&target, &accelerator.pci) {
                 _ if self.gpus().next().is_none() => "the node has no GPU counter".to_owned(),
                 (_, Some(pci)) => format!("no counter of the GPU at PCI address {pci}"),
                 (Ok((Target::Number(number), why)), None) => format!("no counter of GPU {number}: {why}"),
-                (Ok((Target::Uuid(uuid), why)), None) => format!("no counter tells the UUID {uuid}: {why}"),
-                (Err(why), None) => why.clone(),
+                (Ok((Target::Uuid(uuid), why)), None) => format!("no counter has the UUID {uuid}: {why}"),
+                (Err(UnknownTarget(why)), None) => why.clone(),
             });
         }
-        spends
+        assignment
     }
 
     fn reason_of_stream(
         &self,
-        counter: &Counter,
+        counter: &CountedPart,
         accelerator: &Accelerator,
-        target: &Result<(Target, String), String>,
+        target: &Result<(Target, String), UnknownTarget>,
     ) -> Option<String> {
-        if let (Some(on), Some(own)) = (&accelerator.pci, &counter.place.pci) {
+        if let (Some(on), Some(own)) = (&accelerator.pci, &counter.evidence.pci) {
             return self.reason_by_pci(counter, on, own, &accelerator.model);
         }
-        if let (Some(on), Some(own)) = (&accelerator.uuid, &counter.place.uuid) {
+        if let (Some(on), Some(own)) = (&accelerator.uuid, &counter.evidence.uuid) {
             return (on == own).then(|| format!("UUID {on}"));
         }
         match target {
@@ -255,27 +267,27 @@ impl Node<'_> {
     }
 
     /// Addresses of one form are in the order of the buses. The first die of a package comes before the second.
-    fn reason_by_pci(&self, counter: &Counter, on: &str, own: &str, model: &str) -> Option<String> {
+    fn reason_by_pci(&self, counter: &CountedPart, on: &str, own: &str, model: &str) -> Option<String> {
         if on == own {
             return Some(format!("PCI address {on}"));
         }
         let addresses: BTreeSet<&str> =
-            self.family(counter).filter_map(|counter| counter.place.pci.as_deref()).collect();
-        let two_dies = is_mi250x(&counter.place.model) || is_mi250x(model);
+            self.family(counter).filter_map(|counter| counter.evidence.pci.as_deref()).collect();
+        let two_dies = is_mi250x(&counter.evidence.model) || is_mi250x(model);
         let first = addresses.range(..on).next_back();
         (two_dies && !addresses.contains(on) && first == Some(&own))
             .then(|| format!("PCI address {on}, the second die of the package that is counted at {own}"))
     }
 
-    /// The GPU whose counter counts this one, among the family of a counter; what is to be said if it is another.
-    fn counted_by(&self, of: &Counter, number: u32) -> (u32, String) {
+    /// The GPU whose counter counts this one, among the family of a counter; and what to add to the reason if it is another.
+    fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
         let first = number & !1;
         let Some(even) = self.family(of).find(|counter| counter.number == Some(first)) else {
             return (number, String::new());
         };
         match self.two_dies(even) {
             Some(sure) if number != first => {
-                let assumed = if sure { "" } else { ", as it seems: no odd GPU has a counter" };
+                let assumed = if sure { "" } else { ", assumed because no odd GPU has a counter" };
                 (first, format!("; second die of the package that GPU {first} counts{assumed}"))
             }
             _ => (number, String::new()),
@@ -283,142 +295,150 @@ impl Node<'_> {
     }
 
     /// Whether a counter with an even number counts two dies. `Some(true)` if the GPU's name says so.
-    fn two_dies(&self, even: &Counter) -> Option<bool> {
+    fn two_dies(&self, even: &CountedPart) -> Option<bool> {
         let first = even.number.filter(|number| number.is_multiple_of(2))?;
-        if self.family(even).any(|c| c.number == Some(first + 1) && c.place.rises) {
+        if self.family(even).any(|c| c.number == Some(first + 1) && c.evidence.rises) {
             return None;
         }
-        if is_mi250x(&even.place.model) {
+        if is_mi250x(&even.evidence.model) {
             return Some(true);
         }
-        // Another GPU of AMD's by name: what is missing there is missing for another reason.
-        if ["MI1", "MI2", "MI3", "Radeon"].iter().any(|other| even.place.model.contains(other)) {
+        // Another GPU of AMD's by name: its missing counters are missing for another reason.
+        if ["MI1", "MI2", "MI3", "Radeon"].iter().any(|other| even.evidence.model.contains(other)) {
             return None;
         }
         let counting: Vec<u32> =
-            self.family(even).filter(|c| !c.place.silent).filter_map(|c| c.number).collect();
-        let odd_is_silent = self.family(even).any(|c| c.number == Some(first + 1) && c.place.silent);
+            self.family(even).filter(|c| !c.evidence.silent).filter_map(|c| c.number).collect();
+        let odd_is_silent = self.family(even).any(|c| c.number == Some(first + 1) && c.evidence.silent);
         let all_even = counting.iter().all(|number| number.is_multiple_of(2));
-        let amd = even.vendor == Vendor::Amd && !even.place.silent;
+        let amd = even.vendor == Vendor::Amd && !even.evidence.silent;
         (amd && all_even && (counting.len() > 1 || odd_is_silent)).then_some(false)
     }
 
     /// A stream's vendor, else that of the node's GPUs.
     fn vendor_of(&self, stream: &str) -> Vendor {
         let vendor = Vendor::of_stream(stream);
-        let mut known = self.gpus().map(|device| device.counter.vendor);
+        let mut known = self.gpus().map(|device| device.part.vendor);
         match known.next() {
             Some(only) if vendor == Vendor::Unknown && known.all(|other| other == only) => only,
             _ => vendor,
         }
     }
 
-    /// What a process spends from. `streams`: its GPU streams, by name; `local`: its place among the ranks of the node,
-    /// where that may be used.
+    /// The devices that a process draws from. `streams`: its GPU streams, by name; `local`: its place among the ranks of the
+    /// node, where that may be used.
     pub fn of_rank(
         &self,
         rank: Option<u32>,
         evidence: &Evidence,
-        streams: &[(&str, &Spends)],
+        streams: &[(&str, &Assignment)],
         local: Option<&LocalRank>,
-    ) -> Spends {
-        let mut spends = Spends::default();
-        let mut nothing = None;
+    ) -> Assignment {
+        let mut assignment = Assignment::default();
+        let mut no_gpu = None;
         for device in &self.0 {
-            let reason = match device.setting.map(|setting| &setting.ranks) {
+            let finding = match device.setting.map(|setting| &setting.ranks) {
                 Some(Ranks::Listed(ranks)) if rank.is_some_and(|rank| ranks.contains(&rank)) => {
-                    Ok(format!("configured: ranks = {ranks:?}"))
+                    Finding::Draws(format!("configured: ranks = {ranks:?}"))
                 }
-                Some(Ranks::Listed(_)) => Err("it is in no ranks = [...] of a [[device]]".to_owned()),
-                _ if device.counter.is_own() => Ok("it recorded this counter as its own".to_owned()),
-                _ if !device.counter.gpu => Ok("not one GPU's: all ranks of the node".to_owned()),
-                Some(Ranks::All) => Ok("its [[device]] names no ranks: all of the node".to_owned()),
-                Some(Ranks::Found) | None => self.reason_of_rank(device, evidence, streams, local),
+                Some(Ranks::Listed(_)) => {
+                    Finding::DrawsNot("no [[device]] lists it in ranks = [...]".to_owned())
+                }
+                _ if device.part.is_own() => Finding::Draws("it recorded this counter as its own".to_owned()),
+                _ if !device.part.gpu => shared_by_all("not a GPU counter"),
+                Some(Ranks::All) => shared_by_all("its [[device]] lists no ranks"),
+                Some(Ranks::Found) | None => self.find_for_rank(device, evidence, streams, local),
             };
-            match reason {
-                Ok(reason) => spends.links.push(Link { device: device.index, reason }),
-                Err(why) if device.counter.gpu => nothing = nothing.or(Some(why)),
-                Err(_) => {}
+            match finding {
+                Finding::Draws(reason) => assignment.links.push(Link { device: device.index, reason }),
+                Finding::DrawsNot(why) if device.part.gpu => no_gpu = no_gpu.or(Some(why)),
+                Finding::DrawsNot(_) => {}
             }
         }
-        let from_a_gpu = self.gpus().any(|device| spends.is_from(device.index));
-        spends.nothing = nothing.filter(|_| !from_a_gpu);
-        spends
+        let from_a_gpu = self.gpus().any(|device| assignment.draws_from(device.index));
+        assignment.no_gpu = no_gpu.filter(|_| !from_a_gpu);
+        assignment
     }
 
-    /// The error says why not.
-    fn reason_of_rank(
+    /// Whether a process draws from a GPU, by evidence alone.
+    fn find_for_rank(
         &self,
         device: &Candidate,
         evidence: &Evidence,
-        streams: &[(&str, &Spends)],
+        streams: &[(&str, &Assignment)],
         local: Option<&LocalRank>,
-    ) -> Result<String, String> {
-        if streams.iter().any(|(_, spends)| spends.placed) {
-            let on = |wanted: Option<usize>| {
-                let on = |spends: &Spends| wanted.is_none_or(|device| spends.is_from(device));
-                streams.iter().filter(|(_, s)| on(s)).map(|(name, _)| *name).collect::<Vec<&str>>()
-            };
-            let here = on(Some(device.index));
-            return if here.is_empty() {
-                Err(format!("its {} ran on a GPU without a counter", listed(&on(None))))
-            } else {
-                Ok(format!("its {} ran on it", listed(&here)))
-            };
+    ) -> Finding {
+        if streams.iter().any(|(_, assignment)| assignment.gpu_is_known) {
+            return by_streams(device.index, streams);
         }
-        let counter = device.counter;
+        let counter = device.part;
         let Some(number) = counter.number else {
-            return Ok("its metric's name has no GPU's number: all ranks of the node".to_owned());
+            return shared_by_all("its metric's name has no GPU number");
         };
-        let seen = visible::visible(&evidence.environment, counter.vendor);
-        let mut before = String::new();
-        if let Some(Visible { entries, because }) = &seen {
-            match self.chosen(counter, entries) {
-                Ok(chosen) if self.family(counter).all(|c| c.number.is_some_and(|n| chosen.contains(&n))) => {
-                    if self.family(counter).count() == 1 {
-                        return Ok(because.clone());
-                    }
-                    before = format!("{because} leaves it every GPU with a counter, and ");
-                }
-                Ok(chosen) if chosen.contains(&number) => {
-                    let dies = entries.iter().filter_map(|entry| match entry {
-                        Entry::Number(die) => Some(self.counted_by(counter, *die)),
-                        Entry::Uuid(_) => None,
-                    });
-                    // One die may be the counter's own.
-                    let more =
-                        dies.filter(|(counted_by, _)| *counted_by == number).map(|(_, more)| more).min();
-                    return Ok(format!("{because}{}", more.unwrap_or_default()));
-                }
-                Ok(_) => return Err(because.clone()),
-                Err(uuid) => before = format!("{because}, but no counter tells the UUID {uuid}, and "),
+        // What was not enough to decide, as the beginning of the reason.
+        let mut undecided = String::new();
+        if let Some(visible) = visible::visible(&evidence.environment, counter.vendor) {
+            match self.by_variables(counter, number, &visible) {
+                Ok(finding) => return finding,
+                Err(Undecided(why)) => undecided = format!("{why}, and "),
             }
         }
         if let Some(local) = local {
             let dies = self.dies(counter);
+            let assumed = |die| format!("assumed: {local}, {} GPUs, GPU {die}", dies.len());
             match local.uses(&dies) {
                 Some(die) if self.counted_by(counter, die).0 == number => {
-                    return Ok(format!("assumed: {local}, {} GPUs, GPU {die}", dies.len()));
+                    return Finding::Draws(assumed(die));
                 }
-                Some(die) => return Err(format!("assumed: {local}, {} GPUs, GPU {die}", dies.len())),
-                None => before.push_str(&format!("{} ranks do not fit {} GPUs, and ", local.of, dies.len())),
+                Some(die) => return Finding::DrawsNot(assumed(die)),
+                None => {
+                    undecided.push_str(&format!("{} ranks do not fit {} GPUs, and ", local.of, dies.len()));
+                }
             }
         }
-        if self.family(counter).count() == 1 {
-            return Ok(format!("{before}it is the node's only GPU with a counter: all ranks of the node"));
-        }
-        Ok(format!("{before}nothing says which GPU is whose: all ranks of the node"))
+        shared_by_all(&match self.family(counter).count() {
+            1 => format!("{undecided}it is the node's only GPU with a counter"),
+            _ => format!("{undecided}the ranks' GPUs are not known"),
+        })
     }
 
-    /// Numbers of the counters that count what a process may see. The error is a UUID that no counter tells.
-    fn chosen(&self, of: &Counter, entries: &[Entry]) -> Result<BTreeSet<u32>, String> {
+    /// Whether a process draws from a GPU, by the variables that say what it may see.
+    fn by_variables(
+        &self,
+        counter: &CountedPart,
+        number: u32,
+        Visible { entries, because }: &Visible,
+    ) -> Result<Finding, Undecided> {
+        let chosen = self.chosen(counter, entries).map_err(|UnknownUuid(uuid)| {
+            Undecided(format!("{because}, but no counter has the UUID {uuid}"))
+        })?;
+        if self.family(counter).all(|c| c.number.is_some_and(|n| chosen.contains(&n))) {
+            return match self.family(counter).count() {
+                1 => Ok(Finding::Draws(because.clone())),
+                _ => Err(Undecided(format!("{because} leaves it every GPU with a counter"))),
+            };
+        }
+        if !chosen.contains(&number) {
+            return Ok(Finding::DrawsNot(because.clone()));
+        }
+        let dies = entries.iter().filter_map(|entry| match entry {
+            Entry::Number(die) => Some(self.counted_by(counter, *die)),
+            Entry::Uuid(_) => None,
+        });
+        // One die may be the counter's own.
+        let more = dies.filter(|(counted_by, _)| *counted_by == number).map(|(_, more)| more).min();
+        Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
+    }
+
+    /// Numbers of the counters that count what a process may see. The error is a UUID that no counter has.
+    fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
         for entry in entries {
             chosen.insert(match entry {
                 Entry::Number(number) => self.counted_by(of, *number).0,
                 Entry::Uuid(uuid) => {
-                    let tells = self.family(of).find(|counter| same_uuid(counter, uuid));
-                    tells.and_then(|counter| counter.number).ok_or_else(|| uuid.clone())?
+                    let counter = self.family(of).find(|counter| same_uuid(counter, uuid));
+                    counter.and_then(|counter| counter.number).ok_or_else(|| UnknownUuid(uuid.clone()))?
                 }
             });
         }
@@ -426,7 +446,7 @@ impl Node<'_> {
     }
 
     /// All GPUs that the counters of a family count, in order.
-    fn dies(&self, of: &Counter) -> Vec<u32> {
+    fn dies(&self, of: &CountedPart) -> Vec<u32> {
         let mut dies = BTreeSet::new();
         for counter in self.family(of) {
             let Some(number) = counter.number else { continue };
@@ -439,10 +459,44 @@ impl Node<'_> {
     }
 }
 
+/// Whether a process draws from a device, and why.
+enum Finding {
+    Draws(String),
+    DrawsNot(String),
+}
+
+/// Why evidence is not enough to decide.
+struct Undecided(String);
+
+/// A UUID that no counter has.
+struct UnknownUuid(String);
+
+/// Why a stream's GPU is not known.
+struct UnknownTarget(String);
+
+fn shared_by_all(why: &str) -> Finding {
+    Finding::Draws(format!("{why}: shared by all ranks of the node"))
+}
+
+/// Whether a process draws from a device, by its GPU streams, of which some are on a known GPU.
+fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
+    let names = |of: &dyn Fn(&Assignment) -> bool| -> Vec<&str> {
+        streams.iter().filter(|(_, stream)| of(stream)).map(|(name, _)| *name).collect()
+    };
+    let here = names(&|stream| stream.draws_from(device));
+    if here.is_empty() {
+        return Finding::DrawsNot(format!(
+            "its {} ran on a GPU without a counter",
+            listed(&names(&|_| true))
+        ));
+    }
+    Finding::Draws(format!("its {} ran on it", listed(&here)))
+}
+
 /// A UUID may be cut short: CUDA allows it.
-fn same_uuid(counter: &Counter, uuid: &str) -> bool {
+fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
     let uuid = uuid.to_ascii_lowercase();
-    counter.place.uuid.as_ref().is_some_and(|own| own.to_ascii_lowercase().starts_with(&uuid))
+    counter.evidence.uuid.as_ref().is_some_and(|own| own.to_ascii_lowercase().starts_with(&uuid))
 }
 
 /// The names that libraries of several ages have for the GPU with two dies in a package.
@@ -451,12 +505,16 @@ fn is_mi250x(model: &str) -> bool {
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }
 
-/// Which GPU a stream is on, by its number within what its process may see. The error says why that is not known.
-fn target_of_stream(name: &str, evidence: &Evidence, vendor: Vendor) -> Result<(Target, String), String> {
+/// A stream's GPU, by its number within what its process may see. The error says why that is not known.
+fn target_of_stream(
+    name: &str,
+    evidence: &Evidence,
+    vendor: Vendor,
+) -> Result<(Target, String), UnknownTarget> {
     let (number, source) = match (stream_number(name), evidence.accelerator.number) {
         (Some(number), _) => (number, "its name"),
         (None, Some(number)) => (number, "the system tree"),
-        (None, None) => return Err("nothing says which device it is on".to_owned()),
+        (None, None) => return Err(UnknownTarget("its device is not known".to_owned())),
     };
     let Some(Visible { entries, because }) = visible::visible(&evidence.environment, vendor) else {
         return Ok((Target::Number(number), format!("device {number} in {source}")));
@@ -472,7 +530,7 @@ fn target_of_stream(name: &str, evidence: &Evidence, vendor: Vendor) -> Result<(
         None if entries.contains(&Entry::Number(number)) => {
             Ok((Target::Number(number), format!("device {number} in {source}, one of {because}")))
         }
-        None => Err(format!("device {number} in {source} is none of {because}")),
+        None => Err(UnknownTarget(format!("device {number} in {source} is none of {because}"))),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: what every location was
-//! in, below the power of each device. Times are in microseconds since the trace's begin.
+//! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
+//! location, below the power of each device. Times are in microseconds since the trace's begin.
 
 use crate::devices::{Metrics, TraceDevices};
 use crate::index::{self, node_of};
@@ -22,20 +22,25 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// What is shown may differ from the summary by this part of it, as with samples that are out of order.
+/// The shown joules may differ from the summary's by this part, as with samples that are out of order.
 const LIKE: f64 = 1e-3;
-/// Of an application's regions there may be as many as it likes: names of more are not remembered.
+/// An application may have any number of regions: names of more are not kept in memory.
 const MOST_NAMES: usize = 1 << 20;
 
 /// A node's part of a run: its trace and its summary.
 pub struct Part {
+    /// The anchor file.
     pub trace: PathBuf,
+    /// Its figures.
     pub summary: Summary,
 }
 
-/// Writes what the traces have of what is in their summaries, and returns what is missing, in a line each. Nothing is kept in
-/// memory but names: a trace may have more events than that. `progress` gets the number of events written so far, and the
-/// number to expect.
+/// Writes the events of traces and the power of their summaries' devices, and returns a line for each part that is missing. Only
+/// names are kept in memory: a trace may be larger. `progress` gets the number of events written so far, and the number to
+/// expect.
+///
+/// # Errors
+/// A trace that cannot be read, or an output that cannot be written.
 pub fn write(
     parts: &[Part],
     choice: &Choice,
@@ -49,7 +54,7 @@ pub fn write(
         traces.iter().map(|trace| trace.definitions().clock.realtime_timestamp).collect();
     let first_begin = begins.iter().flatten().min().copied();
     let mut warnings = Vec::new();
-    let (mut written, mut processes) = (Written { out, is_first: true, done: 0, failure: None }, 0);
+    let (mut written, mut processes) = (Output { out, is_first: true, done: 0, failure: None }, 0);
     for (at, ((part, mut trace), begin)) in parts.iter().zip(traces).zip(&begins).enumerate() {
         let Part { trace: path, summary } = part;
         let definitions = trace.definitions().clone();
@@ -89,7 +94,7 @@ pub fn write(
     Ok(warnings)
 }
 
-/// One line if the power that is drawn is not what the summary's joules are of.
+/// One line if the shown power does not add up to the summary's joules.
 fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let (name, node) = (&device.name, &device.node);
     let Some(drawn) = drawn else {
@@ -106,7 +111,10 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
 }
 
 /// The trace that belongs to a summary.
-pub fn trace_beside(summary: &Path) -> anyhow::Result<std::path::PathBuf> {
+///
+/// # Errors
+/// There is none beside it.
+pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
     let directory = if summary.is_dir() { summary } else { summary.parent().unwrap_or(Path::new(".")) };
     let trace = directory.join("traces.otf2");
     if !trace.exists() {
@@ -126,7 +134,7 @@ struct Lane {
     last: u64,
 }
 
-/// Where a device's power is drawn.
+/// A device's power as it is shown.
 struct Power {
     node: String,
     device: String,
@@ -134,7 +142,7 @@ struct Power {
     /// As JSON.
     name: String,
     last: Option<u64>,
-    /// That what is drawn adds up to.
+    /// The sum of what is shown so far.
     joules: f64,
 }
 
@@ -144,8 +152,8 @@ impl Power {
     }
 }
 
-/// What goes on from trace to trace.
-struct Written<'a> {
+/// The output, for all traces.
+struct Output<'a> {
     out: &'a mut dyn Write,
     is_first: bool,
     done: u64,
@@ -153,7 +161,7 @@ struct Written<'a> {
 }
 
 struct Writer<'a, 'o> {
-    written: Written<'o>,
+    written: Output<'o>,
     progress: &'a mut dyn FnMut(u64),
     definitions: &'a Definitions,
     summary: &'a Summary,
@@ -178,7 +186,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         (summary, begin_ns): (&'a Summary, u64),
         config: &Config,
         recorders: Option<Recorders>,
-        written: Written<'o>,
+        written: Output<'o>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Writer<'a, 'o> {
         let mut found = TraceDevices::new(definitions, Metrics::new(definitions, config), recorders);
@@ -210,8 +218,8 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.written.out.write_fmt(event)
     }
 
-    /// The first failure ends it.
-    fn go_on(&mut self, written: io::Result<()>) -> ControlFlow<()> {
+    /// Counts an event; the first failure ends the report.
+    fn count(&mut self, written: io::Result<()>) -> ControlFlow<()> {
         self.written.done += 1;
         if self.written.done.is_multiple_of(1 << 18) {
             (self.progress)(self.written.done);
@@ -241,7 +249,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(process)
     }
 
-    /// Nodes first, for what is drawn of their devices, then ranks and contexts of GPUs in the trace's order.
+    /// Names nodes first, for the power of their devices, then ranks and contexts of GPUs in the trace's order.
     fn name_locations(&mut self, choice: &Choice) -> io::Result<()> {
         let mut nodes: Vec<String> = self.summary.devices.iter().map(|device| device.node.clone()).collect();
         nodes.sort_unstable();
@@ -337,13 +345,13 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
     }
 
-    /// A device's power is known between two samples: it is drawn from the first of them on.
-    fn sample(&mut self, device: usize, time: u64, value: &MetricValue) -> io::Result<()> {
+    /// A device's power is known between two samples: it is shown from the first of them on.
+    fn sample(&mut self, device: usize, time: u64, value: MetricValue) -> io::Result<()> {
         if !self.devices.contains_key(&device) {
             let power = self.power_of(device);
             self.devices.insert(device, power);
         }
-        self.attributor.devices[device].read(time, crate::index::value(*value), 0);
+        self.attributor.devices[device].read(time, index::value(value), 0);
         self.put_samples(device)
     }
 
@@ -363,7 +371,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// It is not known what came after the last sample.
+    /// The power after the last sample is not known.
     fn end_samples(&mut self) -> io::Result<()> {
         for device in 0..self.attributor.devices.len() {
             self.attributor.devices[device].counter_mut().end();
@@ -412,7 +420,7 @@ impl std::fmt::Display for Microseconds {
 impl EventHandler for Writer<'_, '_> {
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
         let written = self.begin(location, time, region, None);
-        self.go_on(written)
+        self.count(written)
     }
 
     fn attribute(&self) -> Option<AttributeRef> {
@@ -427,19 +435,19 @@ impl EventHandler for Writer<'_, '_> {
         calls: u64,
     ) -> ControlFlow<()> {
         let written = self.begin(location, time, region, Some(calls));
-        self.go_on(written)
+        self.count(written)
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> ControlFlow<()> {
         let written = self.end_one(location, time);
-        self.go_on(written)
+        self.count(written)
     }
 
-    /// What was never left ends with the location's last event, as it does when it is attributed.
+    /// Frames that are never left end with the location's last event, as they do when they are attributed.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         let (open, last) = self.lanes.get_mut(location.0).map_or((0, 0), |lane| (lane.open, lane.last));
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
-        self.go_on(written)
+        self.count(written)
     }
 
     fn metric(
@@ -449,16 +457,8 @@ impl EventHandler for Writer<'_, '_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        let mut written = Ok(());
-        for at in 0..self.found.members(metric) {
-            let Some((position, device)) = self.found.device(location, metric, at, &mut self.attributor)
-            else {
-                continue;
-            };
-            if let Some(value) = values.get(position).filter(|_| written.is_ok()) {
-                written = self.sample(device, time, value);
-            }
-        }
-        self.go_on(written)
+        let samples = self.found.samples(location, metric, values, &mut self.attributor);
+        let written = samples.into_iter().try_for_each(|(device, value)| self.sample(device, time, value));
+        self.count(written)
     }
 }

@@ -1,8 +1,8 @@
-//! A trace's metrics as devices: which of them are, in what unit, and who recorded them. `attribute`, `replay` and
-//! `report -f chrome` all go by this.
+//! A trace's metrics as devices: which of them are, in what unit, and which location's samples are taken. `attribute`, `replay`
+//! and `report -f chrome` all go by this.
 //!
-//! What a metric's values are is said by its `[[device]]`, then by its unit and exponent or, where Score-P records PAPI's
-//! counters without a unit, by its name; OTF2's mode says which time a power is about. Without any `[[device]]`, every energy
+//! Its `[[device]]` defines what a metric's values are, then its unit and exponent or, where Score-P records PAPI's
+//! counters without a unit, its name; OTF2's mode defines which time a power is of. Without any `[[device]]`, every energy
 //! is a device, and every power of something that has no energy in the trace.
 
 use crate::evidence;
@@ -11,25 +11,25 @@ use crate::recorders::{ReadBy, Recorders};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
-use ampere_timeline::nature::Nature;
-use ampere_timeline::topology::{Place, metric_number};
+use ampere_timeline::counter_traits::CounterTraits;
+use ampere_timeline::topology::{CounterEvidence, metric_number};
 use otf2::{
     Definitions, LocationRef, MetricBase, MetricClassRef, MetricMember, MetricMemberRef, MetricMode,
-    MetricRef,
+    MetricRef, MetricValue,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Words in the names of metrics that are in watts and are no consumption.
+/// Words in the names of metrics that are in watts but no consumption.
 const NO_CONSUMPTION: [&str; 8] = ["cap", "limit", "max", "min", "default", "spec", "target", "budget"];
 
-/// What a trace's metrics are by their definitions and the settings.
+/// A trace's metrics, by their definitions and the settings.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    /// Members that are taken for devices, with their positions.
+    /// Members that are devices, with their positions.
     classes: HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>,
     /// Names of these.
     names: BTreeSet<String>,
-    /// One line for each metric that is left out, and why.
+    /// A line for each metric that is left out, and why.
     pub left_out: Vec<String>,
     /// Whether some metric is an energy or a power by its definition.
     pub energy_is_known: bool,
@@ -46,7 +46,7 @@ impl Metrics {
             .map(|member| member.name.as_str())
             .collect();
         left_out.extend(relative.into_iter().map(|name| {
-            format!("metric {name} is recorded as differences, which are not understood: it is left out")
+            format!("metric {name} is recorded as differences, which are not supported: it is left out")
         }));
         let mut classes = HashMap::new();
         for (reference, class) in definitions.metric_classes.iter() {
@@ -63,12 +63,17 @@ impl Metrics {
         Metrics { classes, names, left_out, energy_is_known }
     }
 
-    /// The members of a metric event that are taken for devices, by their positions.
-    pub fn of(&self, metric: MetricRef) -> &[(usize, MetricMemberRef)] {
-        self.classes.get(&metric.class).map_or(&[], Vec::as_slice)
+    /// The values of a metric event that are a device's.
+    pub fn values<'a>(
+        &'a self,
+        metric: MetricRef,
+        values: &'a [MetricValue],
+    ) -> impl Iterator<Item = (MetricMemberRef, MetricValue)> + 'a {
+        let members = self.classes.get(&metric.class).map_or(&[][..], Vec::as_slice);
+        members.iter().filter_map(|(position, member)| Some((*member, *values.get(*position)?)))
     }
 
-    /// What a metric that a location records is, without who may spend from it.
+    /// The device that a metric of a location is, without the evidence about its part of the machine.
     pub fn describe(
         &self,
         definitions: &Definitions,
@@ -99,8 +104,16 @@ impl Metrics {
                 && matches!(metric.mode, MetricMode::AbsoluteLast | MetricMode::AccumulatedLast),
             recorder: String::new(),
         };
-        let nature = evidence::nature_of(definitions, location, &metric.name, &self.names);
-        Some(Found { location, member, device, place: Place::default(), recorded, nature, is_device: false })
+        let traits = evidence::traits_of(definitions, location, &metric.name, &self.names);
+        Some(Found {
+            location,
+            member,
+            device,
+            evidence: CounterEvidence::default(),
+            recorded,
+            traits,
+            is_device: false,
+        })
     }
 }
 
@@ -146,13 +159,13 @@ fn is_consumption(name: &str) -> bool {
     !words.map(str::to_ascii_lowercase).any(|word| NO_CONSUMPTION.contains(&word.as_str()))
 }
 
-/// Its values are differences, of what a counter counted in some time.
+/// Whether its values are differences from one sample to the next.
 fn is_relative(member: &MetricMember) -> bool {
     use MetricMode::{RelativeLast, RelativeNext, RelativePoint};
     matches!(member.mode, RelativeLast | RelativeNext | RelativePoint)
 }
 
-/// What a metric's values are, with joules or watts in one unit of the raw value.
+/// A metric's quantity, with joules or watts in one unit of the raw value.
 fn quantity_of(member: &MetricMember) -> Option<Quantity> {
     let by_unit = quantity_of_unit(&member.unit).map(|quantity| match quantity {
         Quantity::Energy(joules) => Quantity::Energy(scaled(joules, member)),
@@ -161,8 +174,8 @@ fn quantity_of(member: &MetricMember) -> Option<Quantity> {
     by_unit.or_else(|| quantity_of_name(&member.name))
 }
 
-/// Times base to the power of exponent.
-fn scaled(value: f64, member: &MetricMember) -> f64 {
+/// A value times the metric's base to the power of its exponent.
+pub(crate) fn scaled(value: f64, member: &MetricMember) -> f64 {
     let base: f64 = if member.base == MetricBase::Binary { 2.0 } else { 10.0 };
     // 10^-9 as one division, not nine multiplications.
     let power = base.powi(member.exponent.unsigned_abs().min(1000) as i32);
@@ -172,40 +185,42 @@ fn scaled(value: f64, member: &MetricMember) -> f64 {
 /// A device that was found in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// Whose samples are taken.
+    /// The location whose samples are taken.
     pub location: LocationRef,
     pub member: MetricMemberRef,
     pub device: FoundDevice,
-    pub place: Place,
+    pub evidence: CounterEvidence,
     pub recorded: Recorded,
-    pub nature: Nature,
-    /// Not if a `[[device]]` is about this metric on other nodes.
+    pub traits: CounterTraits,
+    /// `false` if a `[[device]]` applies to this metric on other nodes only.
     pub is_device: bool,
 }
 
 impl Found {
+    /// Adds it to an attributor's devices; `None` if it is none.
     pub fn add_to(&self, attributor: &mut Attributor) -> Option<usize> {
         let device =
-            attributor.add_recorded(self.device.clone(), self.place.clone(), self.recorded.clone())?;
-        attributor.set_nature(device, self.nature.clone());
+            attributor.add_recorded(self.device.clone(), self.evidence.clone(), self.recorded.clone())?;
+        attributor.set_traits(device, self.traits.clone());
         Some(device)
     }
 }
 
-/// The devices of a trace, as their first samples show them.
+/// The devices of a trace, found with their first samples.
 pub(crate) struct TraceDevices<'a> {
     definitions: &'a Definitions,
     metrics: Metrics,
-    places: HashMap<(String, String), Place>,
+    /// By node and metric.
+    evidence: HashMap<(String, String), CounterEvidence>,
     recorders: Option<Recorders>,
-    /// What a location's samples of a metric are: a device of the attributor, or nothing.
+    /// The attributor's device that a location's samples of a metric are of, or none.
     series: HashMap<(MetricMemberRef, LocationRef), Option<usize>>,
     /// By node and metric, the first location that records it.
     first: HashMap<(String, String), LocationRef>,
     /// By node and metric, where that is not "trace".
     pub sources: HashMap<(String, String), String>,
     pub found: Vec<Found>,
-    /// Several locations record a metric of one name: what they have recorded is to be compared first.
+    /// Several locations record a metric of one name: their samples must be compared first.
     pub is_undecided: bool,
 }
 
@@ -218,7 +233,7 @@ impl<'a> TraceDevices<'a> {
         TraceDevices {
             definitions,
             metrics,
-            places: evidence::places(definitions),
+            evidence: evidence::of_counters(definitions),
             recorders,
             series: HashMap::new(),
             first: HashMap::new(),
@@ -228,8 +243,8 @@ impl<'a> TraceDevices<'a> {
         }
     }
 
-    /// Devices that were found before. They are known from the start.
-    pub fn know(&mut self, found: Vec<Found>, attributor: &mut Attributor) {
+    /// Adds devices that an earlier pass found.
+    pub fn add_found(&mut self, found: Vec<Found>, attributor: &mut Attributor) {
         for found in &found {
             let device = found.add_to(attributor);
             self.series.insert((found.member, found.location), device);
@@ -243,29 +258,28 @@ impl<'a> TraceDevices<'a> {
         self.definitions
     }
 
-    /// How many members of a metric's class may be devices.
-    pub fn members(&self, metric: MetricRef) -> usize {
-        self.metrics.of(metric).len()
-    }
-
-    /// One of these members, as a location records it: the position of its value, and the attributor's number of its device.
-    pub fn device(
+    /// The samples of an event: the attributor's number of each device, and its value. Devices are found on the way.
+    pub fn samples(
         &mut self,
         location: LocationRef,
         metric: MetricRef,
-        at: usize,
+        values: &[MetricValue],
         attributor: &mut Attributor,
-    ) -> Option<(usize, usize)> {
-        let (position, member) = *self.metrics.of(metric).get(at)?;
-        let device = match self.series.get(&(member, location)) {
-            Some(known) => *known,
-            None => {
-                let device = self.find(location, member, attributor);
-                self.series.insert((member, location), device);
-                device
-            }
-        };
-        Some((position, device?))
+    ) -> Vec<(usize, MetricValue)> {
+        let mut samples = Vec::new();
+        let values: Vec<_> = self.metrics.values(metric, values).collect();
+        for (member, value) in values {
+            let device = match self.series.get(&(member, location)) {
+                Some(known) => *known,
+                None => {
+                    let device = self.find(location, member, attributor);
+                    self.series.insert((member, location), device);
+                    device
+                }
+            };
+            samples.extend(device.map(|device| (device, value)));
+        }
+        samples
     }
 
     /// The first sample of a series.
@@ -277,7 +291,7 @@ impl<'a> TraceDevices<'a> {
     ) -> Option<usize> {
         let mut found = self.metrics.describe(self.definitions, location, member)?;
         let key = (found.device.node.clone(), found.device.metric.clone());
-        found.place = self.places.get(&key).cloned().unwrap_or_default();
+        found.evidence = self.evidence.get(&key).cloned().unwrap_or_default();
         found.device.source = self.sources.get(&key).cloned().unwrap_or(found.device.source);
         match &self.recorders {
             Some(recorders) => {
@@ -291,7 +305,7 @@ impl<'a> TraceDevices<'a> {
                 if let Some(counter) = counter.filter(|_| counters.len() > 1) {
                     found.recorded.recorder = counter.recorder.clone();
                     let told = evidence::own(self.definitions, location, &key.1);
-                    found.place.own = told.unwrap_or_else(|| counter.groups.clone());
+                    found.evidence.own = told.unwrap_or_else(|| counter.groups.clone());
                 }
             }
             None if *self.first.entry(key).or_insert(location) != location => {

@@ -1,33 +1,33 @@
-//! What a trace says about who uses which device, and how our own traces say it: so that the links of a live run are found
-//! again in its trace.
+//! The evidence in a trace for which location draws from which device, and how our own traces carry it: so that the links of a
+//! live run are found again in its trace.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
 //! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
-//! | whose stream it is | the creating location group of its context, as Score-P writes it |
+//! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
-//! | that something of the run is missing | a property of the machine, [`INCOMPLETE`] |
-//! | whose own a counter is, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
-//! | what a counter counts, what its joules contain, and where its values start again | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
+//! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
+//! | the processes of a counter, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
+//! | what a counter counts, what it contains, and where it wraps | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
+use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::nature::Nature;
-use ampere_timeline::topology::{Accelerator, Evidence, Place, metric_number};
+use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
 use otf2::{
     Definitions, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain, SystemTreeNode,
     SystemTreeNodeRef,
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// Class of the system tree nodes that say which GPU a counter counts.
+/// Class of the system tree nodes of a counter's GPU.
 const COUNTER: &str = "energy counter";
 const METRIC: &str = "metric";
-/// Property of a trace whose run was killed, or lost something: its summary says what.
+/// Property of a trace of an incomplete run.
 const INCOMPLETE: &str = "ampere::incomplete";
-/// With the metric's name behind it: location groups, one a line.
+/// Followed by the metric's name: location groups, one per line.
 const OWN: &str = "ampere own of ";
 /// Property of a process: CPU seconds of its main thread and of all others.
 const THREAD_SECONDS: &str = "ampere::thread_seconds";
@@ -58,7 +58,7 @@ pub fn machine_properties(complete: bool) -> Vec<Property> {
     if complete { Vec::new() } else { vec![property(INCOMPLETE, "true")] }
 }
 
-/// Whether the run that wrote a trace says that something of it is missing.
+/// Whether the run that wrote a trace was incomplete.
 pub fn is_incomplete(definitions: &Definitions) -> bool {
     definitions.system_tree_nodes.iter().any(|(_, node)| text(&node.properties, INCOMPLETE).is_some())
 }
@@ -77,7 +77,7 @@ fn pci_properties(address: &str) -> Option<Vec<Property>> {
     Some(PCI.iter().zip(numbers).map(|(name, number)| property(name, &number.to_string())).collect())
 }
 
-/// Of a location of a trace.
+/// The evidence about a location of a trace.
 pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence {
     let groups = &definitions.location_groups;
     let Some(own) = definitions.locations.get(location).and_then(|location| location.group) else {
@@ -85,7 +85,7 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     };
     let stream =
         definitions.locations.get(location).is_some_and(|l| l.kind == otf2::LocationType::AcceleratorStream);
-    // A stream whose context has no creator may be anybody's, unless it is in a process' own group.
+    // A stream whose context has no creator may be any process', unless it is in a process' own group.
     let is_process = |group| groups.get(group).is_some_and(|g| g.kind == otf2::LocationGroupType::Process);
     let creator = groups.get(own).and_then(|group| group.creating_location_group);
     let process = creator.filter(|_| stream).or(Some(own).filter(|own| !stream || is_process(*own)));
@@ -103,13 +103,13 @@ pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<Str
     known.filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
 }
 
-/// What the system tree says about the device of a context.
+/// The device of a context, by the system tree.
 fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelerator {
     let above = definitions.location_groups.get(context).and_then(|group| group.system_tree_parent);
     let Some(node) = above.and_then(|above| definitions.system_tree_nodes.get(above)) else {
         return Accelerator::default();
     };
-    // A context right below its node says nothing of a device.
+    // Right above it may be the node: no device.
     if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !node.class_name.contains("Device") {
         return Accelerator::default();
     }
@@ -129,14 +129,14 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     all
 }
 
-/// How long the threads of a process ran, where its trace says so.
+/// How long the threads of a process ran, where the trace has it.
 pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
     let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
     let (main, others) = text.split_once(' ')?;
     Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
 }
 
-/// What is known of a process as properties: its variables, only those that links are found by, and how long its threads ran.
+/// A process' properties: those of its variables that links depend on, and how long its threads ran.
 pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
     let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
@@ -145,39 +145,43 @@ pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>
     variables.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
 }
 
-/// What a live run knows of a counter.
-pub fn place_of(device: &Device) -> Place {
-    Place {
+/// The evidence of a live run about a counter.
+pub fn of_device(device: &Device) -> CounterEvidence {
+    CounterEvidence {
         kind: device.kind.clone(),
         pci: (!device.pci.is_empty()).then(|| device.pci.clone()),
         uuid: None,
         model: device.description.clone(),
-        ..Place::default()
+        ..CounterEvidence::default()
     }
 }
 
-/// The property that makes [`own`] find again whose own a counter is.
+/// The property that [`own`] reads.
 pub fn own_property(metric: &str, own: &[String]) -> Option<Property> {
     (!own.is_empty()).then(|| property(&format!("{OWN}{metric}"), &own.join("\n")))
 }
 
-/// Location groups of the processes whose own a counter is that a location has samples of.
+/// Location groups of the processes of a counter that a location has samples of.
 pub fn own(definitions: &Definitions, location: LocationRef, metric: &str) -> Option<Vec<String>> {
     let properties = &definitions.locations.get(location)?.properties;
     Some(text(properties, &format!("{OWN}{metric}"))?.lines().map(str::to_owned).collect())
 }
 
-/// A system tree node for a counter of which more is known than its metric's name says. `None`: the name says it all.
-pub fn counter_node(metric: &str, place: &Place, above: SystemTreeNodeRef) -> Option<SystemTreeNode> {
-    let gpu = place.kind.eq_ignore_ascii_case("gpu") || metric_number(metric).is_some();
-    if !gpu || (Place { own: Vec::new(), ..place.clone() }) == Place::default() {
+/// A system tree node for a counter of which more is known than its metric's name. `None`: the name is enough.
+pub fn counter_node(
+    metric: &str,
+    counter: &CounterEvidence,
+    above: SystemTreeNodeRef,
+) -> Option<SystemTreeNode> {
+    let gpu = counter.kind.eq_ignore_ascii_case("gpu") || metric_number(metric).is_some();
+    if !gpu || (CounterEvidence { own: Vec::new(), ..counter.clone() }) == CounterEvidence::default() {
         return None;
     }
     let mut properties = vec![property(METRIC, metric)];
-    properties.extend((!place.kind.is_empty()).then(|| property(KIND, &place.kind)));
-    properties.extend((!place.model.is_empty()).then(|| property(MODEL, &place.model)));
-    properties.extend(place.pci.as_deref().and_then(pci_properties).unwrap_or_default());
-    properties.extend(place.uuid.iter().map(|uuid| property(UUID, uuid)));
+    properties.extend((!counter.kind.is_empty()).then(|| property(KIND, &counter.kind)));
+    properties.extend((!counter.model.is_empty()).then(|| property(MODEL, &counter.model)));
+    properties.extend(counter.pci.as_deref().and_then(pci_properties).unwrap_or_default());
+    properties.extend(counter.uuid.iter().map(|uuid| property(UUID, uuid)));
     Some(SystemTreeNode {
         name: ampere_model::device_name(metric),
         class_name: COUNTER.to_owned(),
@@ -187,33 +191,32 @@ pub fn counter_node(metric: &str, place: &Place, above: SystemTreeNodeRef) -> Op
     })
 }
 
-/// What a trace says of its counters, by node and metric.
-pub fn places(definitions: &Definitions) -> HashMap<(String, String), Place> {
+/// The evidence about a trace's counters, by node and metric.
+pub fn of_counters(definitions: &Definitions) -> HashMap<(String, String), CounterEvidence> {
     let nodes = &definitions.system_tree_nodes;
     let counters = nodes.values().filter(|node| node.class_name == COUNTER);
     counters
         .filter_map(|node| {
             let above = node.parent.and_then(|parent| nodes.get(parent)).map(|parent| parent.name.clone());
-            let place = Place {
+            let counter = CounterEvidence {
                 kind: text(&node.properties, KIND).unwrap_or_default(),
                 pci: pci(&node.properties),
                 uuid: text(&node.properties, UUID),
                 model: text(&node.properties, MODEL).unwrap_or_default(),
-                ..Place::default()
+                ..CounterEvidence::default()
             };
-            Some(((above.unwrap_or_default(), text(&node.properties, METRIC)?), place))
+            Some(((above.unwrap_or_default(), text(&node.properties, METRIC)?), counter))
         })
         .collect()
 }
 
-/// What a trace says of a metric that a location has samples of; in one that is not ours, what its name says.
-/// `metrics`: names of all that are devices.
-pub fn nature_of(
+/// The traits of a metric that a location has samples of; in a trace of another tool, by its name. `metrics`: names of all that are devices.
+pub fn traits_of(
     definitions: &Definitions,
     location: LocationRef,
     metric: &str,
     metrics: &BTreeSet<String>,
-) -> Nature {
+) -> CounterTraits {
     let properties = definitions.locations.get(location).map_or(&[][..], |location| &location.properties);
     let text = |of: &str| {
         let named = |property: &&Property| property.name.strip_prefix(of) == Some(metric);
@@ -224,27 +227,27 @@ pub fn nature_of(
     };
     let (kind, parts) = (text(KIND_OF), text(PARTS_OF));
     if kind.is_none() && parts.is_none() {
-        return Nature::by_name(metric, metrics);
+        return CounterTraits::by_name(metric, metrics);
     }
     let parts = parts.unwrap_or_default().split(' ').filter(|part| !part.is_empty());
-    Nature {
+    CounterTraits {
         kind: kind.unwrap_or_default().to_owned(),
         contains: parts.map(str::to_owned).collect(),
         wraps_at: text(RANGE_OF).and_then(|range| range.parse().ok()),
     }
 }
 
-/// The properties that make [`nature_of`] find this again.
-pub fn nature_properties(nature: &Nature, metric: &str) -> Vec<Property> {
+/// The properties that [`traits_of`] reads.
+pub fn traits_properties(traits: &CounterTraits, metric: &str) -> Vec<Property> {
     let property = |of: &str, text: String| {
         let value = PropertyValue::String(text);
         (!matches!(&value, PropertyValue::String(text) if text.is_empty()))
             .then(|| Property { name: format!("{of}{metric}"), value })
     };
-    let range = nature.wraps_at.map_or_else(String::new, |range| range.to_string());
+    let range = traits.wraps_at.map_or_else(String::new, |range| range.to_string());
     let all = [
-        property(KIND_OF, nature.kind.clone()),
-        property(PARTS_OF, nature.contains.join(" ")),
+        property(KIND_OF, traits.kind.clone()),
+        property(PARTS_OF, traits.contains.join(" ")),
         property(RANGE_OF, range),
     ];
     all.into_iter().flatten().collect()
@@ -267,28 +270,28 @@ mod tests {
     #[test]
     fn a_counter_comes_back() {
         let metric = "rocm_smi:::energy_count:device=2";
-        let place = Place {
+        let counter = CounterEvidence {
             kind: "gpu".to_owned(),
             pci: Some("0000:c9:00.0".to_owned()),
             uuid: Some("GPU-1".to_owned()),
             model: "AMD Instinct MI250X".to_owned(),
-            ..Place::default()
+            ..CounterEvidence::default()
         };
         let mut definitions = Definitions::default();
         let node =
             SystemTreeNode { name: "n".to_owned(), class_name: "node".to_owned(), ..Default::default() };
         let node = definitions.system_tree_nodes.push(node);
-        definitions.system_tree_nodes.push(counter_node(metric, &place, node).unwrap());
-        assert_eq!(places(&definitions)[&("n".to_owned(), metric.to_owned())], place);
+        definitions.system_tree_nodes.push(counter_node(metric, &counter, node).unwrap());
+        assert_eq!(of_counters(&definitions)[&("n".to_owned(), metric.to_owned())], counter);
         assert_eq!(
-            counter_node("estimate:::energy", &Place { kind: "node".to_owned(), ..place }, node),
+            counter_node("estimate:::energy", &CounterEvidence { kind: "node".to_owned(), ..counter }, node),
             None
         );
     }
 
     #[test]
     fn what_goes_into_a_trace_comes_out() {
-        let node = Nature {
+        let node = CounterTraits {
             kind: "node".to_owned(),
             contains: vec![
                 "rapl:::energy:package-0".to_owned(),
@@ -296,11 +299,11 @@ mod tests {
             ],
             wraps_at: None,
         };
-        let gpu = Nature { kind: "gpu".to_owned(), contains: Vec::new(), wraps_at: Some(1 << 32) };
-        let mut properties = nature_properties(&node, "cray_pm:::energy:node");
-        properties.extend(nature_properties(&gpu, "rocm_smi:::energy_count:device=0"));
-        properties.extend(nature_properties(&Nature::default(), "other"));
-        assert_eq!(properties.len(), 4, "nothing is said where nothing is known");
+        let gpu = CounterTraits { kind: "gpu".to_owned(), contains: Vec::new(), wraps_at: Some(1 << 32) };
+        let mut properties = traits_properties(&node, "cray_pm:::energy:node");
+        properties.extend(traits_properties(&gpu, "rocm_smi:::energy_count:device=0"));
+        properties.extend(traits_properties(&CounterTraits::default(), "other"));
+        assert_eq!(properties.len(), 4, "no property where nothing is known");
         let mut definitions = Definitions::default();
         let location = Location {
             name: "ampere sampler".to_owned(),
@@ -311,10 +314,10 @@ mod tests {
         };
         definitions.locations.insert(LocationRef(7), location);
         let metrics = BTreeSet::new();
-        let of = |metric| nature_of(&definitions, LocationRef(7), metric, &metrics);
+        let of = |metric| traits_of(&definitions, LocationRef(7), metric, &metrics);
         assert_eq!(of("cray_pm:::energy:node"), node);
         assert_eq!(of("rocm_smi:::energy_count:device=0"), gpu);
-        assert_eq!(of("other"), Nature::default());
-        assert_eq!(nature_of(&definitions, LocationRef(8), "other", &metrics), Nature::default());
+        assert_eq!(of("other"), CounterTraits::default());
+        assert_eq!(traits_of(&definitions, LocationRef(8), "other", &metrics), CounterTraits::default());
     }
 }

@@ -8,15 +8,16 @@ use otf2::{AttributeRef, LocationGroupRef, LocationGroupType, LocationRef, Trace
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Why a run is incomplete of whose counters it is not known which are the same.
+/// Why a run is incomplete whose recorders may read the same counter.
 pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
 
-/// The attribute that says how many calls an enter stands for, in a trace of ours.
+/// The attribute with the number of calls that an enter stands for, in a trace of ours.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
     let mut attributes = definitions.attributes.iter();
     attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
 }
 
+/// A region in the model's words.
 pub fn as_model(region: &otf2::Region) -> Region {
     Region {
         handle: RegionHandle(0),
@@ -30,7 +31,7 @@ pub fn as_model(region: &otf2::Region) -> Region {
     }
 }
 
-/// A sample's value.
+/// A sample's value in the model's words.
 pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
     match value {
         otf2::MetricValue::U64(value) => MetricValue::U64(value),
@@ -71,7 +72,7 @@ pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> 
     definitions.metric_members.values().map(|member| member.name.clone()).collect()
 }
 
-/// Our own traces say in the description of a metric how far it can be trusted.
+/// How far a metric can be trusted: our own traces have it in the description.
 pub(crate) fn quality_of(description: &str) -> Quality {
     let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
     let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]
@@ -134,7 +135,7 @@ pub(crate) fn trace_id(path: &Path) -> String {
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The process that a location belongs to: an accelerator's context belongs to who made it.
+/// The process that a location belongs to: an accelerator's context belongs to the process that created it.
 pub(crate) fn process_of(definitions: &otf2::Definitions, location: LocationRef) -> Option<LocationGroupRef> {
     let own = definitions.locations.get(location)?.group?;
     let group = definitions.location_groups.get(own)?;

@@ -3,9 +3,10 @@
 //! ```text
 //! spool.rs    records on local disk until the trace is written
 //! write.rs    the spool becomes an archive
-//! index.rs    what a trace's definitions say         evidence.rs  what they say about devices and their users
+//! index.rs    nodes, ranks and names of a trace's definitions       evidence.rs  their evidence about devices and locations
 //! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
-//! sensors.rs  a trace's powers
+//! sensors.rs  powers that are recorded beside a counter
+//! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`
 //! replay.rs   a trace as something that is played into a live collector
 //! chrome.rs   a trace in Chrome's format
@@ -22,4 +23,5 @@ pub mod replay;
 pub mod scorep_names;
 mod sensors;
 pub mod spool;
+pub mod value_type;
 pub mod write;

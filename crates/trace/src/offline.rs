@@ -3,7 +3,7 @@
 use crate::devices::{Found, Metrics, TraceDevices};
 use crate::evidence;
 use crate::index::{
-    IN_DOUBT, as_model, calls_attribute, metric_names, missing_line, no_energy, node_of, rank_of_group,
+    self, IN_DOUBT, as_model, calls_attribute, metric_names, missing_line, no_energy, node_of, rank_of_group,
     trace_id,
 };
 use crate::recorders::Recorders;
@@ -18,48 +18,73 @@ use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKi
 use ampere_timeline::conflicts;
 use ampere_timeline::order::{Lane, QueueIndex};
 use anyhow::{Context, bail};
-use otf2::{AttributeRef, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace};
+use otf2::{
+    AttributeRef, ClockProperties, Definitions, EventHandler, LocationRef, LocationType, MetricRef,
+    MetricValue, Trace,
+};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// What a trace's locations and metrics are to the attributor.
+/// Hands a trace's events to an attributor.
 struct Feed<'a> {
     attributor: &'a mut Attributor,
-    locations: NumberTable<Place>,
+    locations: NumberTable<LocationState>,
     /// By the trace's own number: they are dense in any trace that a measurement system wrote.
     regions: Vec<Option<RegionRef>>,
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
-    /// The time of the last one so far.
+    readings: Readings,
+    /// Time of the latest sample so far.
     latest_sample: u64,
-    /// See [`Known`]: as it is found out.
+    /// See [`Known::ends`].
     late_ends: HashMap<u64, u64>,
-    /// Added to all times: by a delay, none becomes less than 0.
+    /// Added to all times, so that none becomes less than 0 by a delay.
     shift: u64,
     quality: QualityFigures,
     order: InOrder,
-    /// By device: how many readings it had so far, and between which of these they are known to be wrong.
-    readings: HashMap<usize, u64>,
-    wrong: HashMap<usize, Vec<(u64, u64)>>,
-    /// Of our own traces: how many calls an enter stands for.
+    /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
     progress: &'a mut dyn FnMut(u64),
 }
 
+/// The devices' readings.
+#[derive(Default)]
+struct Readings {
+    /// By device: how many so far.
+    counts: HashMap<usize, u64>,
+    /// See [`Known::wrong`].
+    wrong: HashMap<usize, Vec<(u64, u64)>>,
+}
+
+impl Readings {
+    /// The number of a device's next reading. Before the first, its counter learns which are wrong.
+    fn next(&mut self, number: usize, device: &mut Device) -> u64 {
+        let count = self.counts.entry(number).or_default();
+        if *count == 0 {
+            device.counter_mut().leave_out(self.wrong.get(&number).cloned().unwrap_or_default());
+        }
+        *count += 1;
+        *count
+    }
+}
+
+/// How far a location has been read.
 #[derive(Clone, Copy)]
-struct Place {
-    /// Time of its last enter or leave, how many there were, and open frames.
+struct LocationState {
+    /// Time of its last enter or leave.
     last: u64,
+    /// How many there were.
     events: u64,
+    /// Open frames.
     depth: u64,
-    /// After so many of them, what is open ends.
+    /// After so many events, its open frames end.
     ends_after: Option<u64>,
     queue: QueueIndex,
 }
 
-impl Place {
-    /// An event more. What was never left ends here, if it is known to be the location's last one before samples that follow.
+impl LocationState {
+    /// Counts an event. Open frames end here if it is known to be the location's last event, and samples follow it.
     #[inline]
     fn count(&mut self, order: &mut InOrder) {
         self.events += 1;
@@ -70,13 +95,14 @@ impl Place {
     }
 }
 
-/// A sample comes later than what happened before it: it waits for the next reading, and a sensor may lag.
+/// Events and samples in the order of time: a sample becomes known later than events after it, because it waits for the next
+/// reading, and a sensor may lag.
 #[derive(Default)]
 struct InOrder {
     lane: Lane,
-    /// Per device: within a queue times must not go back.
+    /// By device: within a queue times must not go back.
     samples: Vec<QueueIndex>,
-    /// Events since what is certain was last handed over.
+    /// Events since the lane last advanced.
     waited: u64,
 }
 
@@ -86,32 +112,39 @@ impl InOrder {
             self.samples.push(self.lane.add_counter());
         }
         while let Some(Sample { time, increase, .. }) = device.sample() {
-            for view in [device.ranks, device.kernels] {
+            for view in [device.views.ranks, device.views.kernels] {
                 self.lane.queue(self.samples[number]).sample(time, view, increase);
             }
         }
     }
 }
 
-/// Numbers from here on are taken for undefined: a table of them would not fit into memory.
+/// Regions with larger numbers are treated as undefined: a table of them would not fit into memory.
 const MOST_REGIONS: u32 = 1 << 24;
 /// How many events are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
+const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
 /// So many events wait for a counter to confirm a rise, and no more.
 const WAITING_MAX: usize = 1 << 22;
 
+/// A trace's figures.
 pub struct Attributed {
+    /// As `--json` prints it.
     pub summary: Summary,
-    /// One line each: what was not read, and why.
+    /// One line for each part of the trace that was not read.
     pub warnings: Vec<String>,
-    /// One line each: what is odd about the settings.
+    /// One line for each doubtful setting or metric.
     pub odd: Vec<String>,
-    /// Who spends from what became known too late.
-    moved: bool,
+    /// Links changed after joules had been attributed by the old ones.
+    links_changed_late: bool,
 }
 
-/// Reads the whole trace. `progress` gets the number of events read so far, and is told the number to expect first.
+/// Reads the whole trace, several times if it takes that. `progress` gets the number of events read so far and the number to
+/// expect.
+///
+/// # Errors
+/// A trace that cannot be read, or has no device.
 pub fn attribute(
     path: &Path,
     config: &Config,
@@ -125,14 +158,14 @@ pub fn attribute(
             attribute_once(path, config, only, progress, Known { recorders, ..Known::default() })?;
     }
     match attributed {
-        Some(attributed) if !attributed.moved && known.ends.is_empty() && !known.is_revised => {
+        Some(attributed) if !attributed.links_changed_late && known.ends.is_empty() && !known.is_revised => {
             return Ok(attributed);
         }
         _ => {}
     }
-    // A counter that came later than others, or that never moved, changed who spends from those; a frame that is never left
-    // ended before samples that came first; or readings turned out to be wrong later: again, with all that known before the
-    // first event. Without some readings, others may be found to be wrong.
+    // A counter that came later than others, or that never moved, changed the devices that locations draw from; a frame that
+    // is never left ended before samples that came first; or readings turned out to be wrong later: again, with all that known
+    // before the first event. Without some readings, others may be found to be wrong.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (attributed, known) = attribute_once(path, config, only, progress, known)?;
@@ -144,21 +177,33 @@ pub fn attribute(
     attributed.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
-/// What the first look at a trace has found out.
+/// What earlier passes over a trace have found.
 #[derive(Default)]
 struct Known {
     devices: Vec<Found>,
     recorders: Option<Recorders>,
-    /// Several locations record a metric of one name: without `recorders` it is not known what that means.
+    /// Several locations record a metric of one name, and `recorders` are not known yet.
     is_undecided: bool,
-    /// Enters and leaves of the locations whose open frames are to end before later samples of theirs.
+    /// By location: after so many enters and leaves, its open frames end, because samples of a later time follow.
     ends: HashMap<u64, u64>,
-    /// By device, between which of its readings they are wrong, and whether that was not known before.
+    /// By device: between which of its readings they are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
+    /// Whether some were not known to be wrong before.
     is_revised: bool,
 }
 
-/// What was found out is returned, and may be known before. No figures, if it is undecided.
+impl Known {
+    /// Takes over what the attributor has learnt of the counters.
+    fn learn(&mut self, attributor: &Attributor) {
+        for found in &mut self.devices {
+            if let Some(learnt) = attributor.counter_evidence(&found.device.node, &found.device.metric) {
+                found.evidence.clone_from(learnt);
+            }
+        }
+    }
+}
+
+/// One pass. What it has found is returned, for the next. No figures, if it is undecided.
 fn attribute_once(
     path: &Path,
     config: &Config,
@@ -166,135 +211,47 @@ fn attribute_once(
     progress: &mut dyn FnMut(u64, u64),
     known: Known,
 ) -> anyhow::Result<(Option<Attributed>, Known)> {
-    let mut trace = Trace::open(path)?;
-    let definitions = trace.definitions();
-    let locations = definitions.locations.iter().count();
-    if locations > 0 && trace.missing().len() == locations {
-        bail!(
-            "{}: none of its {locations} locations has an event file; they are expected in {}",
-            path.display(),
-            path.with_extension("").display()
-        );
-    }
+    let mut trace = open(path)?;
+    let definitions = trace.definitions().clone();
+    let metrics = Metrics::new(&definitions, config);
+    let (left_out, energy_is_known) = (metrics.left_out.clone(), metrics.energy_is_known);
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
-    let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
-    let names = metric_names(definitions);
-    let mut order = InOrder::default();
-    let mut locations = add_locations(definitions, trace.missing(), &mut attributor, &mut order.lane);
-    let Known { devices: known, recorders, ends, wrong, .. } = known;
-    for (location, events) in ends {
-        locations.get_mut(location).into_iter().for_each(|place| place.ends_after = Some(events));
-    }
-    let metrics = Metrics::new(definitions, config);
-    let (left_out, energy_known) = (metrics.left_out.clone(), metrics.energy_is_known);
-    let all_definitions = definitions.clone();
-    let mut devices = TraceDevices::new(&all_definitions, metrics, recorders.clone());
-    devices.know(known, &mut attributor);
-    let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
-    let longest_delay = attributor.ticks_of(delays.fold(0.0, f64::max));
-    let mut regions = Vec::new();
-    for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
-    {
-        let at = reference.0 as usize;
-        regions.resize(regions.len().max(at + 1), None);
-        let reference = attributor.regions.add(&as_model(region));
-        regions[at] = Some(attributor.regions.of_name(reference));
-    }
-    let calls = calls_attribute(definitions);
-    let clock = definitions.clock.clone();
     let expected = trace.events_expected();
     progress(0, expected);
-    let sensors = TraceSensors::new(&all_definitions);
     let mut step = |done| progress(done, expected);
-    let mut feed = Feed {
-        attributor: &mut attributor,
-        locations,
-        regions,
-        sensors,
-        devices,
-        latest_sample: 0,
-        late_ends: HashMap::new(),
-        shift: longest_delay,
-        quality: QualityFigures::default(),
-        order,
-        readings: HashMap::new(),
-        wrong,
-        calls,
-        progress: &mut step,
-    };
+    let recorders = known.recorders.clone();
+    let mut feed = Feed::new(&definitions, trace.missing(), metrics, known, &mut attributor, &mut step);
     let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
     feed.end_order();
-    let Feed { quality, devices, late_ends, mut wrong, .. } = feed;
-    let (is_undecided, found) = (devices.is_undecided, devices.found);
-    let mut is_revised = false;
-    for (number, device) in attributor.devices.iter().enumerate() {
-        let taken_back = device.counter().taken_back();
-        is_revised |= !taken_back.is_empty();
-        wrong.entry(number).or_default().extend(taken_back);
-    }
-    let mut known = Known { ends: late_ends, is_undecided, devices: found, recorders, wrong, is_revised };
+    let (mut known, quality) = feed.finish(recorders);
     if known.is_undecided {
         return Ok((None, known));
     }
     attributor.end_time();
     attributor.learn_silence();
     attributor.learn_rises();
-    for found in &mut known.devices {
-        if let Some(learnt) = attributor.place(&found.device.node, &found.device.metric) {
-            found.place.clone_from(learnt);
-        }
-    }
-    for (location, why) in &report.truncated {
-        warnings.push(format!("location {} is attributed up to where its events end: {why}", location.0));
-    }
+    known.learn(&attributor);
+    let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
+    warnings.extend(report.truncated.iter().map(|(location, why)| {
+        format!("location {} is attributed up to where its events end: {why}", location.0)
+    }));
     if attributor.devices.is_empty() {
         // Where events are missing, the samples may have been among them.
         let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
-        bail!("{}{first}", no_energy(path, &trace, energy_known, config));
+        bail!("{}{first}", no_energy(path, &trace, energy_is_known, config));
     }
-    let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
-    let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
-    let length = seconds(clock.trace_length);
-    // As of a run that is measured: the time that the joules are about.
-    let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
-    let of_samples = |device: &Device| {
-        let CounterFigures { first, last, .. } = device.counter_figures();
-        let came = |time: u64| time.saturating_add(device.delay_ticks);
-        (first.map(came), last.map(came))
-    };
-    let counters: Vec<_> = counters.map(of_samples).collect();
-    let first = counters.iter().filter_map(|(first, _)| *first).min();
-    let last = counters.iter().filter_map(|(_, last)| *last).max();
-    let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
-    let mut odd = conflicts::notes(&attributor, &names);
+    let mut odd = conflicts::notes(&attributor, &metric_names(&definitions));
     odd.extend(left_out);
     odd.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
-    let incomplete = evidence::is_incomplete(trace.definitions());
-    if incomplete {
-        odd.push(
-            "the run that wrote this trace is incomplete: its own summary says what is missing".to_owned(),
-        );
-    }
+    let incomplete = evidence::is_incomplete(&definitions);
+    odd.extend(incomplete.then(|| INCOMPLETE.to_owned()));
     let run = Run {
         id: trace_id(path),
-        command: Vec::new(),
-        start: clock.realtime_timestamp.map_or_else(String::new, clock_text::rfc3339),
-        end: clock.realtime_timestamp.map_or_else(String::new, |start| {
-            clock_text::rfc3339(start.saturating_add((length * 1e9) as u64))
-        }),
         complete: warnings.is_empty() && !incomplete,
-        host: "trace".to_owned(),
-        nodes,
-        ranks,
-        energy: String::new(),
-        total_joules: 0.0,
-        seconds: sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length),
-        timer: "trace".to_owned(),
-        ticks_per_second: clock.timer_resolution,
         notes: warnings.iter().chain(&odd).cloned().collect(),
-        ..Run::default()
+        ..run_of(&definitions.clock, &attributor)
     };
-    let moved = attributor.links_moved();
+    let links_changed_late = attributor.links_changed_late();
     let mut summary = Summary::new(&attributor, only, run, quality);
     let in_doubt = known.recorders.as_ref().is_some_and(|r| r.are_in_doubt(summary.run.total_joules));
     if in_doubt {
@@ -302,7 +259,52 @@ fn attribute_once(
         summary.run.notes.push(IN_DOUBT.to_owned());
         summary.run.complete = false;
     }
-    Ok((Some(Attributed { summary, warnings, odd, moved }), known))
+    Ok((Some(Attributed { summary, warnings, odd, links_changed_late }), known))
+}
+
+fn open(path: &Path) -> anyhow::Result<Trace> {
+    let trace = Trace::open(path)?;
+    let locations = trace.definitions().locations.iter().count();
+    if locations > 0 && trace.missing().len() == locations {
+        bail!(
+            "{}: none of its {locations} locations has an event file; they are expected in {}",
+            path.display(),
+            path.with_extension("").display()
+        );
+    }
+    Ok(trace)
+}
+
+/// Dates, length, nodes and ranks of a trace.
+fn run_of(clock: &ClockProperties, attributor: &Attributor) -> Run {
+    let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
+    let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
+    let length = seconds(clock.trace_length);
+    let end = clock.realtime_timestamp.map(|start| start.saturating_add((length * 1e9) as u64));
+    let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
+    // As of a run that is measured: the time that the joules are of.
+    let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+    let spans: Vec<_> = counters
+        .map(|device| {
+            let CounterFigures { first, last, .. } = device.counter_figures();
+            let read_at = |time: u64| time.saturating_add(device.delay_ticks);
+            (first.map(read_at), last.map(read_at))
+        })
+        .collect();
+    let first = spans.iter().filter_map(|(first, _)| *first).min();
+    let last = spans.iter().filter_map(|(_, last)| *last).max();
+    let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
+    Run {
+        start: date(clock.realtime_timestamp),
+        end: date(end),
+        host: "trace".to_owned(),
+        nodes,
+        ranks,
+        seconds: sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length),
+        timer: "trace".to_owned(),
+        ticks_per_second: clock.timer_resolution,
+        ..Run::default()
+    }
 }
 
 impl EventHandler for Feed<'_> {
@@ -328,21 +330,21 @@ impl EventHandler for Feed<'_> {
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
         let time = time.saturating_add(self.shift);
         self.count(time);
-        if let Some(place) = self.locations.get_mut(location.0) {
-            (place.last, place.depth) = (time, place.depth.saturating_sub(1));
-            self.order.lane.queue(place.queue).leave(time);
-            place.count(&mut self.order);
+        if let Some(state) = self.locations.get_mut(location.0) {
+            (state.last, state.depth) = (time, state.depth.saturating_sub(1));
+            self.order.lane.queue(state.queue).leave(time);
+            state.count(&mut self.order);
         }
         ControlFlow::Continue(())
     }
 
-    /// What was never left ends with the location's last event: nothing is known of it after that.
+    /// Frames that are never left end with the location's last event: nothing is known of it after that.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
-        if let Some(place) = self.locations.get_mut(location.0) {
-            if place.depth > 0 && place.last < self.latest_sample {
-                self.late_ends.insert(location.0, place.events);
+        if let Some(state) = self.locations.get_mut(location.0) {
+            if state.depth > 0 && state.last < self.latest_sample {
+                self.late_ends.insert(location.0, state.events);
             }
-            self.order.lane.queue(place.queue).close(place.last);
+            self.order.lane.queue(state.queue).close(state.last);
         }
         ControlFlow::Continue(())
     }
@@ -354,23 +356,13 @@ impl EventHandler for Feed<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        let sensed = time.saturating_add(self.shift);
-        let definitions = self.devices.definitions();
-        self.sensors.see(self.attributor, definitions, location, sensed, (metric, values));
         let time = time.saturating_add(self.shift);
-        for at in 0..self.devices.members(metric) {
-            let attributor = &mut *self.attributor;
-            let Some((position, number)) = self.devices.device(location, metric, at, attributor) else {
-                continue;
-            };
-            let Some(value) = values.get(position) else { continue };
-            let device = &mut attributor.devices[number];
-            let readings = self.readings.entry(number).or_default();
-            if *readings == 0 {
-                device.counter_mut().leave_out(self.wrong.get(&number).cloned().unwrap_or_default());
-            }
-            *readings += 1;
-            device.read(time, crate::index::value(*value), *readings);
+        let definitions = self.devices.definitions();
+        self.sensors.read(self.attributor, definitions, location, time, (metric, values));
+        for (number, value) in self.devices.samples(location, metric, values, self.attributor) {
+            let device = &mut self.attributor.devices[number];
+            let reading = self.readings.next(number, device);
+            device.read(time, index::value(value), reading);
             self.latest_sample = self.latest_sample.max(time.saturating_sub(device.delay_ticks));
             self.order.queue_samples(number, device);
         }
@@ -378,8 +370,62 @@ impl EventHandler for Feed<'_> {
     }
 }
 
-impl Feed<'_> {
-    /// `calls`: how many it stands for, where they were folded.
+impl<'a> Feed<'a> {
+    fn new(
+        definitions: &'a Definitions,
+        missing: &[LocationRef],
+        metrics: Metrics,
+        known: Known,
+        attributor: &'a mut Attributor,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Feed<'a> {
+        let mut order = InOrder::default();
+        let mut locations = add_locations(definitions, missing, attributor, &mut order.lane);
+        for (location, events) in known.ends {
+            locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
+        }
+        let mut devices = TraceDevices::new(definitions, metrics, known.recorders);
+        devices.add_found(known.devices, attributor);
+        let delays = attributor.config().devices.iter().map(|device| device.delay.as_secs_f64());
+        let shift = attributor.ticks_of(delays.fold(0.0, f64::max));
+        Feed {
+            locations,
+            regions: add_regions(definitions, attributor),
+            devices,
+            sensors: TraceSensors::new(definitions),
+            readings: Readings { counts: HashMap::new(), wrong: known.wrong },
+            latest_sample: 0,
+            late_ends: HashMap::new(),
+            shift,
+            quality: QualityFigures::default(),
+            order,
+            calls: calls_attribute(definitions),
+            attributor,
+            progress,
+        }
+    }
+
+    /// What this pass has found.
+    fn finish(self, recorders: Option<Recorders>) -> (Known, QualityFigures) {
+        let mut wrong = self.readings.wrong;
+        let mut is_revised = false;
+        for (number, device) in self.attributor.devices.iter().enumerate() {
+            let taken_back = device.counter().taken_back();
+            is_revised |= !taken_back.is_empty();
+            wrong.entry(number).or_default().extend(taken_back);
+        }
+        let known = Known {
+            ends: self.late_ends,
+            is_undecided: self.devices.is_undecided,
+            devices: self.devices.found,
+            recorders,
+            wrong,
+            is_revised,
+        };
+        (known, self.quality)
+    }
+
+    /// `calls`: how many it stands for, where they were coalesced.
     #[inline]
     fn entered(
         &mut self,
@@ -390,14 +436,14 @@ impl Feed<'_> {
     ) -> ControlFlow<()> {
         let time = time.saturating_add(self.shift);
         self.count(time);
-        if let Some(place) = self.locations.get_mut(location.0) {
-            (place.last, place.depth) = (time, place.depth + 1);
+        if let Some(state) = self.locations.get_mut(location.0) {
+            (state.last, state.depth) = (time, state.depth + 1);
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.unwrap_or(1);
-            self.order.lane.queue(place.queue).enter(time, region, calls);
-            place.count(&mut self.order);
+            self.order.lane.queue(state.queue).enter(time, region, calls);
+            state.count(&mut self.order);
         }
         ControlFlow::Continue(())
     }
@@ -440,12 +486,25 @@ impl Feed<'_> {
     }
 }
 
+/// The attributor's regions by the trace's numbers.
+fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> Vec<Option<RegionRef>> {
+    let mut regions = Vec::new();
+    for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
+    {
+        let at = reference.0 as usize;
+        regions.resize(regions.len().max(at + 1), None);
+        let reference = attributor.regions.add(&as_model(region));
+        regions[at] = Some(attributor.regions.of_name(reference));
+    }
+    regions
+}
+
 fn add_locations(
-    definitions: &otf2::Definitions,
+    definitions: &Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
     lane: &mut Lane,
-) -> NumberTable<Place> {
+) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
     for (reference, location) in definitions.locations.iter() {
@@ -471,7 +530,7 @@ fn add_locations(
         }
         all.insert(
             reference.0,
-            Place { last: 0, events: 0, depth: 0, ends_after: None, queue: lane.add_location(index) },
+            LocationState { last: 0, events: 0, depth: 0, ends_after: None, queue: lane.add_location(index) },
         );
     }
     all

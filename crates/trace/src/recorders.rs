@@ -1,9 +1,9 @@
 //! One metric name that several locations of a node have recorded: ranks that all read one counter, or that see each its own
-//! GPU as number 0. What they have recorded tells.
+//! GPU as number 0. Their samples show which.
 //!
 //! Two that read one counter never differ, up to a constant, by more than the counter can rise between their readings, and by
 //! updates of it that one sees a moment before the other. If they do, they are two devices. If they do not, and the counter has
-//! risen by much more than that, they are one. Else neither is shown: they stay two.
+//! risen by much more than that, they are one. Else it is not known: they stay two.
 
 use crate::devices::Metrics;
 use crate::index::{process_of, rank_of_group};
@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Counters are renewed at least so often.
+/// Counters are updated at least so often.
 const UPDATE_SECONDS: f64 = 0.1;
 /// A value is read a moment before or after the time that is recorded with it: one may see an update early, the other late.
 const UPDATES: f64 = 2.0;
-/// One counter is shown by a rise of so many times what two counters could differ by without being seen to.
+/// One counter is proved by a rise of so many times the largest difference of two counters that could remain unseen.
 const SHOWN: f64 = 10.0;
-/// Joules that may be counted twice matter from this part of all on.
+/// Joules that may be counted twice matter from this part of the total on.
 const MATTERS: f64 = 0.01;
 const MOST_NAMES: usize = 4;
 /// Recorders of one metric on a node that are compared, each with each.
@@ -35,11 +35,11 @@ const MOST_COMPARED: usize = 1024;
 pub(crate) struct Recorders {
     counters: HashMap<(String, String), Vec<ReadBy>>,
     notes: Vec<String>,
-    /// That are counted twice if recorders that stay two read one counter.
+    /// Joules that are counted twice if recorders that stay two read one counter.
     doubtful_joules: f64,
 }
 
-/// Who reads one counter.
+/// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
     /// The first one's samples are taken.
@@ -59,7 +59,7 @@ impl Recorders {
             metrics: Metrics::new(&definitions, config),
             definitions: &definitions,
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
-            places: HashMap::new(),
+            series: HashMap::new(),
             compared: BTreeMap::new(),
             tracks: HashMap::new(),
             waiting: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl Recorders {
         &self.notes
     }
 
-    /// Whether joules that may be counted twice are too many of so many.
+    /// Whether too many of the joules may be counted twice.
     pub fn are_in_doubt(&self, total_joules: f64) -> bool {
         self.doubtful_joules > MATTERS * total_joules
     }
@@ -102,34 +102,11 @@ impl Recorders {
         let some_count = !tracks.iter().all(&is_silent);
         let (silent, counting): (Vec<usize>, Vec<usize>) =
             (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
-        let mut counters: Vec<Vec<usize>> = Vec::new();
-        for track in counting {
-            let verdicts = |counter: &[usize]| {
-                counter.iter().map(|other| compared.verdict(*other, track)).collect::<Vec<_>>()
-            };
-            let one = counters.iter().position(|counter| {
-                let verdicts = verdicts(counter);
-                verdicts.contains(&Verdict::One) && !verdicts.contains(&Verdict::Two)
-            });
-            match one {
-                Some(counter) => counters[counter].push(track),
-                None => counters.push(vec![track]),
-            }
-        }
-        let of = |counter: &[usize]| -> Vec<LocationRef> {
-            counter.iter().map(|at| tracks[*at].location).collect()
-        };
-        let mut names: Vec<String> =
-            counters.iter().map(|counter| name_of(definitions, tracks[counter[0]].location)).collect();
-        for at in 0..names.len() {
-            if names.iter().filter(|name| **name == names[at]).count() > 1 {
-                let location = definitions.locations.get(tracks[counters[at][0]].location);
-                names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
-            }
-        }
+        let all = counting.len();
+        let counters = compared.counters(counting);
+        let names = recorder_names(definitions, compared, &counters);
         let (node, metric) = &key;
         let what = if node.is_empty() { metric.clone() } else { format!("{metric} on {node}") };
-        let all = tracks.len() - silent.len();
         if compared.left_out > 0 {
             let left_out = compared.left_out;
             self.notes.push(format!(
@@ -149,12 +126,25 @@ impl Recorders {
                 listed(names.clone())
             )),
         });
+        self.add_doubts(&what, compared, &counters, &names);
+        let counters = counters.iter().zip(names).map(|(counter, recorder)| {
+            let locations: Vec<LocationRef> = counter.iter().map(|at| tracks[*at].location).collect();
+            let groups = locations.iter().filter_map(|location| process_of(definitions, *location));
+            let groups = groups.filter_map(|group| definitions.location_groups.get(group));
+            ReadBy { groups: groups.map(|group| group.name.clone()).collect(), locations, recorder }
+        });
+        self.counters.insert(key, counters.collect());
+    }
+
+    /// Notes each counter that may be the same as an earlier one.
+    fn add_doubts(&mut self, what: &str, compared: &Compared, counters: &[Vec<usize>], names: &[String]) {
         for (at, counter) in counters.iter().enumerate() {
             let unclear = counters[..at]
                 .iter()
                 .position(|other| compared.verdict(other[0], counter[0]) == Verdict::Unclear);
             if let Some(other) = unclear {
-                let joules = tracks[counter[0]].joules.min(tracks[counters[other][0]].joules);
+                let joules = |counter: &[usize]| compared.tracks[counter[0]].joules;
+                let joules = joules(counter).min(joules(&counters[other]));
                 self.doubtful_joules += joules;
                 self.notes.push(format!(
                     "{what}: whether {} and {} read one counter cannot be told from their values: they stay two devices, and \
@@ -163,14 +153,21 @@ impl Recorders {
                 ));
             }
         }
-        let counters = counters.iter().zip(names).map(|(counter, recorder)| {
-            let locations = of(counter);
-            let groups = locations.iter().filter_map(|location| process_of(definitions, *location));
-            let groups = groups.filter_map(|group| definitions.location_groups.get(group));
-            ReadBy { groups: groups.map(|group| group.name.clone()).collect(), locations, recorder }
-        });
-        self.counters.insert(key.clone(), counters.collect());
     }
+}
+
+/// A name for each counter, by its first recorder: "rank 3", with the location where several have that name.
+fn recorder_names(definitions: &Definitions, compared: &Compared, counters: &[Vec<usize>]) -> Vec<String> {
+    let first = |counter: &[usize]| compared.tracks[counter[0]].location;
+    let mut names: Vec<String> =
+        counters.iter().map(|counter| name_of(definitions, first(counter))).collect();
+    for at in 0..names.len() {
+        if names.iter().filter(|name| **name == names[at]).count() > 1 {
+            let location = definitions.locations.get(first(&counters[at]));
+            names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
+        }
+    }
+    names
 }
 
 /// "rank 3", or the name of the location's process.
@@ -190,7 +187,7 @@ fn listed(mut names: Vec<String>) -> String {
     format!("{}{more}", names.join(", "))
 }
 
-/// What is known of two recorders.
+/// What the samples of two recorders show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     One,
@@ -332,6 +329,23 @@ impl Compared {
         }
     }
 
+    /// Recorders grouped by the counter that they read.
+    fn counters(&self, recorders: Vec<usize>) -> Vec<Vec<usize>> {
+        let mut counters: Vec<Vec<usize>> = Vec::new();
+        for track in recorders {
+            let is_read_by = |counter: &Vec<usize>| {
+                let verdicts: Vec<Verdict> =
+                    counter.iter().map(|other| self.verdict(*other, track)).collect();
+                verdicts.contains(&Verdict::One) && !verdicts.contains(&Verdict::Two)
+            };
+            match counters.iter().position(is_read_by) {
+                Some(counter) => counters[counter].push(track),
+                None => counters.push(vec![track]),
+            }
+        }
+        counters
+    }
+
     fn was_reset(&mut self, at: usize, time: u64) {
         self.tracks[at].time = Some(time);
         self.tracks[at].before_rise = None;
@@ -369,8 +383,8 @@ struct Survey<'a> {
     definitions: &'a Definitions,
     /// Reads the counters: each recorder's is a device of its own.
     attributor: Attributor,
-    /// Where a location's samples of a metric are compared.
-    places: HashMap<(MetricMemberRef, LocationRef), Option<Compare>>,
+    /// The track of a location's samples of a metric; `None` if it is no device.
+    series: HashMap<(MetricMemberRef, LocationRef), Option<Compare>>,
     compared: BTreeMap<(String, String), Compared>,
     /// By device: which series it is.
     tracks: HashMap<usize, ((String, String), usize)>,
@@ -431,7 +445,7 @@ impl Survey<'_> {
             tracks: Vec::new(),
             left_out: 0,
             pairs: Vec::new(),
-            watts: watts_of(&found.nature.kind),
+            watts: watts_of(&found.traits.kind),
             ticks_per_second,
         };
         let track = self.compared.entry(key.clone()).or_insert_with(new).add(track);
@@ -464,18 +478,17 @@ impl EventHandler for Survey<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        for at in 0..self.metrics.of(metric).len() {
-            let (position, member) = self.metrics.of(metric)[at];
-            let Some(value) = values.get(position) else { continue };
-            if !self.places.contains_key(&(member, location)) {
-                let place = self.find(location, member);
-                self.places.insert((member, location), place);
+        let values: Vec<_> = self.metrics.values(metric, values).collect();
+        for (member, value) in values {
+            if !self.series.contains_key(&(member, location)) {
+                let track = self.find(location, member);
+                self.series.insert((member, location), track);
             }
-            let Some(Some((key, track))) = self.places.get(&(member, location)) else { continue };
+            let Some(Some((key, track))) = self.series.get(&(member, location)) else { continue };
             let Some(compared) = self.compared.get_mut(key) else { continue };
             let device = compared.tracks[*track].device;
             self.tracks.insert(device, (key.clone(), *track));
-            self.attributor.devices[device].read(time, crate::index::value(*value), 0);
+            self.attributor.devices[device].read(time, crate::index::value(value), 0);
             self.queue_samples(device);
         }
         self.compare_until(self.attributor.undecided_since().min(time));

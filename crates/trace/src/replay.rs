@@ -1,22 +1,23 @@
-//! An existing trace as something that is played into a live collector: what its processes, locations and metrics are.
+//! An existing trace as it is played into a live collector: its processes, locations and metrics.
 //!
-//! The plugin's interface has no words for a node's name, a location group or a metric's unit. They are written down here,
-//! in the session's `replay.json`, by `ampere replay`; the collector and the hosts that it plays through both go by it.
-//! What is a device, and who may spend from it, is found out as `ampere attribute` does.
+//! The plugin's interface has no words for a node's name, a location group or a metric's unit. `ampere replay` writes them into
+//! the session's `replay.json`; the collector and the hosts that play read it. Devices, and the locations that draw from them,
+//! are found as `ampere attribute` finds them.
 
 use crate::devices::{Metrics, TraceDevices};
 use crate::recorders::Recorders;
+use crate::value_type;
 use crate::{evidence, index};
 use ampere_attribution::Increase;
 use ampere_model::{LocalLocation, Quality};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
-use ampere_timeline::nature::Nature;
-use ampere_timeline::topology::{Accelerator, Place};
+use ampere_timeline::counter_traits::CounterTraits;
+use ampere_timeline::topology::{Accelerator, CounterEvidence};
 use anyhow::{Context, bail};
 use otf2::{
-    AttributeRef, Definitions, EventHandler, LocationGroupRef, LocationGroupType, LocationRef, LocationType,
-    MetricRef, MetricValue, Trace,
+    AttributeRef, ClockProperties, Definitions, EventHandler, LocationGroupRef, LocationGroupType,
+    LocationRef, LocationType, MetricRef, MetricValue, MetricValueType, Trace,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,15 +27,20 @@ use std::path::{Path, PathBuf};
 /// Beside the session's rings.
 pub const FILE_NAME: &str = "replay.json";
 
+/// What is played.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replay {
+    /// The trace's anchor file.
     pub trace: PathBuf,
+    /// The resolution of its clock.
     pub ticks_per_second: u64,
-    /// Times of the first and the last event that is played.
+    /// Time of the first event that is played.
     pub first: u64,
+    /// Time of the last.
     pub last: u64,
     /// Nanoseconds since 1970 at `first`, where the trace knows.
     pub realtime_ns: Option<u64>,
+    /// Those with locations.
     pub processes: Vec<ReplayedProcess>,
     /// In the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
@@ -44,111 +50,110 @@ pub struct Replay {
     pub recorders: Vec<u64>,
     /// Enters, leaves and samples.
     pub events: u64,
-    /// GPU streams are handed over when their events are so old; `None`: at the end.
+    /// GPU streams' events are played so long after their time; `None`: at the end.
     pub stream_lag_ticks: Option<u64>,
     /// A GPU stream's events come no later than this after their time.
     pub longest_lag_ticks: u64,
-    /// One line each: what of the trace cannot be played, and why; or what is not known of it.
+    /// One line for each part of the trace that cannot be played, or is not known.
     pub notes: Vec<String>,
-    /// One line each: what is odd about the trace, and nothing is missing for it.
+    /// One line for each oddity of the trace by which nothing is missing.
     #[serde(default)]
     pub odd: Vec<String>,
 }
 
+/// A `replay.json` that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct ReplayFileError {
+    path: PathBuf,
+    reason: ReplayFileReason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ReplayFileReason {
+    #[error("cannot be read: {0}")]
+    Read(std::io::Error),
+    #[error("cannot be written: {0}")]
+    Write(std::io::Error),
+    #[error("{0}")]
+    Json(serde_json::Error),
+}
+
+/// A process of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
-    /// What its host calls its rank: different for every process.
+    /// The rank by which its host calls it: different for every process.
     pub number: u32,
-    /// Of how many.
+    /// The number of ranks.
     pub size: u32,
     /// The rank, where it is known.
     pub rank: Option<u32>,
+    /// Its node's name.
     pub node: String,
     /// The location group's name.
     pub group: String,
-    /// Its variables that links are found by, `NAME=value`.
+    /// Its variables that links depend on, `NAME=value`.
     pub environment: Vec<String>,
+    /// Those with events.
     pub locations: Vec<ReplayedLocation>,
 }
 
+/// A location of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedLocation {
-    /// In the trace.
+    /// Its number in the trace.
     pub reference: u64,
-    /// In its process: 0 is the main thread.
+    /// Its number in its process: 0 is the main thread.
     pub id: u32,
+    /// Its name.
     pub name: String,
+    /// Whether it is a GPU stream.
     pub gpu: bool,
+    /// Its node's name.
     pub node: String,
+    /// Its location group's name.
     pub group: String,
-    /// Whether the trace says that it is this process': one that it says nothing about is played by some process.
+    /// Whether it is known to be this process': another is played by any process.
     pub is_of_process: bool,
-    /// Of a GPU stream, what the trace says of its device.
+    /// Of a GPU stream, its device.
     pub accelerator: Accelerator,
 }
 
+/// A metric that is a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedMetric {
+    /// Its node's name.
     pub node: String,
+    /// As the trace defines it.
     pub name: String,
+    /// As the trace defines it.
     pub description: String,
+    /// As the trace defines it.
     pub unit: String,
+    /// Whether `exponent` is one of 2, and not of 10.
     pub binary: bool,
+    /// Of the unit.
     pub exponent: i64,
-    pub value: ValueType,
+    /// The type of its samples' bits.
+    #[serde(with = "value_type")]
+    pub value: MetricValueType,
+    /// By its definition, if it is an energy.
     pub joules_per_unit: Option<f64>,
+    /// More of its definition.
     #[serde(default)]
     pub recorded: Recorded,
     /// The location whose samples are played.
     #[serde(default)]
     pub recorder: u64,
-    pub place: Place,
+    /// For the links.
+    pub evidence: CounterEvidence,
+    /// What it counts.
     #[serde(default)]
-    pub nature: Nature,
-}
-
-/// How the 64 bits of a sample are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ValueType {
-    U64,
-    I64,
-    F64,
-}
-
-impl ValueType {
-    fn of(value: &MetricValue) -> ValueType {
-        match value {
-            MetricValue::U64(_) => ValueType::U64,
-            MetricValue::I64(_) => ValueType::I64,
-            MetricValue::F64(_) => ValueType::F64,
-        }
-    }
-
-    /// A value as the bits of this type.
-    pub fn bits(self, value: &MetricValue) -> u64 {
-        match (self, value) {
-            (ValueType::U64, MetricValue::U64(value)) => *value,
-            (ValueType::U64, MetricValue::I64(value)) => *value as u64,
-            (ValueType::U64, MetricValue::F64(value)) => *value as u64,
-            (ValueType::I64, MetricValue::U64(value)) => *value,
-            (ValueType::I64, MetricValue::I64(value)) => *value as u64,
-            (ValueType::I64, MetricValue::F64(value)) => *value as i64 as u64,
-            (ValueType::F64, MetricValue::U64(value)) => (*value as f64).to_bits(),
-            (ValueType::F64, MetricValue::I64(value)) => (*value as f64).to_bits(),
-            (ValueType::F64, MetricValue::F64(value)) => value.to_bits(),
-        }
-    }
-
-    pub fn value(self, bits: u64) -> MetricValue {
-        match self {
-            ValueType::U64 => MetricValue::U64(bits),
-            ValueType::I64 => MetricValue::I64(bits as i64),
-            ValueType::F64 => MetricValue::F64(f64::from_bits(bits)),
-        }
-    }
+    pub traits: CounterTraits,
 }
 
 impl ReplayedMetric {
+    /// As an attributor takes it.
     pub fn as_found(&self) -> FoundDevice {
         FoundDevice {
             node: self.node.clone(),
@@ -159,79 +164,56 @@ impl ReplayedMetric {
         }
     }
 
+    /// How its joules come about.
     pub fn quality(&self) -> Quality {
         index::quality_of(&self.description)
     }
 }
 
 impl ReplayedProcess {
+    /// A location by its number in the process.
     pub fn location(&self, id: LocalLocation) -> Option<&ReplayedLocation> {
         self.locations.iter().find(|location| location.id == id.0)
     }
 }
 
 impl Replay {
-    /// Looks through the trace once. The error says why there is nothing to play.
+    /// Reads the trace once, or twice if several locations record one metric.
+    ///
+    /// # Errors
+    /// A trace that cannot be read, or has nothing to play.
     pub fn of_trace(path: &Path, config: &Config) -> anyhow::Result<Replay> {
         let mut trace = Trace::open(path)?;
-        let definitions = trace.definitions();
-        let clock = definitions.clock.clone();
+        let definitions = &trace.definitions().clone();
+        let clock = &definitions.clock;
+        let metrics = Metrics::new(definitions, config);
+        let processes = processes(definitions, trace.missing());
+        let survey = |recorders| Survey::new(definitions, config, metrics.clone(), recorders, &processes);
+        let unreadable = || format!("cannot read {}", path.display());
+        let (mut recorders, mut survey_of_events) = (None, survey(None));
+        let mut report = trace.read_events(&mut survey_of_events).with_context(unreadable)?;
+        if survey_of_events.devices.is_undecided {
+            recorders = Some(Recorders::survey(path, config)?);
+            survey_of_events = survey(recorders.clone());
+            report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
+        }
+        let survey = survey_of_events;
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| index::missing_line(&trace, *l)).collect();
-        let metric_names = index::metric_names(definitions).into_iter().collect();
-        let metrics = Metrics::new(definitions, config);
-        let mut odd = metrics.left_out.clone();
-        let energy_known = metrics.energy_is_known;
-        let definitions = &definitions.clone();
-        let processes = processes(definitions, trace.missing());
-        let streams = processes.iter().flat_map(|p| &p.locations).filter(|l| l.gpu);
-        let survey = |recorders: Option<Recorders>| Survey {
-            spans: None,
-            events: 0,
-            streams: streams.clone().map(|l| (LocationRef(l.reference), (0, 0))).collect(),
-            longest_frame: 0,
-            attributor: Attributor::new(config.clone(), clock.timer_resolution),
-            devices: TraceDevices::new(definitions, metrics.clone(), recorders),
-            values: Vec::new(),
-            joules: Vec::new(),
-            recorders: HashSet::new(),
-            folded: index::calls_attribute(definitions),
-            coalesced_calls: 0,
-        };
-        let unreadable = || format!("cannot read {}", path.display());
-        let (mut recorders, mut first) = (None, survey(None));
-        let mut report = trace.read_events(&mut first).with_context(unreadable)?;
-        let survey = if first.devices.is_undecided {
-            recorders = Some(Recorders::survey(path, config)?);
-            let mut second = survey(recorders.clone());
-            report = Trace::open(path)?.read_events(&mut second).with_context(unreadable)?;
-            second
-        } else {
-            first
-        };
-        for (location, why) in &report.truncated {
-            notes.push(format!("location {} is replayed up to where its events end: {why}", location.0));
-        }
-        if survey.coalesced_calls > 0 {
-            notes.push(format!(
-                "{} calls were folded when the trace was recorded, and are replayed as one call per call path and group: \
-                 times and joules are right, numbers of calls are not (ampere attribute has them)",
-                survey.coalesced_calls
-            ));
-        }
-        let metrics = survey.metrics();
-        odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
-        let in_doubt = recorders.as_ref().is_some_and(|recorders| recorders.are_in_doubt(survey.joules()));
-        if in_doubt {
+        notes.extend(report.truncated.iter().map(|(location, why)| {
+            format!("location {} is replayed up to where its events end: {why}", location.0)
+        }));
+        notes.extend(survey.note_of_coalesced_calls());
+        if recorders.as_ref().is_some_and(|recorders| recorders.are_in_doubt(survey.joules())) {
             notes.push(index::IN_DOUBT.to_owned());
         }
-        let Some((first, last)) = survey.spans.filter(|_| !metrics.is_empty()) else {
+        let replayed_metrics = survey.metrics();
+        let Some((first, last)) = survey.spans.filter(|_| !replayed_metrics.is_empty()) else {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
-            bail!("{}{hint}", index::no_energy(path, &trace, energy_known, config));
+            bail!("{}{hint}", index::no_energy(path, &trace, metrics.energy_is_known, config));
         };
-        let since_offset = first.saturating_sub(clock.global_offset);
-        let nanoseconds =
-            u128::from(since_offset) * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
+        let mut odd = metrics.left_out.clone();
+        odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
         let mut recorders: Vec<u64> = survey.recorders.iter().map(|location| location.0).collect();
         recorders.sort_unstable();
         Ok(Replay {
@@ -239,32 +221,40 @@ impl Replay {
             ticks_per_second: clock.timer_resolution.max(1),
             first,
             last,
-            realtime_ns: clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64)),
-            processes,
-            metrics,
-            metric_names,
+            realtime_ns: realtime_ns(clock, first),
+            metrics: replayed_metrics,
+            metric_names: index::metric_names(definitions).into_iter().collect(),
             recorders,
             events: survey.events,
             stream_lag_ticks: Some(0),
             longest_lag_ticks: survey.longest_frame,
             notes,
             odd,
+            processes,
         })
     }
 
-    pub fn load(path: &Path) -> Result<Replay, String> {
-        let text = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))
+    /// Reads `replay.json`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is none.
+    pub fn load(path: &Path) -> Result<Replay, ReplayFileError> {
+        let failed = |reason| ReplayFileError { path: path.to_owned(), reason };
+        let text = std::fs::read(path).map_err(|e| failed(ReplayFileReason::Read(e)))?;
+        serde_json::from_slice(&text).map_err(|e| failed(ReplayFileReason::Json(e)))
     }
 
-    pub fn save(&self, path: &Path) -> Result<(), String> {
-        let text =
-            serde_json::to_string_pretty(self).map_err(|e| format!("cannot encode the replay: {e}"))?;
-        ampere_ring::files::replace_private(path, &text)
-            .map_err(|e| format!("cannot write {}: {e}", path.display()))
+    /// Writes `replay.json`, readable for this user only.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), ReplayFileError> {
+        let failed = |reason| ReplayFileError { path: path.to_owned(), reason };
+        let text = serde_json::to_string_pretty(self).map_err(|e| failed(ReplayFileReason::Json(e)))?;
+        ampere_ring::files::replace_private(path, &text).map_err(|e| failed(ReplayFileReason::Write(e)))
     }
 
-    /// Streams come so long after their events: `None` for at the end. `step_ticks`: how far the replay goes at a time.
+    /// Plays streams so long after their events, `None`: at the end. `step_ticks`: the replay's step.
     pub fn delay_streams(&mut self, lag_ticks: Option<u64>, step_ticks: u64) {
         self.stream_lag_ticks = lag_ticks;
         self.longest_lag_ticks = lag_ticks.map_or(u64::MAX, |lag| {
@@ -273,11 +263,12 @@ impl Replay {
         });
     }
 
+    /// A process by the rank that its host calls it.
     pub fn process(&self, number: u32) -> Option<&ReplayedProcess> {
         self.processes.iter().find(|process| process.number == number)
     }
 
-    /// The name that figures of the whole run go by.
+    /// The names of all nodes, for figures of the whole run.
     pub fn node(&self) -> String {
         let mut nodes: Vec<&str> = self.processes.iter().map(|p| p.node.as_str()).collect();
         nodes.extend(self.metrics.iter().map(|m| m.node.as_str()));
@@ -285,6 +276,13 @@ impl Replay {
         nodes.dedup();
         nodes.join(",")
     }
+}
+
+/// Nanoseconds since 1970 of a time, where the trace knows.
+fn realtime_ns(clock: &ClockProperties, time: u64) -> Option<u64> {
+    let since_offset = u128::from(time.saturating_sub(clock.global_offset));
+    let nanoseconds = since_offset * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
+    clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64))
 }
 
 /// The processes: every location group with a CPU thread, or that says it is one. A GPU stream is its context's creator's,
@@ -368,26 +366,59 @@ fn replayed_locations(
     all
 }
 
-/// What is in the trace's events: how long it is, and which metrics have samples.
+/// The trace's span, and its metrics with samples.
 struct Survey<'a> {
     spans: Option<(u64, u64)>,
     events: u64,
     /// GPU streams: open frames, and when the outermost began.
     streams: HashMap<LocationRef, (u32, u64)>,
     longest_frame: u64,
-    /// Says what is a device.
+    /// Finds the devices.
     attributor: Attributor,
     devices: TraceDevices<'a>,
     /// By device.
-    values: Vec<ValueType>,
+    types: Vec<MetricValueType>,
     joules: Vec<f64>,
     recorders: HashSet<LocationRef>,
     /// Of our own traces: how many calls an enter stands for.
-    folded: Option<AttributeRef>,
+    calls: Option<AttributeRef>,
     coalesced_calls: u64,
 }
 
-impl Survey<'_> {
+impl<'a> Survey<'a> {
+    fn new(
+        definitions: &'a Definitions,
+        config: &Config,
+        metrics: Metrics,
+        recorders: Option<Recorders>,
+        processes: &[ReplayedProcess],
+    ) -> Survey<'a> {
+        let streams = processes.iter().flat_map(|process| &process.locations).filter(|l| l.gpu);
+        Survey {
+            spans: None,
+            events: 0,
+            streams: streams.map(|l| (LocationRef(l.reference), (0, 0))).collect(),
+            longest_frame: 0,
+            attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
+            devices: TraceDevices::new(definitions, metrics, recorders),
+            types: Vec::new(),
+            joules: Vec::new(),
+            recorders: HashSet::new(),
+            calls: index::calls_attribute(definitions),
+            coalesced_calls: 0,
+        }
+    }
+
+    fn note_of_coalesced_calls(&self) -> Option<String> {
+        (self.coalesced_calls > 0).then(|| {
+            format!(
+                "{} calls were coalesced when the trace was recorded, and are replayed as one call per call path and group: \
+                 times and joules are right, numbers of calls are not (ampere attribute has them)",
+                self.coalesced_calls
+            )
+        })
+    }
+
     fn cover(&mut self, time: u64) {
         self.events += 1;
         let (first, last) = self.spans.unwrap_or((time, time));
@@ -396,13 +427,11 @@ impl Survey<'_> {
 
     /// In the order of their first samples.
     fn metrics(&self) -> Vec<ReplayedMetric> {
-        let found = self.devices.found.iter().filter(|found| found.is_device).zip(&self.values);
+        let found = self.devices.found.iter().filter(|found| found.is_device).zip(&self.types);
         let members = &self.devices.definitions().metric_members;
         found
             .map(|(found, value)| {
                 let member = members.get(found.member);
-                let (place, nature, recorded) =
-                    (found.place.clone(), found.nature.clone(), found.recorded.clone());
                 ReplayedMetric {
                     node: found.device.node.clone(),
                     name: found.device.metric.clone(),
@@ -413,15 +442,15 @@ impl Survey<'_> {
                     value: *value,
                     joules_per_unit: found.device.joules_per_unit,
                     recorder: found.location.0,
-                    recorded,
-                    place,
-                    nature,
+                    recorded: found.recorded.clone(),
+                    evidence: found.evidence.clone(),
+                    traits: found.traits.clone(),
                 }
             })
             .collect()
     }
 
-    /// Of all devices that are in no other.
+    /// Of all devices that no other contains.
     fn joules(&self) -> f64 {
         let devices = 0..self.attributor.devices.len();
         let topmost = devices.filter(|device| self.attributor.whole(*device).is_none());
@@ -442,7 +471,7 @@ impl EventHandler for Survey<'_> {
     }
 
     fn attribute(&self) -> Option<AttributeRef> {
-        self.folded
+        self.calls
     }
 
     fn enter_with(
@@ -474,17 +503,12 @@ impl EventHandler for Survey<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> ControlFlow<()> {
-        for at in 0..self.devices.members(metric) {
-            let Some((position, device)) = self.devices.device(location, metric, at, &mut self.attributor)
-            else {
-                continue;
-            };
-            let Some(value) = values.get(position) else { continue };
-            if device == self.values.len() {
-                self.values.push(ValueType::of(value));
+        for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
+            if device == self.types.len() {
+                self.types.push(value_type::of(&value));
                 self.joules.push(0.0);
             }
-            self.attributor.devices[device].read(time, crate::index::value(*value), 0);
+            self.attributor.devices[device].read(time, index::value(value), 0);
             while let Some(sample) = self.attributor.devices[device].sample() {
                 if let Increase::Joules(joules) | Increase::Lost(joules) = sample.increase {
                     self.joules[device] += joules;

@@ -3,15 +3,17 @@
 use otf2::{ParadigmType, RegionRole};
 use scorep_abi::{paradigm as scorep_paradigm, region_type};
 
-/// The region type that becomes this role, and the paradigm that becomes this one. Several may: any of them does.
+/// A region type that has this role.
 pub fn region_type_of(wanted: RegionRole) -> u8 {
     (0..=u8::MAX).find(|kind| role(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
+/// Score-P's number of this paradigm.
 pub fn paradigm_of(wanted: ParadigmType) -> u8 {
     (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
+/// The role of a region type.
 pub fn role(kind: u8) -> RegionRole {
     match i32::from(kind) {
         region_type::FUNCTION => RegionRole::Function,
@@ -57,6 +59,7 @@ pub fn role(kind: u8) -> RegionRole {
     }
 }
 
+/// OTF2's word for a paradigm.
 pub fn paradigm(kind: u8) -> ParadigmType {
     match i32::from(kind) {
         scorep_paradigm::MEASUREMENT => ParadigmType::MeasurementSystem,

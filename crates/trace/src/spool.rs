@@ -2,9 +2,8 @@
 //! reads again.
 //!
 //! One file per location. The record at ring position p lies at byte 16 x p, so writing a batch a second time changes
-//! nothing, and a collector that takes over knows from the ring alone where to go on. A ring's slots are handed back only
-//! after their records are here. They are read through the same open file, so that whoever removes the directory takes
-//! nothing away.
+//! nothing, and a collector that takes over knows from the ring alone where to continue. A ring's slots are handed back only
+//! after their records are here. They are read through the same open file, so that they survive the directory's removal.
 //!
 //! Beside them are copies of the definition logs and what else a run is finished with (the collector's `manifest.rs`).
 
@@ -16,19 +15,21 @@ use std::path::{Path, PathBuf};
 
 const RECORD_BYTES: u64 = 16;
 
-/// Where a run's spool files are made, if it is to have a trace at all.
+/// The directory of a run's spool files, if it is to have a trace at all.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SpoolDirectory {
+    /// Its path.
     pub directory: PathBuf,
+    /// Whether records are kept.
     pub wanted: bool,
-    /// The rings are lost: what there is, is here.
+    /// The rings are lost: all remaining records are here.
     pub rings_are_lost: bool,
 }
 
-impl Place {
-    /// Records are not kept anywhere.
-    pub fn nowhere(directory: &Path) -> Place {
-        Place { directory: directory.to_owned(), wanted: false, rings_are_lost: false }
+impl SpoolDirectory {
+    /// Keeps no records.
+    pub fn unused(directory: &Path) -> SpoolDirectory {
+        SpoolDirectory { directory: directory.to_owned(), wanted: false, rings_are_lost: false }
     }
 
     /// The file for a ring of which so many records have been read: a new one, or the one in which these are. `None` where
@@ -39,7 +40,7 @@ impl Place {
         }
         let path = self.directory.join(name);
         match Spool::open(&path, position) {
-            // Somebody has removed the directory.
+            // The directory was removed.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 make_private(&self.directory)?;
                 Spool::open(&path, position).map(Some)
@@ -48,7 +49,7 @@ impl Place {
         }
     }
 
-    /// Where it is said which rings have been removed: with their records, or where there are none, with the session.
+    /// The directory of the files about removed rings: that of their records, or without records the session's.
     pub fn of_retired<'a>(&'a self, session: &'a Path) -> &'a Path {
         if self.wanted { &self.directory } else { session }
     }
@@ -68,12 +69,14 @@ impl Place {
     }
 }
 
-/// What is known of a ring that was read to its end and removed: said before it is done, in a file beside its records.
+/// A ring that was read to its end and removed: written before its removal, in a file beside its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
     /// That were in it.
     pub records: u64,
+    /// That its writer left out.
     pub suppressed_calls: u64,
+    /// That its writer had no room for.
     pub dropped_records: u64,
 }
 
@@ -82,12 +85,14 @@ impl Retired {
         directory.join(format!("{stream}.retired"))
     }
 
+    /// Writes the file.
     pub fn save(&self, directory: &Path, stream: &str) -> io::Result<()> {
         let Retired { records, suppressed_calls, dropped_records } = self;
         let text = format!("{records} {suppressed_calls} {dropped_records}\n");
         ampere_ring::files::replace_private(&Retired::path(directory, stream), &text)
     }
 
+    /// Reads the file; `None` if there is none, or no valid one.
     pub fn load(directory: &Path, stream: &str) -> Option<Retired> {
         let text = ampere_ring::files::read_text(&Retired::path(directory, stream));
         let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
@@ -99,19 +104,21 @@ impl Retired {
 
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
+/// The records of one location.
 pub struct Spool {
     file: File,
     path: PathBuf,
-    /// Records that are here: what is appended goes behind them (synthetic ends of locations).
+    /// Records in the file: appended ones (synthetic ends of locations) follow them.
     end: u64,
-    /// No more is written.
+    /// Nothing more is written.
     cut: bool,
 }
 
 impl Spool {
+    /// Opens the file for a ring of which so many records have been read.
     pub fn open(path: &Path, position: u64) -> io::Result<Spool> {
         let mut options = std::fs::OpenOptions::new();
-        // At the beginning of a ring, what may be in the file is of another one.
+        // At the beginning of a ring, older records are another ring's.
         let file = options
             .create(true)
             .read(true)
@@ -121,28 +128,31 @@ impl Spool {
             .custom_flags(NO_LINK)
             .open(path)?;
         let end = file.metadata()?.len() / RECORD_BYTES;
-        // Of more that were read, the others are not known any more: what is there is gone back to, and not added to.
+        // Records that were read are missing here: nothing may follow the gap.
         Ok(Spool { file, path: path.to_owned(), end, cut: end < position })
     }
 
-    /// Records that are here, of so many that were read.
+    /// How many of the records that were read are here.
     pub fn records_of(&self, position: u64) -> u64 {
         self.end.min(position)
     }
 
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// The size of its records.
     pub fn bytes(&self) -> u64 {
         self.end * 16
     }
 
-    /// Ends here, whatever comes.
+    /// Writes nothing more from here on.
     pub fn cut(&mut self) {
         self.cut = true;
     }
 
+    /// Whether nothing more is written.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
@@ -161,12 +171,12 @@ impl Spool {
         Ok(())
     }
 
-    /// What is here from that record on is not of the ring, and is written over.
+    /// Discards the records from that position on: they are not the ring's, and will be overwritten.
     pub fn forget_from(&mut self, position: u64) {
         self.end = self.end.min(position);
     }
 
-    /// Writes a record that no ring holds.
+    /// Writes a record that is in no ring, after all others.
     pub fn append(&mut self, record: Record) -> io::Result<()> {
         self.write(self.end, &[record])
     }
@@ -177,7 +187,7 @@ impl Spool {
         read_from((&self.file).take(self.bytes()), each)
     }
 
-    /// The end that an earlier collector has written after the ring's last record.
+    /// The end that an earlier collector appended to the ring's last record.
     pub fn end_after(&self, position: u64) -> Option<Record> {
         let mut bytes = [0; RECORD_BYTES as usize];
         self.file.read_exact_at(&mut bytes, byte_of(position).ok()?).ok()?;
@@ -201,7 +211,7 @@ impl Spool {
     }
 }
 
-/// Where a record is in its file. A ring may claim any position.
+/// A record's offset in its file. A damaged ring may claim any position.
 fn byte_of(position: u64) -> io::Result<u64> {
     position.checked_mul(RECORD_BYTES).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
 }
@@ -238,7 +248,7 @@ fn read_from(
     }
 }
 
-/// A directory that is this user's alone, with those above it.
+/// Makes a directory that only this user can read, and those above it.
 pub fn make_private(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }

@@ -2,18 +2,19 @@
 //! record to event as the live attribution took.
 
 use crate::evidence;
-use crate::replay::{ReplayedMetric, ValueType};
+use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
 use crate::spool::Spool;
+use crate::value_type;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
 use ampere_model::{Device, Location, LocationKind, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
+use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
-use ampere_timeline::nature::Nature;
-use ampere_timeline::topology::{Accelerator, Evidence, Place};
-use locations::{Task, Written};
+use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
+use locations::{LocationEvents, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
@@ -25,36 +26,47 @@ use std::path::Path;
 
 mod locations;
 
-/// A run, as far as its trace has something of it.
+/// The part of a run that its trace has.
 pub struct TracedRun<'a> {
+    /// The resolution of timestamps.
     pub ticks_per_second: u64,
     /// Nanoseconds since 1970 of a time, where that is known.
     pub realtime_ns: &'a dyn Fn(Timestamp) -> Option<u64>,
+    /// All regions.
     pub regions: &'a Regions,
+    /// All processes.
     pub processes: Vec<TracedProcess<'a>>,
+    /// All metrics, by the numbers of the samples.
     pub metrics: &'a [SampledMetric],
     /// Of all metrics. `None`: they were not kept.
     pub samples: Option<&'a Spool>,
-    /// Nothing of the run is missing.
+    /// Whether nothing of the run is missing.
     pub complete: bool,
 }
 
+/// A process, as the trace's definitions have it.
 pub struct TracedProcess<'a> {
+    /// Its node's name.
     pub node: String,
     /// Name of its location group.
     pub group: String,
-    /// Rank and size, as it said them itself: in a replay they number the processes.
+    /// Rank and size, as its host has them: in a replay they number the processes.
     pub rank: Option<(u32, u32)>,
     /// Whether it has a rank in MPI's sense.
     pub is_mpi_rank: bool,
     /// `NAME=value`.
     pub environment: &'a [String],
+    /// CPU time of its threads, where that is known.
     pub thread_seconds: Option<ThreadSeconds>,
+    /// The run's regions by the process' handles.
     pub regions: &'a Handles,
+    /// All of its locations.
     pub locations: Vec<TracedLocation<'a>>,
 }
 
+/// A location, and its records.
 pub struct TracedLocation<'a> {
+    /// As its process defined it.
     pub definition: &'a Location,
     /// Name of its location group: its process', or that of its accelerator's context.
     pub group: String,
@@ -64,13 +76,13 @@ pub struct TracedLocation<'a> {
     pub spool: Option<&'a Spool>,
 }
 
-/// One counter's samples, as the trace's definitions say it.
+/// One counter's samples, as the trace's definitions have them.
 pub struct SampledMetric {
+    /// The node's name.
     pub node: String,
     member: MetricMember,
-    value: ValueType,
-    place: Place,
-    nature: Nature,
+    evidence: CounterEvidence,
+    traits: CounterTraits,
 }
 
 impl SampledMetric {
@@ -86,8 +98,8 @@ impl SampledMetric {
             exponent: -9,
             unit: "J".to_owned(),
         };
-        let (place, nature) = (evidence::place_of(device), Nature::of_device(device));
-        SampledMetric { node, member, value: ValueType::U64, place, nature }
+        let (evidence, traits) = (evidence::of_device(device), CounterTraits::of_device(device));
+        SampledMetric { node, member, evidence, traits }
     }
 
     /// A replayed trace's: raw values, so that the same configuration says the same about them.
@@ -100,22 +112,18 @@ impl SampledMetric {
                 true => MetricMode::AbsoluteLast,
                 false => MetricMode::AccumulatedStart,
             },
-            value_type: match metric.value {
-                ValueType::U64 => MetricValueType::U64,
-                ValueType::I64 => MetricValueType::I64,
-                ValueType::F64 => MetricValueType::F64,
-            },
+            value_type: metric.value,
             base: if metric.binary { MetricBase::Binary } else { MetricBase::Decimal },
             exponent: metric.exponent,
             unit: metric.unit.clone(),
         };
-        let (node, place, nature) = (metric.node.clone(), metric.place.clone(), metric.nature.clone());
-        SampledMetric { node, member, value: metric.value, place, nature }
+        let (node, evidence, traits) = (metric.node.clone(), metric.evidence.clone(), metric.traits.clone());
+        SampledMetric { node, member, evidence, traits }
     }
 
     /// A sample's 64 bits, as the trace has them.
     fn value(&self, bits: u64) -> MetricValue {
-        self.value.value(bits)
+        value_type::from_bits(bits, self.member.value_type)
     }
 
     /// A sample's 64 bits, as the attribution takes them.
@@ -124,11 +132,12 @@ impl SampledMetric {
     }
 }
 
-/// The attribute of an enter that stands for so many calls, which were folded.
+/// The attribute of an enter that stands for several coalesced calls.
 const CALLS: AttributeRef = AttributeRef(0);
+/// Its name.
 pub const CALLS_NAME: &str = "ampere::calls";
 
-fn attribute_of_folded() -> Attribute {
+fn calls_attribute() -> Attribute {
     let description = "This enter stands for so many calls, one after the other, whose times together it has; 0: it goes \
                        on with one that was counted before";
     Attribute { name: CALLS_NAME.to_owned(), description: description.to_owned() }
@@ -155,8 +164,10 @@ impl Span {
     }
 }
 
-/// Writes the archive into `output`. `parts`: a directory on the same file system, in which parts of it may lie until they are put
-/// together.
+/// Writes the archive into `output`. `parts`: a directory on the same file system for parts of it until they are put together.
+///
+/// # Errors
+/// Why there is no trace. What was written of one is removed.
 pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<(), NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, parts) = (output.display(), parts.display());
@@ -168,7 +179,7 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<(), NoTrace
         no_trace(error.into(), was_begun)
     })?;
     fill(parts, archive, run).map_err(|error| {
-        // Half an archive cannot be read, and takes the room that the summary may need.
+        // Half an archive cannot be read, and takes space that the summary may need.
         remove_all(&output.join("traces"));
         let _ = std::fs::remove_file(output.join("traces.def"));
         no_trace(error, true)
@@ -176,14 +187,16 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<(), NoTrace
 }
 
 /// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
 pub struct NoTrace {
     /// One line.
     pub why: String,
-    /// Whether what has a trace's names now is ours.
+    /// Whether files with a trace's names are ours.
     pub was_begun: bool,
 }
 
-/// A directory and what is in it. Files that are still open somewhere, as OTF2 leaves them after an error, keep no room.
+/// Removes a directory and its files. Files that are still open somewhere, as OTF2 leaves them after an error, take no space.
 fn remove_all(directory: &Path) {
     for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         if file.file_type().is_ok_and(|kind| kind.is_file()) {
@@ -212,7 +225,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         }
     }
     if run.processes.is_empty() && !run.metrics.is_empty() {
-        // Nothing but the counters: they have a group of their own.
+        // Only counters: they have a group of their own.
         let group = trace.group_of_counters(&ampere_ring::process::node_name());
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
@@ -222,7 +235,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     if run.processes.iter().any(in_mpi) {
         trace.definitions.add_mpi_world(&mains);
     }
-    for Written { reference, events } in locations::write(parts, &archive, &tasks, &mut span)? {
+    for LocationEvents { reference, events } in locations::write(parts, &archive, &tasks, &mut span)? {
         if let Some(location) = trace.definitions.locations.get_mut(reference) {
             location.events = events;
         }
@@ -238,7 +251,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     Ok(())
 }
 
-/// The lower half of a location's reference: the rank where every process has its own, else a running number.
+/// The lower half of a location's reference: the rank if every process has its own, else a running number.
 fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
     let ranks: Vec<Option<u32>> = processes.iter().map(|p| p.rank.map(|(rank, _)| rank)).collect();
     let distinct: HashSet<&Option<u32>> = ranks.iter().collect();
@@ -248,10 +261,10 @@ fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
     (0..processes.len() as u32).collect()
 }
 
-/// The process that is said to have recorded a metric: the one whose own it is, its node's first, or else the first.
+/// The process whose location gets a metric's samples: the counter's own, the node's first, or else the first.
 fn recorder_of(metric: &SampledMetric, processes: &[TracedProcess], order: &[usize]) -> usize {
     let on_node = || order.iter().filter(|at| processes[**at].node == metric.node);
-    let own = on_node().find(|at| metric.place.own.first() == Some(&processes[**at].group));
+    let own = on_node().find(|at| metric.evidence.own.first() == Some(&processes[**at].group));
     own.or_else(|| on_node().next()).or(order.first()).copied().unwrap_or(0)
 }
 
@@ -260,7 +273,7 @@ struct Recorder {
     number: u32,
 }
 
-/// The contexts of a process, by name and by what is known of their device.
+/// The contexts of a process, by name and by the evidence about their device.
 type Contexts = BTreeMap<(String, Accelerator, bool), LocationGroupRef>;
 
 /// A trace's definitions, as they become known.
@@ -286,7 +299,7 @@ impl Definer {
                 end_line: region.end_line,
             });
         }
-        definitions.attributes.insert(CALLS, attribute_of_folded());
+        definitions.attributes.insert(CALLS, calls_attribute());
         let machine = definitions.system_tree_nodes.push(SystemTreeNode {
             name: std::env::var("SCOREP_MACHINE_NAME").unwrap_or_else(|_| "Linux".to_owned()),
             class_name: "machine".to_owned(),
@@ -413,8 +426,8 @@ impl Definer {
         group
     }
 
-    /// Those metrics that are `recorded` by a process: what is known of their GPUs, and a metric location with their samples, as Score-P
-    /// records a per-host metric.
+    /// Defines the metrics that are `recorded` by a process, with evidence about their GPUs, and writes a metric location with their
+    /// samples, as Score-P does for a per-host metric.
     fn samples(
         &mut self,
         archive: &ArchiveWriter,
@@ -427,7 +440,7 @@ impl Definer {
             || run.metrics.iter().zip(recorded).filter(|(_, recorded)| **recorded).map(|(metric, _)| metric);
         for metric in ours() {
             let above = self.node(&metric.node);
-            if let Some(node) = evidence::counter_node(&metric.member.name, &metric.place, above) {
+            if let Some(node) = evidence::counter_node(&metric.member.name, &metric.evidence, above) {
                 self.definitions.system_tree_nodes.push(node);
             }
         }
@@ -437,12 +450,12 @@ impl Definer {
         let Some(spool) = run.samples else { return Ok(()) };
         // Above all location numbers that a process can have.
         let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(recorder.number));
-        // A location with a file of events has to be defined.
+        // Every location with a file of events must be defined.
         let events = write_samples(archive, reference, spool, run.metrics, &classes, span)?;
         let properties = ours().flat_map(|metric| {
             let name = &metric.member.name;
-            let nature = evidence::nature_properties(&metric.nature, name);
-            nature.into_iter().chain(evidence::own_property(name, &metric.place.own))
+            let traits = evidence::traits_properties(&metric.traits, name);
+            traits.into_iter().chain(evidence::own_property(name, &metric.evidence.own))
         });
         self.location(
             reference,

@@ -13,9 +13,9 @@ use ampere_report::text;
 use ampere_ring::Session;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Recorded;
-use ampere_timeline::nature::Nature;
-use ampere_timeline::topology::{Accelerator, Place};
-use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess, ValueType};
+use ampere_timeline::counter_traits::CounterTraits;
+use ampere_timeline::topology::{Accelerator, CounterEvidence};
+use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -182,8 +182,8 @@ fn replay() -> Replay {
         joules_per_unit: Some(1e-9),
         recorder: 0,
         recorded: Recorded::default(),
-        place: Place::default(),
-        nature: Nature::default(),
+        evidence: CounterEvidence::default(),
+        traits: CounterTraits::default(),
     };
     Replay {
         trace: PathBuf::from("/nowhere/traces.otf2"),
@@ -193,8 +193,8 @@ fn replay() -> Replay {
         realtime_ns: Some(1_700_000_000_000_000_000),
         processes: vec![process(0), process(1)],
         metrics: vec![
-            metric("A2rocm_smi:::energy_count:device=0", ValueType::U64),
-            metric("node_power_energy", ValueType::F64),
+            metric("A2rocm_smi:::energy_count:device=0", otf2::MetricValueType::U64),
+            metric("node_power_energy", otf2::MetricValueType::F64),
         ],
         metric_names: vec!["A2rocm_smi:::energy_count:device=0".to_owned()],
         recorders: Vec::new(),

@@ -1,5 +1,5 @@
-//! Who spends from what: found out, said with its reason, and the same live, from the run's own trace, and as if it had been
-//! configured by hand.
+//! Device assignment: found with its reason, and the same live, from the run's own trace, and as if it had been configured by
+//! hand.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
@@ -72,16 +72,16 @@ fn variables_of_each_rank() {
         made,
         "",
         &[
-            "GPU-0 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-0 <- MPI Rank 3: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-1 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0,1 and HIP_VISIBLE_DEVICES=1",
-            "GPU-1 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-1 <- MPI Rank 3: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-2 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it",
-            "GPU-2 <- MPI Rank 3: nothing says which GPU is whose: all ranks of the node",
+            "GPU-2 <- MPI Rank 3: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-2 <- MPI Rank 0/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=2",
-            "cpu_energy <- MPI Rank 0: not one GPU's: all ranks of the node",
-            "cpu_energy <- MPI Rank 1: not one GPU's: all ranks of the node",
-            "cpu_energy <- MPI Rank 2: not one GPU's: all ranks of the node",
-            "cpu_energy <- MPI Rank 3: not one GPU's: all ranks of the node",
+            "cpu_energy <- MPI Rank 0: not a GPU counter: shared by all ranks of the node",
+            "cpu_energy <- MPI Rank 1: not a GPU counter: shared by all ranks of the node",
+            "cpu_energy <- MPI Rank 2: not a GPU counter: shared by all ranks of the node",
+            "cpu_energy <- MPI Rank 3: not a GPU counter: shared by all ranks of the node",
             "no GPU <- MPI Rank 2: ROCR_VISIBLE_DEVICES is empty",
         ],
     );
@@ -101,7 +101,7 @@ fn two_dies_with_one_counter() {
         rank n ROCR_VISIBLE_DEVICES=0\nstream HIP[0:0]\n\
         rank n ROCR_VISIBLE_DEVICES=1\nstream HIP[0:1]\n\
         rank n ROCR_VISIBLE_DEVICES=3\n";
-    let odd = "as it seems: no odd GPU has a counter";
+    let odd = "assumed because no odd GPU has a counter";
     let found = finds(
         made,
         "",
@@ -143,10 +143,10 @@ fn the_system_tree_says_which_device() {
          rank n\nstream HIP[0:3] orphan\n",
         "",
         &[
-            "GPU-0 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+            "GPU-0 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-0 <- Context of HIP[0:3]/HIP[0:3]: device 0 in its name",
             "GPU-1 <- MPI Rank 0: its GPU stream stream-7 ran on it",
-            "GPU-1 <- MPI Rank 1: nothing says which GPU is whose: all ranks of the node",
+            "GPU-1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-1 <- MPI Rank 0/stream-7: device 1 in the system tree",
         ],
     );
@@ -317,8 +317,8 @@ fn questionable_settings_get_a_note() {
         cgroups,
         "",
         &[
-            "all 2 ranks on n say ROCR_VISIBLE_DEVICES=0 and 2 GPUs have a counter: where each task has its own cgroup, all \
-           call their GPU 0; then say ranks = [...] in a [[device]]",
+            "all 2 ranks on n have ROCR_VISIBLE_DEVICES=0 and 2 GPUs have a counter: where each task has its own cgroup, \
+           every rank's GPU is number 0; set ranks = [...] in a [[device]] for each GPU then",
         ],
     );
 }
@@ -386,7 +386,7 @@ fn each_rank_spends_from_its_own_gpu() {
         place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", "sh", script, &stencil, "1"]);
     let output = succeed(with_stand_in(&mut command, "watts=300,0.0001,100;zero=1"));
     let said = text(&output.stderr);
-    assert!(said.contains("who spends from what\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
+    assert!(said.contains("device assignment\n  GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0\n"), "{said}");
     let live = place.summary("out");
     let expected =
         ["GPU-0 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=0", "GPU-2 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=2"];

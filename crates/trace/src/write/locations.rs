@@ -1,7 +1,7 @@
 //! The events of all locations, from the spool into OTF2's event files.
 //!
-//! The job is over then, and its cores have nothing to do: long traces are written by several threads. OTF2 wants one thread
-//! for each archive, so every thread but one has an archive of its own beside the run's, whose event files move there in the end.
+//! The job is over then, and its cores are free: long traces are written by several threads. OTF2 allows one thread
+//! for each archive, so every thread but one has an archive of its own, whose event files move to the run's at the end.
 
 use super::{CALLS, Span};
 use crate::spool;
@@ -17,32 +17,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// One location.
 pub struct Task<'a> {
     pub reference: LocationRef,
-    /// Who it is, for messages.
+    /// For messages.
     pub name: String,
     pub regions: &'a Handles,
     /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
 }
 
-/// What a location turned out to be.
-pub struct Written {
+/// A location's events are written.
+pub struct LocationEvents {
     pub reference: LocationRef,
     pub events: u64,
 }
 
 /// No more threads than that: the disk is the limit before long.
 const MOST_THREADS: usize = 8;
-/// A thread for less than so much is not worth it.
+/// Fewer bytes are not worth a thread.
 const LEAST_BYTES: u64 = 8 << 20;
 
-/// Writes all of them into the archive that is being made, in parts that lie in `spool` meanwhile: on the same file system,
-/// and with nothing of anybody else's.
+/// Writes all of them into the archive, in parts that are in `spool` meanwhile: on the same file system, and private.
 pub fn write(
     spool: &Path,
     archive: &ArchiveWriter,
     tasks: &[Task],
     span: &mut Span,
-) -> anyhow::Result<Vec<Written>> {
+) -> anyhow::Result<Vec<LocationEvents>> {
     let bytes: u64 = tasks.iter().filter_map(|task| task.spool).map(Spool::bytes).sum();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MOST_THREADS).min(tasks.len()).min((bytes / LEAST_BYTES) as usize).max(1);
@@ -81,8 +80,8 @@ struct Part {
 impl Part {
     fn make(spool: &Path, number: usize) -> anyhow::Result<Part> {
         let directory = spool.join(format!("part{number}"));
-        let _ = std::fs::remove_dir_all(&directory); // of somebody who was killed here
-        // The spool's directory may have been removed by somebody.
+        let _ = std::fs::remove_dir_all(&directory); // of a collector that was killed here
+        // The spool's directory may have been removed.
         spool::make_private(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Part { directory })
     }
@@ -90,14 +89,14 @@ impl Part {
     fn write<'t, 'a: 't>(
         &self,
         take: impl Fn() -> Option<&'t Task<'a>>,
-    ) -> anyhow::Result<(Vec<Written>, Span)> {
-        // Never finished: what is wanted of it are its event files.
+    ) -> anyhow::Result<(Vec<LocationEvents>, Span)> {
+        // Never finished: only its event files are wanted.
         let archive = ArchiveWriter::create(&self.directory)?;
         write_some(&archive, take)
     }
 
-    fn hand_over(&self, archive: &ArchiveWriter, written: &[Written]) -> anyhow::Result<()> {
-        for Written { reference, events } in written {
+    fn hand_over(&self, archive: &ArchiveWriter, written: &[LocationEvents]) -> anyhow::Result<()> {
+        for LocationEvents { reference, events } in written {
             archive.adopt(*reference, *events, &self.directory)?;
         }
         Ok(())
@@ -113,11 +112,11 @@ impl Drop for Part {
 fn write_some<'t, 'a: 't>(
     archive: &ArchiveWriter,
     take: impl Fn() -> Option<&'t Task<'a>>,
-) -> anyhow::Result<(Vec<Written>, Span)> {
+) -> anyhow::Result<(Vec<LocationEvents>, Span)> {
     let (mut written, mut span) = (Vec::new(), Span::NOTHING);
     while let Some(task) = take() {
         let events = write_location(archive, task, &mut span).with_context(|| task.name.clone())?;
-        written.push(Written { reference: task.reference, events });
+        written.push(LocationEvents { reference: task.reference, events });
     }
     Ok((written, span))
 }

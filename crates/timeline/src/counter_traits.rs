@@ -1,13 +1,14 @@
-//! What a counter counts, and which other counters' joules are in its own: from the sampler into the summary, and through
-//! the trace, so that both say the same.
+//! What a counter counts, and which other counters' joules are in its own. The sampler knows it, the summary shows it, and the
+//! trace carries it, so that a run and its trace say the same.
 
 use crate::topology::metric_number;
 use ampere_model::{Device, accelerator_of_gpu, cray_device};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// What is known of a counter besides its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Nature {
+pub struct CounterTraits {
     /// "gpu", "cpu", "memory", "node"; empty where that is not known.
     pub kind: String,
     /// Metrics of the same node whose joules are also in this one's.
@@ -17,16 +18,21 @@ pub struct Nature {
     pub wraps_at: Option<u64>,
 }
 
-impl Nature {
-    pub fn of_device(device: &Device) -> Nature {
-        Nature { kind: device.kind.clone(), contains: device.contains.clone(), wraps_at: device.wraps_at }
+impl CounterTraits {
+    /// Those of a counter that this collector reads.
+    pub fn of_device(device: &Device) -> CounterTraits {
+        CounterTraits {
+            kind: device.kind.clone(),
+            contains: device.contains.clone(),
+            wraps_at: device.wraps_at,
+        }
     }
 
-    /// What a metric's name says, in a trace of others. `metrics`: names of all that are devices.
+    /// Those that a metric's name says, in a trace that another tool wrote. `metrics`: names of all that are devices.
     ///
     /// Cray's counter of the node has everything in it; that of an accelerator has what the GPU's own counter shows.
-    pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> Nature {
-        let named = |kind: &str| Nature { kind: kind.to_owned(), ..Nature::default() };
+    pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> CounterTraits {
+        let named = |kind: &str| CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() };
         let Some((device, _)) = cray_device(metric) else {
             return named(if is_amd_gpu(metric) { "gpu" } else { "" });
         };
@@ -41,7 +47,7 @@ impl Nature {
             None if device == "node" => ("node", others.cloned().collect()),
             None => (device, Vec::new()),
         };
-        Nature { contains, ..named(kind) }
+        CounterTraits { contains, ..named(kind) }
     }
 }
 
@@ -62,12 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_joule_of_crays_counters_is_in_two_of_them() {
+    fn crays_counters_contain_each_joule_once() {
         let cray = |name: &str| format!("A2coretemp:::craypm:{name}");
         let gpu = |number: u32| format!("A2rocm_smi:::energy_count:device={number}");
         let of = |name: &str, all: &[String]| {
-            let nature = Nature::by_name(name, &all.iter().cloned().collect());
-            (nature.kind, nature.contains)
+            let traits = CounterTraits::by_name(name, &all.iter().cloned().collect());
+            (traits.kind, traits.contains)
         };
         let mut all: Vec<String> = [0, 2, 4, 6].map(gpu).to_vec();
         all.extend(

@@ -1,0 +1,384 @@
+//! A device of a run: its counter as it was found, how its readings are understood, and what they have shown so far.
+
+use crate::counter_traits::CounterTraits;
+use crate::curve::{Curve, PowerCurve};
+use crate::power_sensor::PowerSensor;
+use crate::topology::{CountedPart, CounterEvidence, metric_number};
+use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
+use ampere_model::{MetricValue, Quality, Timestamp};
+use ampere_settings::{Config, DeviceSetting, Locations};
+use serde::{Deserialize, Serialize};
+
+/// No device of its kind draws more. A node of eight GPUs at full power draws half of this.
+const NODE_WATTS_MAX: f64 = 20e3;
+const GPU_WATTS_MAX: f64 = 2e3;
+const PACKAGE_WATTS_MAX: f64 = 1e3;
+
+/// A device as it is found, before the settings are applied to it.
+#[derive(Clone, Debug)]
+pub struct FoundDevice {
+    /// The node's name.
+    pub node: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The library that reads it, or "trace".
+    pub source: String,
+    /// How its joules come about.
+    pub quality: Quality,
+    /// Joules per unit of the counter, if the metric's own definition says.
+    pub joules_per_unit: Option<f64>,
+}
+
+/// What a trace says of a metric, and a counter of our own does not need.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Watts per unit of the value, if the metric's own definition says that it is a power.
+    pub watts_per_unit: Option<f64>,
+    /// What values of a unit that is not known are to be multiplied by.
+    pub factor: f64,
+    /// A power is the mean since the sample before, and not the power from its own sample on.
+    pub is_of_time_before: bool,
+    /// The process that recorded it, where several have recorded different devices by one name; else empty.
+    pub recorder: String,
+}
+
+impl Default for Recorded {
+    fn default() -> Recorded {
+        Recorded { watts_per_unit: None, factor: 1.0, is_of_time_before: false, recorder: String::new() }
+    }
+}
+
+/// What a summary says of a device before any figure.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The node's name.
+    pub node: String,
+    /// The device's own name, by the settings or by its metric.
+    pub name: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The library that reads it, or "trace".
+    pub source: String,
+    /// How its joules come about.
+    pub quality: Quality,
+    /// Its kind, what it contains, and where its counter wraps.
+    pub traits: CounterTraits,
+    /// The unit of its figures.
+    pub unit: Unit,
+}
+
+/// The unit of a device's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Energy.
+    Joules,
+    /// Time, attributed like a counter.
+    Seconds,
+}
+
+impl Unit {
+    /// As summaries have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unit::Joules => "J",
+            Unit::Seconds => "s",
+        }
+    }
+}
+
+/// A way to divide a device's joules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewKind {
+    /// Among the ranks' frames.
+    Ranks,
+    /// Among the kernels of GPU streams.
+    Kernels,
+}
+
+impl ViewKind {
+    /// Both, in the order of a summary.
+    pub const BOTH: [ViewKind; 2] = [ViewKind::Ranks, ViewKind::Kernels];
+
+    /// As summaries and options have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ViewKind::Ranks => "ranks",
+            ViewKind::Kernels => "kernels",
+        }
+    }
+}
+
+/// The engine's views of one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Views {
+    /// By the ranks' main threads.
+    pub ranks: ViewIndex,
+    /// By all threads of the ranks, those of a process as one consumer: as soon as some rank of the node has a second thread with
+    /// frames. It is the twin of `ranks`, and gets the same samples.
+    pub threads: Option<ViewIndex>,
+    /// By GPU streams.
+    pub kernels: ViewIndex,
+    /// Which of the first two the settings call the ranks view.
+    pub locations: Locations,
+}
+
+/// A counter with its views.
+pub struct Device {
+    /// What it is.
+    pub info: DeviceInfo,
+    /// The engine's views of it.
+    pub views: Views,
+    /// Samples show what happened so many ticks before.
+    pub delay_ticks: u64,
+    counter: Counter,
+    watts_max: f64,
+    is_power: bool,
+    setting: Option<DeviceSetting>,
+    /// Whether some reading was not 0; `None` before the first.
+    was_nonzero: Option<bool>,
+    rises: bool,
+    curve: Curve,
+    /// Powers that were read beside its counter.
+    pub(crate) sensors: Vec<PowerSensor>,
+}
+
+impl Device {
+    /// One without settings.
+    pub(crate) fn new(info: DeviceInfo, views: Views, counter: Counter, ticks_per_second: u64) -> Device {
+        Device {
+            info,
+            views,
+            delay_ticks: 0,
+            counter,
+            watts_max: f64::INFINITY,
+            is_power: false,
+            setting: None,
+            was_nonzero: None,
+            rises: false,
+            curve: Curve::new(ticks_per_second),
+            sensors: Vec::new(),
+        }
+    }
+
+    /// One as the settings want it.
+    pub(crate) fn interpreted(
+        info: DeviceInfo,
+        views: Views,
+        interpretation: Interpretation,
+        ticks_per_second: u64,
+    ) -> Device {
+        let Interpretation { setting, kind, limits, watts_max, .. } = interpretation;
+        let delay = setting.as_ref().map_or(0.0, |setting| setting.delay.as_secs_f64());
+        Device {
+            delay_ticks: (delay * ticks_per_second as f64).round() as u64,
+            watts_max,
+            is_power: matches!(kind, CounterKind::Instantaneous { .. }),
+            setting,
+            ..Device::new(info, views, Counter::new(kind, limits), ticks_per_second)
+        }
+    }
+
+    /// The view of this kind, by the settings.
+    pub fn view(&self, kind: ViewKind) -> ViewIndex {
+        match (kind, self.views.locations) {
+            (ViewKind::Ranks, Locations::Main) => self.views.ranks,
+            (ViewKind::Ranks, Locations::All) => self.views.threads.unwrap_or(self.views.ranks),
+            (ViewKind::Kernels, _) => self.views.kernels,
+        }
+    }
+
+    /// The ranks view by the locations that the settings do not choose, where that is another one.
+    pub fn other_ranks(&self) -> Option<(Locations, ViewIndex)> {
+        self.views.threads.map(|threads| match self.views.locations {
+            Locations::Main => (Locations::All, threads),
+            Locations::All => (Locations::Main, self.views.ranks),
+        })
+    }
+
+    /// What the counter has shown so far.
+    pub fn counter_figures(&self) -> CounterFigures {
+        self.counter.figures()
+    }
+
+    /// Takes a reading. [`Device::sample`] returns what it means, as soon as that is certain. `tag`: any number, by which the
+    /// counter names readings that it takes back.
+    pub fn read(&mut self, time: Timestamp, value: MetricValue, tag: u64) {
+        let time = time.saturating_sub(self.delay_ticks);
+        let is_nonzero = match value {
+            MetricValue::U64(value) => value != 0,
+            MetricValue::I64(value) => value != 0,
+            MetricValue::F64(value) => value != 0.0,
+        };
+        self.was_nonzero = Some(self.was_nonzero == Some(true) || is_nonzero);
+        match value {
+            MetricValue::U64(value) => self.counter.read_u64(time, value, tag),
+            MetricValue::I64(value) => self.counter.read_i64(time, value, tag),
+            MetricValue::F64(value) => self.counter.read_f64(time, value, tag),
+        }
+    }
+
+    /// The next sample that is certain, with its own time: earlier than the reading's by the sensor's delay.
+    pub fn sample(&mut self) -> Option<Sample> {
+        let sample = self.counter.sample()?;
+        self.rises |= matches!(sample.increase, Increase::Joules(joules) if joules > 0.0);
+        self.curve.add_sample(sample.time, sample.increase);
+        Some(sample)
+    }
+
+    /// What its readings mean.
+    pub fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
+    /// What its readings mean, to be told of their end.
+    pub fn counter_mut(&mut self) -> &mut Counter {
+        &mut self.counter
+    }
+
+    /// The most power that it can draw; infinite where that is not known.
+    pub fn watts_max(&self) -> f64 {
+        self.watts_max
+    }
+
+    /// Whether its joules are integrated from a power.
+    pub fn is_power(&self) -> bool {
+        self.is_power
+    }
+
+    /// Its power over the run; `None` without two samples, and of time.
+    pub fn power_curve(&self) -> Option<PowerCurve> {
+        self.curve.power().filter(|_| self.info.unit == Unit::Joules)
+    }
+
+    /// Its energy over the run, to be compared with others.
+    pub(crate) fn energy_over_time(&self) -> &Curve {
+        &self.curve
+    }
+
+    /// A power sensor of it shows so many watts, or nothing now.
+    pub fn read_power_sensor(
+        &mut self,
+        which: &str,
+        time: Timestamp,
+        watts: Option<f64>,
+        ticks_per_second: u64,
+    ) {
+        let known = self.sensors.iter().position(|sensor| sensor.which == which);
+        let at = known.unwrap_or_else(|| {
+            self.sensors.push(PowerSensor::new(which, ticks_per_second));
+            self.sensors.len() - 1
+        });
+        self.sensors[at].read(time, watts);
+    }
+
+    /// Its `[[device]]`.
+    pub fn setting(&self) -> Option<&DeviceSetting> {
+        self.setting.as_ref()
+    }
+
+    /// Whether its counter has risen.
+    pub fn rises(&self) -> bool {
+        self.rises
+    }
+
+    /// Whether it was read, and never showed anything but 0.
+    pub fn is_silent(&self) -> bool {
+        self.was_nonzero == Some(false)
+    }
+
+    /// Sets its kind, what it contains, and where its counter wraps, unless a setting says where a trace's counter does.
+    pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
+        let is_set = self.setting.as_ref().is_some_and(|setting| setting.wraps_at.is_some());
+        if let Some(wraps_at) = traits.wraps_at.filter(|_| !is_set || self.info.source != "trace") {
+            self.counter.set_wraps_at(wraps_at);
+        }
+        self.info.traits = traits;
+    }
+}
+
+/// How a counter's readings are understood: by its `[[device]]`, and by its own definition.
+pub(crate) struct Interpretation {
+    /// The device's name.
+    pub name: String,
+    /// What the assignment knows of it.
+    pub part: CountedPart,
+    setting: Option<DeviceSetting>,
+    kind: CounterKind,
+    limits: Limits,
+    /// More power than that cannot be shown of the device.
+    watts_max: f64,
+}
+
+impl Interpretation {
+    /// `None` if the metric is no device: no energy by its definition, and without a `[[device]]`; or, in a trace, without a
+    /// `[[device]]` where there are some.
+    pub fn new(
+        config: &Config,
+        found: &FoundDevice,
+        evidence: CounterEvidence,
+        recorded: &Recorded,
+        ticks_per_second: u64,
+    ) -> Option<Interpretation> {
+        let name_by = |setting: &DeviceSetting| setting.name_for(&found.node, &found.metric);
+        let named = config.devices.iter().find_map(|setting| Some((name_by(setting)?, setting.clone())));
+        let is_of_trace = found.source == "trace";
+        let (name, setting) = match named {
+            Some((name, setting)) => (name, Some(setting)),
+            None if !config.devices.is_empty() && is_of_trace => return None,
+            None => (ampere_model::device_name(&found.metric), None),
+        };
+        let name = if recorded.recorder.is_empty() { name } else { format!("{name}@{}", recorded.recorder) };
+        let by_definition = recorded.watts_per_unit.or(found.joules_per_unit);
+        // Our own counters are in joules already: a scale that was written for a trace's raw values is not for them.
+        let own = found.joules_per_unit.filter(|_| !is_of_trace);
+        let scale = match own.or(setting.as_ref().and_then(|s| s.scale)).or(by_definition) {
+            None if setting.is_none() => return None,
+            scale => scale.unwrap_or(recorded.factor),
+        };
+        let is_power =
+            setting.as_ref().and_then(|s| s.instantaneous).unwrap_or(recorded.watts_per_unit.is_some());
+        let kind = if is_power {
+            let is_of_time_before = recorded.is_of_time_before;
+            CounterKind::Instantaneous { watts_per_unit: scale, is_of_time_before }
+        } else {
+            // A wrap, too, is of a trace's raw values.
+            let wraps_at = setting.as_ref().and_then(|s| s.wraps_at).filter(|_| is_of_trace);
+            CounterKind::Cumulative { joules_per_unit: scale, wraps_at }
+        };
+        let part = CountedPart::new(&found.metric, evidence, setting.as_ref());
+        // What is configured without being an energy by its definition may count anything, instructions for example.
+        let of_kind = watts_max(&found.metric, &part);
+        let believed = config.counters.watts_max.or(by_definition.map(|_| of_kind));
+        // A GPU is one whatever unit its counter has.
+        let is_gpu = metric_number(&found.metric).is_some();
+        let shown = believed.or(is_gpu.then_some(of_kind));
+        let limits = Limits {
+            watts_max: believed.unwrap_or(f64::INFINITY),
+            gap: config.counters.gap,
+            stale_seconds: config.counters.stale.as_secs_f64(),
+            ticks_per_second: ticks_per_second as f64,
+        };
+        let watts_max = shown.unwrap_or(f64::INFINITY);
+        Some(Interpretation { name, part, setting, kind, limits, watts_max })
+    }
+
+    /// How the joules come about that are understood so.
+    pub fn quality(&self, found: Quality) -> Quality {
+        let is_power = matches!(self.kind, CounterKind::Instantaneous { .. });
+        if is_power && found == Quality::Measured { Quality::Integrated } else { found }
+    }
+}
+
+/// The most that a device of this kind draws, by the metric's name and what else is known of the counter: the same live and in
+/// the run's own trace.
+fn watts_max(metric: &str, part: &CountedPart) -> f64 {
+    let metric = metric.to_ascii_lowercase();
+    let names = |all: &[&str]| all.iter().any(|name| metric.contains(name));
+    if part.is_gpu() || names(&["accel"]) {
+        GPU_WATTS_MAX
+    } else if names(&["psys", "node"]) || !names(&["rapl", "package", "cpu", "core", "dram", "memory"]) {
+        NODE_WATTS_MAX
+    } else {
+        PACKAGE_WATTS_MAX
+    }
+}

@@ -1,0 +1,46 @@
+//! A sample's 64 bits and the type that says how to read them, as rings, spool and `replay.json` have them.
+
+use otf2::{MetricValue, MetricValueType};
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+/// The type of a value.
+pub(crate) fn of(value: &MetricValue) -> MetricValueType {
+    match value {
+        MetricValue::U64(_) => MetricValueType::U64,
+        MetricValue::I64(_) => MetricValueType::I64,
+        MetricValue::F64(_) => MetricValueType::F64,
+    }
+}
+
+/// A value as the bits of a type.
+pub fn to_bits(value: &MetricValue, of: MetricValueType) -> u64 {
+    use MetricValueType::{F64, I64};
+    match (of, value) {
+        (F64, MetricValue::U64(value)) => (*value as f64).to_bits(),
+        (F64, MetricValue::I64(value)) => (*value as f64).to_bits(),
+        (F64, MetricValue::F64(value)) => value.to_bits(),
+        (_, MetricValue::U64(value)) => *value,
+        (_, MetricValue::I64(value)) => *value as u64,
+        (I64, MetricValue::F64(value)) => *value as i64 as u64,
+        (_, MetricValue::F64(value)) => *value as u64,
+    }
+}
+
+/// The value that bits of a type are.
+pub fn from_bits(bits: u64, of: MetricValueType) -> MetricValue {
+    match of {
+        MetricValueType::I64 => MetricValue::I64(bits as i64),
+        MetricValueType::F64 => MetricValue::F64(f64::from_bits(bits)),
+        _ => MetricValue::U64(bits),
+    }
+}
+
+pub(crate) fn serialize<S: Serializer>(of: &MetricValueType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{of:?}"))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MetricValueType, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let known = MetricValueType::ALL.iter().find(|of| format!("{of:?}") == name);
+    known.copied().ok_or_else(|| D::Error::unknown_variant(&name, &["U64", "I64", "F64"]))
+}
