@@ -3,7 +3,7 @@
 
 use crate::{Figure, child};
 use ampere_collector::sampling::clock::Timer;
-use ampere_collector::sampling::sampler::{RING_NAME, Sampler};
+use ampere_collector::sampling::sampler::{RING_NAME, Sampler, SamplerOptions};
 use ampere_counters::Settings;
 use ampere_report::summary::{Readings, SamplerOverhead};
 use ampere_ring::RingConsumer;
@@ -66,7 +66,8 @@ pub fn child(library: &str) {
         ..Settings::default()
     };
     let gauges = Config::default().sampler.gauges.0;
-    let sampler = Sampler::start(directory.path(), Timer::usual(), (PERIOD, gauges), settings, None, None);
+    let options = SamplerOptions { period: PERIOD, gauges, settings, ..SamplerOptions::default() };
+    let sampler = Sampler::start(directory.path(), Timer::usual(), options);
     let mut sampler = sampler.expect("a sampler");
     while sampler.found().is_none() {
         std::thread::sleep(PERIOD);

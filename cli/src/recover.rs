@@ -130,7 +130,7 @@ fn list() -> anyhow::Result<ExitCode> {
         }
     }
     let recoverable: Vec<Leftover> =
-        all.into_iter().filter(|left| left.in_use.is_none() && left.is_of_use()).collect();
+        all.into_iter().filter(|left| left.in_use.is_none() && left.has_events()).collect();
     if recoverable.is_empty() {
         say!("ampere: there is nothing to recover, neither in shared memory nor below {}", here.display());
     }

@@ -124,7 +124,7 @@ fn write_events(
 fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
-        return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::msg);
+        return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);
     }
     let written = std::fs::OpenOptions::new().append(true).create(true).open(path).and_then(|file| {
         if file.metadata()?.is_file() && !leads_to_descriptor(path) {

@@ -1,19 +1,26 @@
-//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, or else where the scheduler puts it, off the core that a
-//! launcher may have bound the starting rank to.
+//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, else wherever the scheduler puts it, but not on the one
+//! core that a launcher may have bound the starting rank to.
 
 use ampere_settings::Cpus;
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// This thread, and those that it will start, run on these CPUs from now on. The error is one line; nothing has changed then.
-pub fn run_on(cpus: &Cpus) -> Result<(), String> {
-    let mut wanted = CpuSet::new();
-    cpus.0.iter().for_each(|cpu| wanted.set(*cpu));
-    sched_setaffinity(None, &wanted).map_err(|error| {
-        format!("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {error}; this job has {}", allowed())
-    })
+/// The CPUs of `AMPERE_COLLECTOR_CPUS` cannot be used; in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run on the CPUs of AMPERE_COLLECTOR_CPUS: {why}; this job has {allowed}")]
+pub struct AffinityError {
+    why: Errno,
+    allowed: String,
 }
 
-/// To all that there are. The kernel takes what the job's cpuset allows; failing leaves us where we are, which works too.
+/// Makes this thread and those that it will start run on these CPUs. After an error they run where they ran before.
+pub fn run_on(cpus: &Cpus) -> Result<(), AffinityError> {
+    let mut wanted = CpuSet::new();
+    cpus.0.iter().for_each(|cpu| wanted.set(*cpu));
+    sched_setaffinity(None, &wanted).map_err(|why| AffinityError { why, allowed: allowed() })
+}
+
+/// Makes this thread run on all CPUs that the job's cpuset allows. If that fails, it stays where it is.
 pub fn leave_the_core() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
@@ -25,7 +32,7 @@ pub fn count() -> usize {
     sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }
 
-/// The CPUs that this process may use, as a list.
+/// The CPUs that this process may use, as a list: "0-3,8".
 fn allowed() -> String {
     let Ok(set) = sched_getaffinity(None) else { return "others".to_owned() };
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -46,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_goes_where_it_is_told() {
+    fn a_thread_runs_on_the_given_cpus() {
         let first = (0..CpuSet::MAX_CPU).find(|cpu| sched_getaffinity(None).unwrap().is_set(*cpu)).unwrap();
         std::thread::spawn(move || {
             run_on(&Cpus::parse(&first.to_string()).unwrap()).unwrap();
             assert_eq!(allowed(), first.to_string());
-            let there_is_none =
-                run_on(&Cpus::parse(&(CpuSet::MAX_CPU - 1).to_string()).unwrap()).unwrap_err();
-            assert!(there_is_none.ends_with(&format!("this job has {first}")), "{there_is_none}");
+            let absent = Cpus::parse(&(CpuSet::MAX_CPU - 1).to_string()).unwrap();
+            let why = run_on(&absent).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("this job has {first}")), "{why}");
         })
         .join()
         .unwrap();

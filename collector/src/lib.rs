@@ -4,11 +4,11 @@
 //! live.rs         one node's run: the loop's body
 //! ingest/         processes, their logs and rings; what comes out of the rings
 //! sampling/       when counters are read, gauges, the clock that times are of
-//! serving/        snapshots of the figures, metrics, HTTP, and who may read them
+//! serving/        snapshots of the figures, metrics, HTTP and its access control
 //! run_directory/  what is on disk for a run: output, manifest, leftovers, recovery
 //! finish/         the end of a run
 //! cpus.rs         where the collector runs      overhead.rs  what it costs
-//! signals.rs      being asked to end            supervise.rs who restarts a collector
+//! signals.rs      signals that ask it to end    supervise.rs  restarting a killed collector
 //! ```
 #![forbid(unsafe_code)]
 

@@ -110,7 +110,7 @@ impl LiveRun {
     /// Of a replay, clock and devices are known before it begins.
     fn begin_replay(&mut self) -> Result<(), String> {
         let Some(replay) = &self.options.replay else { return Ok(()) };
-        let clock = SessionClock::told(replay.ticks_per_second, replay.first, replay.realtime_ns);
+        let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
         let mut timeline = Timeline::new(clock, true, &self.options.config);
         self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
@@ -160,7 +160,7 @@ impl LiveRun {
         self.read_definitions();
         self.take_over_ended_processes();
         let catching_up = self.is_catching_up();
-        let thorough = self.is_told() || catching_up || self.next_thorough <= Instant::now();
+        let thorough = self.is_replayed() || catching_up || self.next_thorough <= Instant::now();
         let round = self.drain_rings(thorough, now);
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
@@ -185,8 +185,8 @@ impl LiveRun {
         round
     }
 
-    fn is_told(&self) -> bool {
-        self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_told())
+    fn is_replayed(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_replayed())
     }
 
     /// Nothing happens, and nobody looks.
@@ -210,8 +210,8 @@ impl LiveRun {
             let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
             self.ingest.relieve(timeline, now, future, &mut self.notes);
         }
-        let is_told = timeline.clock.is_told();
-        let slack = if is_told { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
+        let is_replayed = timeline.clock.is_replayed();
+        let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
         now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX))
     }
 
@@ -334,7 +334,7 @@ impl LiveRun {
         self.timeline = Some(Timeline::new(clock, self.clock_is_certain(), &self.options.config));
         self.publisher.forget_power();
         if timer != Timer::usual() && self.sampling.forget(&mut self.notes) {
-            self.options.manifest.breaks.clear();
+            self.options.manifest.progress.breaks.clear();
             self.start_sampler(timer);
         }
         self.remember_clock();

@@ -2,6 +2,7 @@
 
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
+use crate::run_directory::output::Output;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
 use ampere_trace::spool::SpoolDirectory;
@@ -39,6 +40,26 @@ pub enum Mode {
 }
 
 impl Options {
+    /// Of a claimed output directory; command and id of the run are the manifest's.
+    pub fn new(
+        output: &Output,
+        config: Config,
+        manifest: Manifest,
+        replay: Option<Replay>,
+        mode: Mode,
+    ) -> Options {
+        Options {
+            output: output.directory.clone(),
+            spool: output.spool.clone(),
+            config,
+            command: manifest.command.clone(),
+            run_id: manifest.run_id.clone(),
+            replay,
+            manifest,
+            mode,
+        }
+    }
+
     pub(crate) fn save_manifest(&self, spool: &SpoolDirectory, notes: &mut Notes) {
         if let Err(why) = self.manifest.save(&spool.directory) {
             notes.add(format!("{why}: were the collector killed, the run could not be recovered"));

@@ -1,21 +1,21 @@
-//! What the collector itself costs. Source: the process' CPU clock, /proc/self/statm and /proc/self/status.
+//! CPU time and memory of the collector, from its CPU clock, /proc/self/statm and /proc/self/status.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU seconds, user and system, of the whole process so far.
+/// User and system CPU time of the whole process so far.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Memory that is resident now. Asked for with every snapshot, so from the file that the kernel writes fastest.
+/// Resident memory. Every snapshot has it, so it is read from the file that the kernel generates fastest.
 pub fn resident_bytes() -> u64 {
     let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else { return 0 };
     let pages = statm.split_ascii_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// The most that ever was.
+/// The greatest resident memory so far.
 pub fn peak_resident_bytes() -> u64 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

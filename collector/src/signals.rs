@@ -1,11 +1,11 @@
-//! Being asked to end.
+//! Signals that ask the process to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// SIGTERM and SIGINT end the work in order: what is there is written. The first of them makes this true, later ones are taken
-/// and do nothing, as results are being written.
-pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
+/// Becomes true at the first SIGTERM or SIGINT, so that the caller can end in order. Later ones are ignored, because results
+/// are being written. Fails if its thread cannot be started.
+pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     let first = asked.clone();
     let watch = move || {
@@ -17,7 +17,7 @@ pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
             else {
                 return;
             };
-            // Beyond `ulimit -f` a write is to fail, as it does where a disk is full.
+            // With a handler, a write beyond `ulimit -f` fails as on a full disk, instead of ending the process.
             let _file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
             first.store(true, Ordering::Relaxed);
@@ -26,6 +26,6 @@ pub fn asked_to_end() -> Result<Arc<AtomicBool>, String> {
             }
         });
     };
-    let thread = std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch);
-    thread.map(|_| asked).map_err(|e| format!("cannot start a thread: {e}"))
+    std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch)?;
+    Ok(asked)
 }

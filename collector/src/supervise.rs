@@ -1,7 +1,7 @@
-//! Who restarts a collector that was killed.
+//! Restarting a collector that was killed.
 //!
-//! One that ends by itself has said why, and would say it again. One that a signal has killed (out of memory, an
-//! administrator, a mistake of ours) is replaced: nothing is lost by that, but the samples of a few milliseconds.
+//! A collector that ends by itself has reported why, and another one would end for the same reason. One that a signal has killed
+//! (out of memory, an administrator, a defect) is replaced: only the samples of a few milliseconds are lost.
 
 use ampere_ring::{CollectorState, Session};
 use rustix::io::Errno;
@@ -9,14 +9,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What kills a collector so often will kill the next one, too.
+/// What has killed this many collectors will kill the next one, too.
 pub const MOST_RESTARTS: u32 = 5;
 
+/// How often a collector was restarted.
 #[derive(Debug, Default)]
 pub struct Restarts(u32);
 
 impl Restarts {
-    /// Whether another collector is to take the place of one that ended so. Counts it.
+    /// Whether a collector that ended with this status is to be replaced. If so, counts the restart.
     pub fn is_another_due(&mut self, status: ExitStatus, session: &Session) -> bool {
         let killed = status.signal().is_some();
         let over = matches!(session.collector_state(), CollectorState::Finished | CollectorState::Failed);
@@ -26,21 +27,21 @@ impl Restarts {
     }
 }
 
-/// Where a process was killed for its memory, there may be none for another one at first: then it is tried again a few times,
-/// for as long as a program that waits for room in its ring does (`AMPERE_EVENTS=all`).
+/// Starts a process, with retries while memory, processes or descriptors are short: they may be when a collector was killed for
+/// its memory. It tries for as long as a program waits for room in its ring (`AMPERE_EVENTS=all`).
 pub fn start_patiently<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     let mut pause = Duration::from_millis(20);
     loop {
         match start() {
-            Err(error) if may_pass(&error) && pause < Duration::from_secs(2) => std::thread::sleep(pause),
+            Err(error) if is_shortage(&error) && pause < Duration::from_secs(2) => std::thread::sleep(pause),
             started => return started,
         }
         pause *= 2;
     }
 }
 
-/// No memory, process or descriptor now.
-fn may_pass(error: &std::io::Error) -> bool {
+/// Whether memory, processes or descriptors are short.
+fn is_shortage(error: &std::io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     errno.is_some_and(|errno| [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE].contains(&errno))
 }
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again_and_other_things_are_not() {
+    fn only_shortages_are_tried_again() {
         let tries = |errno: Errno, passes_after: u32| {
             let mut tries = 0;
             let started = start_patiently(|| {

@@ -103,7 +103,7 @@ impl Timeline {
             self.waits_at = Some((watermark, Instant::now()));
         }
         let stands_still = self.waits_at.is_some_and(|(_, since)| since.elapsed() > LONGEST_WAIT);
-        let must_not_wait = !self.clock.is_told() || stands_still;
+        let must_not_wait = !self.clock.is_replayed() || stands_still;
         let wait = if stands_still { 0 } else { self.clock.ticks(LONGEST_WAIT) };
         let earliest = watermark.saturating_sub(wait);
         if must_not_wait && self.attributor.undecided_since() < earliest {

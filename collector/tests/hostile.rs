@@ -1,5 +1,5 @@
-//! An application that means harm, while the collector's loop reads: bytes that change under it, definitions without end,
-//! a call tree that only grows. The run goes on, ends, and holds no more memory than it may.
+//! A hostile application while the collector's loop reads: bytes that change at any moment, definitions without end, a call
+//! tree that only grows. The run goes on and ends, and its memory stays within bounds.
 
 mod made_up_session;
 
@@ -8,7 +8,7 @@ use ampere_collector::live::LiveRun;
 use ampere_model::{Definition, Process};
 use ampere_ring::clock::usual;
 use ampere_ring::{Kind, Record};
-use made_up_session::{location, log, region, ring, rounds, run, session};
+use made_up_session::{events, has_clock, location, log, region, ring, run, session, until};
 use memmap2::MmapRaw;
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ fn resident_megabytes() -> u64 {
     pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) * 4096 / (1 << 20)
 }
 
-/// All bytes of ring, page and the sampler's ring, over and over, while the loop reads them.
+/// All bytes of the ring, the session's page and the sampler's ring.
 #[test]
-fn bytes_that_change_while_they_are_read() {
+fn bytes_that_change_while_they_are_read_do_no_harm() {
     let (root, session) = session("s-scribble");
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
@@ -32,7 +32,8 @@ fn bytes_that_change_while_they_are_read() {
     log.append(&location(0, &name));
     producer.push_with_room(Record::new(Kind::Enter, usual(), 1));
     let mut run = run(root.path(), session, true);
-    rounds(&mut run, 100);
+    until(&mut run, "the first event", |run| has_clock(run) && events(run) == 1);
+    until(&mut run, "the sampler's ring", |_| directory.join("sampler.0.ring").exists());
     let paths = [name.as_str(), "session", "sampler.0.ring"].map(|name| directory.join(name)).to_vec();
     let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let scribblers: Vec<_> = (0..2)
@@ -49,7 +50,7 @@ fn bytes_that_change_while_they_are_read() {
     }
     stop.store(true, Ordering::Relaxed);
     scribblers.into_iter().for_each(|thread| thread.join().expect("a scribbler"));
-    assert!(written.load(Ordering::Relaxed) > 100_000, "it was scribbled");
+    assert!(written.load(Ordering::Relaxed) > 100_000, "bytes were changed");
     assert!(longest < Duration::from_secs(3), "a round took {longest:?}");
     let (summary, _) = run.finish(false).expect("results");
     assert!(root.path().join("out/summary.json").exists());
@@ -72,7 +73,7 @@ fn scribble(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64
     };
     while !stop.load(Ordering::Relaxed) {
         let map = &maps[(next() % maps.len() as u64) as usize];
-        // Positions now and then, records mostly: of kinds that there are, with times of about now.
+        // Sometimes positions, mostly records: of known kinds, with times of about now.
         let (at, value) = match next() % 16 {
             0 => ([128, 136, 256, 24, 16, 4072][(next() % 6) as usize], next() >> (next() % 64)),
             1 => (next() as usize % map.len(), next()),
@@ -80,19 +81,19 @@ fn scribble(paths: &[PathBuf], seed: u64, stop: &AtomicBool, written: &AtomicU64
             _ => (next() as usize % map.len() / 16 * 16, usual()),
         };
         let at = at.min(map.len() - 8) & !7;
-        // SAFETY: within the mapping, aligned, an atomic: what others make of it is what is tested.
+        // SAFETY: within the mapping and aligned; other threads access these bytes only as atomics.
         unsafe { &*map.as_mut_ptr().add(at).cast::<AtomicU64>() }.store(value, Ordering::Relaxed);
         written.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Definitions that claim more than there is, that come twice, or that name what is somebody else's.
+/// Definitions of rings that do not exist, that come twice, or that name other processes' files.
 #[test]
-fn definitions_that_are_no_good() {
+fn wrong_definitions_are_noted_and_ignored() {
     let (root, session) = session("s-definitions");
     let directory = session.directory().to_owned();
     let mut log = log(&directory);
-    let (_producer, name) = ring(&directory, 0, 4096);
+    let (mut producer, name) = ring(&directory, 0, 4096);
     log.append(&Definition::Process(Process { pid: 1, ..Process::default() }));
     (0..3).for_each(|_| _ = log.append(&location(0, &name)));
     log.append(&location(1, &name));
@@ -103,13 +104,10 @@ fn definitions_that_are_no_good() {
     std::fs::copy(own, directory.join("1.defs")).expect("room");
     std::os::unix::fs::symlink("/etc/passwd", directory.join("2.defs")).expect("a link");
     let mut run = run(root.path(), session, true);
-    let begun = Instant::now();
-    let mut producer = _producer;
+    until(&mut run, "the clock", has_clock);
     producer.push_with_room(Record::new(Kind::Enter, usual(), 1));
-    while begun.elapsed() < Duration::from_millis(300) {
-        run.session().announce();
-        run.round();
-    }
+    run.session().announce();
+    until(&mut run, "the event", |run| events(run) > 0);
     assert_eq!(run.processes_seen(), 1);
     let (summary, _) = run.finish(false).expect("results");
     let notes = summary.run.notes.join("\n");
@@ -121,7 +119,7 @@ fn definitions_that_are_no_good() {
     assert!(summary.run.notes.len() < 200, "{}", summary.run.notes.len());
 }
 
-/// A run of one location, written to until it is given up with such a note: records that `next` makes, two at a time.
+/// A run of one location that is written to, two records from `next` at a time, until it is given up with a note like `why`.
 fn until_given_up(
     name: &str,
     location_id: u32,
@@ -149,15 +147,15 @@ fn until_given_up(
     (root, run)
 }
 
-/// Handles that were never defined, and a call tree without end.
+/// Of regions that were never defined.
 #[test]
-fn what_gets_deeper_without_end_is_given_up() {
+fn a_stack_that_grows_without_end_is_given_up() {
     until_given_up("s-depth", 1, "it is not read further", |_| [7, 7]);
 }
 
 #[test]
-fn what_grows_without_end_is_given_up() {
-    // Deeper and deeper, and each time something new.
+fn a_call_tree_that_grows_without_end_is_given_up() {
+    // Ever deeper, and each time in a new region.
     let new = |step: u32| [step % 4000, step.wrapping_mul(0x9e37_79b9)];
     let (_root, run) = until_given_up("s-growth", 0, "call paths: it is not read further", new);
     assert!(resident_megabytes() < 1500, "{} MB", resident_megabytes());

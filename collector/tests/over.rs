@@ -1,4 +1,4 @@
-//! Processes that are over: what they left is read to the end, whatever moment it came at, and known to whoever takes over.
+//! Processes that have ended: their rings are read to the end, whenever they ended, also by a collector that takes over.
 
 mod made_up_session;
 
@@ -6,10 +6,10 @@ use ampere_collector::live::LiveRun;
 use ampere_model::Definition;
 use ampere_ring::clock::usual;
 use ampere_ring::{Kind, LogWriter, Record, RingProducer, Session};
-use made_up_session::{location, log, region, ring, rounds, run, session};
+use made_up_session::{events, has_clock, location, log, region, ring, run, session, until};
 use std::path::PathBuf;
 
-/// A process with one thread, which is in region 1, and a collector.
+/// A process with one thread, which is in region 1.
 struct Made {
     root: tempfile::TempDir,
     session: PathBuf,
@@ -26,9 +26,9 @@ impl Made {
         let (mut main, name) = ring(&directory, 0, 4096);
         log.append(&location(0, &name));
         let mut run = run(root.path(), session, trace);
-        rounds(&mut run, 100); // the clock is known now
+        until(&mut run, "the clock", has_clock);
         main.push_with_room(Record::new(Kind::Enter, usual(), 1));
-        rounds(&mut run, 100);
+        until(&mut run, "the first event", |run| events(run) == 1);
         (Made { root, session: directory, log, main }, run)
     }
 
@@ -38,7 +38,7 @@ impl Made {
         producer
     }
 
-    /// The process says goodbye.
+    /// The process ends in order.
     fn end(&mut self) {
         self.main.push_with_room(Record::new(Kind::Leave, usual(), 1));
         self.log.append(&Definition::Finished { left_out: 0 });
@@ -48,11 +48,11 @@ impl Made {
         self.session.join(format!("{}.{id}.ring", std::process::id())).exists()
     }
 
-    /// Another collector, after the death of this one.
-    fn taken_over(&self, run: LiveRun, trace: bool) -> LiveRun {
+    /// Another collector, after the death of this one; it has read this many events.
+    fn taken_over(&self, run: LiveRun, trace: bool, read: u64) -> LiveRun {
         drop(run);
         let mut run = made_up_session::run(self.root.path(), Session::open(&self.session).unwrap(), trace);
-        rounds(&mut run, 300);
+        until(&mut run, "the events so far", |run| events(run) == read);
         run
     }
 }
@@ -72,12 +72,12 @@ fn is_whole(run: LiveRun, events: u64) {
     assert!(!run.notes.iter().any(|note| note.contains("cannot open")), "{:#?}", run.notes);
 }
 
-/// It tells of its last thread, and ends, while a round is under way: after the look at who is new, before that at the rings.
+/// A process defines its last thread and ends during a round: after the logs were read, before the rings are.
 #[test]
-fn a_thread_that_was_told_of_last_is_read() {
+fn a_thread_that_is_defined_last_is_read() {
     let (mut made, mut run) = Made::begin("s-last", true);
-    rounds(&mut run, 200);
-    std::thread::sleep(std::time::Duration::from_millis(150)); // it is time to look who lives
+    // The next round checks which processes live.
+    std::thread::sleep(std::time::Duration::from_millis(150));
     made.log.append(&region(2));
     let mut other = made.another_thread(1);
     call(&mut other, 500);
@@ -86,56 +86,55 @@ fn a_thread_that_was_told_of_last_is_read() {
     made.end();
     run.round();
     run.session().announce();
-    rounds(&mut run, 300);
+    until(&mut run, "the end", LiveRun::all_over);
     is_whole(run, 1004);
 }
 
 #[test]
-fn rings_that_are_gone_are_not_missed() {
+fn rings_of_ended_processes_are_removed_and_not_missed() {
     for takeover in [false, true] {
         let (mut made, mut run) = Made::begin("s-empty", true);
         let _never_used = made.another_thread(1);
         let mut other = made.another_thread(2);
         call(&mut other, 100);
         run.session().announce();
-        rounds(&mut run, 200);
+        until(&mut run, "the calls", |run| events(run) == 201);
         made.end();
         run.session().announce();
-        rounds(&mut run, 300);
-        assert!((0..3).all(|id| !made.ring_is_there(id)), "of what is over no memory is kept");
-        is_whole(if takeover { made.taken_over(run, true) } else { run }, 202);
+        until(&mut run, "no ring is kept", |_| (0..3).all(|id| !made.ring_is_there(id)));
+        is_whole(if takeover { made.taken_over(run, true, 202) } else { run }, 202);
     }
 }
 
 #[test]
-fn without_records_on_disk_the_beginning_is_lost_once() {
+fn without_records_on_disk_a_takeover_notes_the_lost_beginning_once() {
     let (mut made, mut run) = Made::begin("s-off", false);
     let _never_used = made.another_thread(1);
     made.end();
     run.session().announce();
-    rounds(&mut run, 300);
-    let (summary, _) = made.taken_over(run, false).finish(true).expect("results");
+    until(&mut run, "the end", |run| run.all_over() && !made.ring_is_there(0));
+    let (summary, _) = made.taken_over(run, false, 0).finish(true).expect("results");
     let notes = &summary.run.notes;
     assert!(!summary.run.complete);
     assert!(!notes.iter().any(|note| note.contains("cannot open")), "{notes:#?}");
     assert_eq!(notes.iter().filter(|note| note.contains("another one went on")).count(), 1, "{notes:#?}");
 }
 
-/// The process lives, and goes on writing to a file that nobody finds any more.
+/// The process lives and writes on to a file without a name.
 #[test]
-fn a_ring_that_somebody_has_removed_is_missed() {
+fn a_ring_that_was_removed_by_hand_is_noted() {
     let (mut made, mut run) = Made::begin("s-removed", true);
     call(&mut made.main, 10);
-    rounds(&mut run, 200);
+    until(&mut run, "the first calls", |run| events(run) == 21);
     drop(run);
     call(&mut made.main, 500);
     std::fs::remove_file(made.session.join(format!("{}.0.ring", std::process::id()))).unwrap();
     let mut run = made_up_session::run(made.root.path(), Session::open(&made.session).unwrap(), true);
-    rounds(&mut run, 200);
+    until(&mut run, "the records on disk", |run| events(run) >= 21);
     call(&mut made.main, 500);
     made.end();
     run.session().announce();
-    rounds(&mut run, 300);
+    until(&mut run, "the end", LiveRun::all_over);
     let (summary, _) = run.finish(true).expect("results");
     let notes = summary.run.notes.join("\n");
     assert_eq!((summary.run.complete, summary.quality.events), (false, 22), "{notes}");
@@ -143,18 +142,17 @@ fn a_ring_that_somebody_has_removed_is_missed() {
 }
 
 #[test]
-fn what_was_suppressed_or_dropped_is_known_after_a_takeover() {
+fn suppressed_calls_and_dropped_records_survive_a_takeover() {
     let (mut made, mut run) = Made::begin("s-counts", true);
     made.main.set_suppressed_calls(1000);
     made.main.set_dropped_records(7);
-    made.main.push_with_room(Record::new(Kind::Suppressed, 600, 0)); // of the others it has not told
-    rounds(&mut run, 200);
+    made.main.push_with_room(Record::new(Kind::Suppressed, 600, 0)); // the others have no record yet
     made.end();
     run.session().announce();
-    rounds(&mut run, 400);
+    until(&mut run, "the end", |run| run.all_over() && !made.ring_is_there(0));
     for takeover in 0..3 {
         if takeover > 0 {
-            run = made.taken_over(run, true);
+            run = made.taken_over(run, true, 2);
         }
         run.publish();
         let (latest, quality) = (run.latest().get(), run.summary(true).quality);
@@ -165,7 +163,7 @@ fn what_was_suppressed_or_dropped_is_known_after_a_takeover() {
 }
 
 #[test]
-fn counts_that_are_no_counts_do_not_overflow() {
+fn impossible_counts_do_not_overflow() {
     let (mut made, mut run) = Made::begin("s-sum", true);
     let other = made.another_thread(1);
     run.session().announce();
@@ -173,9 +171,13 @@ fn counts_that_are_no_counts_do_not_overflow() {
         producer.set_suppressed_calls(u64::MAX);
         producer.set_dropped_records(u64::MAX);
     }
-    rounds(&mut run, 300);
-    run.publish();
+    let suppressed = |run: &mut LiveRun| {
+        run.publish();
+        run.latest().get().ranks[0].suppressed_calls
+    };
+    until(&mut run, "the counts", |run| suppressed(run) == u64::MAX);
     made.end();
-    rounds(&mut run, 200);
+    run.session().announce();
+    until(&mut run, "the end", LiveRun::all_over);
     assert_eq!(run.finish(true).expect("results").0.quality.suppressed_calls, u64::MAX);
 }

@@ -288,19 +288,19 @@ fn metrics() {
         # TYPE ampere_device_energy_joules counter
         # UNIT ampere_device_energy_joules joules
         ampere_device_energy_joules_total{node,device,energy}
-        # HELP ampere_device_power_watts Power of a device over the last second that was sampled; not there while that is long ago
+        # HELP ampere_device_power_watts Power of a device over the last second that was sampled; absent if that is long ago
         # TYPE ampere_device_power_watts gauge
         ampere_device_power_watts{node,device,energy}
-        # HELP ampere_device_info Where a device's energy figures come from, what it is, and the device that has its joules, too
+        # HELP ampere_device_info 1; where a device's energy figures come from, what it is, and which device also contains its joules
         # TYPE ampere_device_info gauge
         ampere_device_info{node,device,source,energy,kind,within}
-        # HELP ampere_device_reported_power_watts Power of a device as the device reports it: kind says whether a mean or now
+        # HELP ampere_device_reported_power_watts Power of a device as the device reports it; kind says whether it is an average or the current power
         # TYPE ampere_device_reported_power_watts gauge
         ampere_device_reported_power_watts{node,device,kind}
-        # HELP ampere_device_temperature_celsius Temperature of a device as the device reports it, by its sensor
+        # HELP ampere_device_temperature_celsius Temperature of a device's sensor as the device reports it
         # TYPE ampere_device_temperature_celsius gauge
         ampere_device_temperature_celsius{node,device,sensor}
-        # HELP ampere_device_busy_ratio The part of the time in which a device computes, as the device reports it
+        # HELP ampere_device_busy_ratio Fraction of the time in which a device computes, as the device reports it
         # TYPE ampere_device_busy_ratio gauge
         ampere_device_busy_ratio{node,device}
         # HELP ampere_device_memory_used_bytes Memory of a device that is used, as the device reports it
@@ -317,11 +317,11 @@ fn metrics() {
         # TYPE ampere_idle_energy_joules counter
         # UNIT ampere_idle_energy_joules joules
         ampere_idle_energy_joules_total{node,device,view}
-        # HELP ampere_lost_energy_joules Energy that a counter reset or a gap in sampling made unattributable
+        # HELP ampere_lost_energy_joules Energy that cannot be attributed because of a counter reset or a gap in sampling
         # TYPE ampere_lost_energy_joules counter
         # UNIT ampere_lost_energy_joules joules
         ampere_lost_energy_joules_total{node,device}
-        # HELP ampere_pending_energy_joules Energy that the kernels view has not handed out yet: GPU streams report late
+        # HELP ampere_pending_energy_joules Energy that the kernels view has not attributed yet: GPU streams report late
         # TYPE ampere_pending_energy_joules gauge
         ampere_pending_energy_joules{node,device}
         # HELP ampere_region_calls Calls of a region on a rank's main location
@@ -337,31 +337,31 @@ fn metrics() {
         # HELP ampere_coalesced_calls Calls that were recorded together with others, without loss
         # TYPE ampere_coalesced_calls counter
         ampere_coalesced_calls_total{node,rank}
-        # HELP ampere_suppressed_calls Calls left out, enter and leave, because a ring was too full
+        # HELP ampere_suppressed_calls Calls whose enter and leave were left out because a ring was too full
         # TYPE ampere_suppressed_calls counter
         ampere_suppressed_calls_total{node,rank}
-        # HELP ampere_unrecorded_calls Calls of locations that got no ring, and of frames too deep; told when the process ends
+        # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
         # TYPE ampere_unrecorded_calls counter
         ampere_unrecorded_calls_total{node,rank}
         # HELP ampere_dropped_records Records for which a ring had no room
         # TYPE ampere_dropped_records counter
         ampere_dropped_records_total{node,rank}
-        # HELP ampere_late_events Events that came when their time was already attributed; the whole node's, on its first process
+        # HELP ampere_late_events Events that came after their time had been attributed; of the whole node, on its first process
         # TYPE ampere_late_events counter
         ampere_late_events_total{node,rank}
-        # HELP ampere_counter_resets Times that a device's counter went back
+        # HELP ampere_counter_resets How often a device's counter was reset
         # TYPE ampere_counter_resets counter
         ampere_counter_resets_total{node,device}
-        # HELP ampere_counter_wraps Times that a device's counter reached the end of its range, which was made good
+        # HELP ampere_counter_wraps How often a device's counter wrapped, which was corrected
         # TYPE ampere_counter_wraps counter
         ampere_counter_wraps_total{node,device}
         # HELP ampere_sampling_gaps Sample intervals that were so long that their energy is lost
         # TYPE ampere_sampling_gaps counter
         ampere_sampling_gaps_total{node,device}
-        # HELP ampere_unusable_samples Readings that were no numbers, came out of order, or could not be true
+        # HELP ampere_unusable_samples Readings that were not numbers, came out of order or were impossible
         # TYPE ampere_unusable_samples counter
         ampere_unusable_samples_total{node,device}
-        # HELP ampere_device_uncovered_seconds Time whose energy is not known: the counter was reset, or what was read of it could not be true
+        # HELP ampere_device_uncovered_seconds Time whose energy is unknown: the counter was reset, or its readings were impossible
         # TYPE ampere_device_uncovered_seconds counter
         ampere_device_uncovered_seconds_total{node,device}
         # HELP ampere_collector_cpu_seconds CPU time of the collector
@@ -372,11 +372,11 @@ fn metrics() {
         # TYPE ampere_run_busy_cpu_seconds counter
         # UNIT ampere_run_busy_cpu_seconds seconds
         ampere_run_busy_cpu_seconds_total{node}
-        # HELP ampere_node_busy_cpu_seconds CPU time of all that ran on the node since the collector began
+        # HELP ampere_node_busy_cpu_seconds CPU time of all processes on the node since the collector began
         # TYPE ampere_node_busy_cpu_seconds counter
         # UNIT ampere_node_busy_cpu_seconds seconds
         ampere_node_busy_cpu_seconds_total{node}
-        # HELP ampere_counter_stale 1 where a device's counter has stood still for long: frozen, or nothing spent
+        # HELP ampere_counter_stale 1 if a device's counter has not changed for long: it is frozen, or the device draws nothing
         # TYPE ampere_counter_stale gauge
         ampere_counter_stale{node,device}
         # HELP ampere_ring_fill_ratio How full a rank's fullest ring is
@@ -385,22 +385,22 @@ fn metrics() {
         # HELP ampere_lag_seconds How far attribution is behind the application
         # TYPE ampere_lag_seconds gauge
         ampere_lag_seconds{node}
-        # HELP ampere_conservation_error_joules Difference between a device's energy and what is attributed, idle and lost; rounding only
+        # HELP ampere_conservation_error_joules Difference between a device's energy and the sum of attributed, idle and lost energy; rounding only
         # TYPE ampere_conservation_error_joules gauge
         ampere_conservation_error_joules{node,device}
         # HELP ampere_collector_resident_bytes Resident memory of the collector
         # TYPE ampere_collector_resident_bytes gauge
         ampere_collector_resident_bytes{node}
-        # HELP ampere_sampler_readings Readings of a device's counter that went well
+        # HELP ampere_sampler_readings Successful readings of a device's counter
         # TYPE ampere_sampler_readings counter
         ampere_sampler_readings_total{node,device}
-        # HELP ampere_sampler_failed_readings Readings of a device's counter that failed
+        # HELP ampere_sampler_failed_readings Failed readings of a device's counter
         # TYPE ampere_sampler_failed_readings counter
         ampere_sampler_failed_readings_total{node,device}
-        # HELP ampere_sampler_deadlines Times that the sampler had to wake up
+        # HELP ampere_sampler_deadlines How often the sampler had to wake up
         # TYPE ampere_sampler_deadlines counter
         ampere_sampler_deadlines_total{node}
-        # HELP ampere_sampler_missed_deadlines Times that the sampler woke up more than a millisecond too late
+        # HELP ampere_sampler_missed_deadlines How often the sampler woke up more than a millisecond too late
         # TYPE ampere_sampler_missed_deadlines counter
         ampere_sampler_missed_deadlines_total{node}
         # HELP ampere_sampler_read_seconds Time that the readings of a device's counter took
@@ -411,20 +411,20 @@ fn metrics() {
         # TYPE ampere_sampler_cpu_seconds counter
         # UNIT ampere_sampler_cpu_seconds seconds
         ampere_sampler_cpu_seconds_total{node}
-        # HELP ampere_sampler_gauges_seconds Time that asking devices for what they say beside their energy took
+        # HELP ampere_sampler_gauges_seconds Time that reading the devices' gauges took: power, temperature, memory
         # TYPE ampere_sampler_gauges_seconds counter
         # UNIT ampere_sampler_gauges_seconds seconds
         ampere_sampler_gauges_seconds_total{node}
-        # HELP ampere_sampler_longest_late_seconds The most that the sampler woke up too late
+        # HELP ampere_sampler_longest_late_seconds The longest that the sampler woke up too late
         # TYPE ampere_sampler_longest_late_seconds gauge
         ampere_sampler_longest_late_seconds{node}
-        # HELP ampere_sampler_update_seconds The time from change to change of a device's counter, as seen; 0 while it is not known
+        # HELP ampere_sampler_update_seconds Observed time between two changes of a device's counter; 0 while it is unknown
         # TYPE ampere_sampler_update_seconds gauge
         ampere_sampler_update_seconds{node,device}
-        # HELP ampere_build_info The version of ampere that measures
+        # HELP ampere_build_info 1; the version of ampere that measures
         # TYPE ampere_build_info gauge
         ampere_build_info{node,version}
-        # HELP ampere_run_info The run that is measured, and the batch system's job that it is in
+        # HELP ampere_run_info 1; the run that is measured, and the batch system's job that it belongs to
         # TYPE ampere_run_info gauge
         ampere_run_info{node,run,scheduler,job_id}
         # EOF

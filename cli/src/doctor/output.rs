@@ -69,7 +69,7 @@ fn try_to_write(directory: &Path) -> std::io::Result<()> {
 fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     let wanted = match wanted.map(str::parse::<Listen>).transpose() {
         Ok(wanted) => wanted.unwrap_or_default(),
-        Err(why) => return group.problem("metrics", why, "correct it, or leave it out"),
+        Err(why) => return group.problem("metrics", why.to_string(), "correct it, or leave it out"),
     };
     match listen::bind(&wanted) {
         Ok((_, Some(note))) => group.note("metrics", note, None),
@@ -81,7 +81,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
             let url = bound.url();
             group.ok("metrics", if url.starts_with("http") { format!("{url}/metrics") } else { url });
         }
-        Err(why) => group.problem("metrics", why, ""),
+        Err(why) => group.problem("metrics", why.to_string(), ""),
     }
 }
 
@@ -93,7 +93,7 @@ fn look_at_token(group: &mut Group, config: Option<&Path>) {
         (Some(path), Ok(_)) => {
             group.ok("token", format!("{}: requests for metrics must present it", path.display()))
         }
-        (_, Err(why)) => group.problem("token", why, "correct it, or unset AMPERE_TOKEN_FILE"),
+        (_, Err(why)) => group.problem("token", why.to_string(), "correct it, or unset AMPERE_TOKEN_FILE"),
         (None, Ok(_)) => {}
     }
 }

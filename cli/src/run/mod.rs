@@ -210,6 +210,6 @@ fn remove_results(output: &Path, run_id: &str, existed: bool) {
 fn note_leftovers() {
     let recoverable = Session::base_directory().map_or(0, |base| stale::remove_stale_sessions(&base));
     if recoverable > 0 {
-        say!("ampere: {}", stale::told(recoverable));
+        say!("ampere: {}", stale::notice(recoverable));
     }
 }

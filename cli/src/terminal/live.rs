@@ -120,7 +120,7 @@ fn device_words(snapshot: &Snapshot) -> String {
             .trim_end()
             .to_owned()
     });
-    let busy = snapshot.node_cpu.filter(|cpu| cpu.seconds > 0.0).map(|cpu| {
+    let busy = snapshot.collector.node_cpu.filter(|cpu| cpu.seconds > 0.0).map(|cpu| {
         let cores = |busy: f64| busy / cpu.seconds;
         format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds))
     });
@@ -145,7 +145,7 @@ pub fn table(snapshot: &Snapshot, functions: usize) -> Vec<String> {
             "\x1b[7m ampere {:>7.1} s  {} ranks  {events} events  {suppressed} suppressed  lag {:.1} s \x1b[0m",
             snapshot.seconds,
             snapshot.ranks.len(),
-            snapshot.lag_seconds
+            snapshot.collector.lag_seconds
         ),
         format!(" {}", device_words(snapshot)),
     ];

@@ -69,18 +69,18 @@ impl LiveRun {
         self.take_over_ended_processes();
         self.catch_up_to_the_end();
         let manifest = &self.options.manifest;
-        if self.options.mode == Mode::RecoveryFromDisk && !manifest.is_drained {
-            self.notes.add_loss(if manifest.has_ended {
+        if self.options.mode == Mode::RecoveryFromDisk && !manifest.progress.is_drained {
+            self.notes.add_loss(if manifest.progress.has_ended {
                 "the disk had no room for all records, and the shared memory that had the others is gone: they are lost"
             } else {
                 "the shared memory of the run is gone: what was not yet on disk is lost"
             });
         }
-        if manifest.losses.is_incomplete || self.gaps().iter().any(|gap| gap.joules.is_none()) {
+        if manifest.progress.losses.is_incomplete || self.gaps().iter().any(|gap| gap.joules.is_none()) {
             self.notes.set_incomplete();
         }
-        self.notes.extend(manifest.losses.notes.iter().cloned());
-        if !manifest.has_ended {
+        self.notes.extend(manifest.progress.losses.notes.iter().cloned());
+        if !manifest.progress.has_ended {
             self.notes.add("its collector was killed: ampere recover made this of what was left");
         }
         self.finish(true)
@@ -133,8 +133,8 @@ impl LiveRun {
     }
 
     fn remake_output(&mut self) -> Result<(), String> {
-        self.ingest.room.give_back();
-        if !self.ingest.room.is_of(&self.options.output) {
+        self.ingest.disk.release();
+        if !self.ingest.disk.is_of(&self.options.output) {
             output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why.to_string()))?;
             self.notes.add("the output directory was removed while the job ran, and has been made again");
         }
@@ -199,9 +199,9 @@ impl LiveRun {
         let is_cut = self.trace_is_cut();
         let mode = self.options.mode;
         let manifest = &mut self.options.manifest;
-        manifest.trace_begun = true;
-        manifest.has_ended |= mode == Mode::Collector;
-        manifest.is_drained |= mode != Mode::RecoveryFromDisk && !is_cut;
+        manifest.progress.trace_begun = true;
+        manifest.progress.has_ended |= mode == Mode::Collector;
+        manifest.progress.is_drained |= mode != Mode::RecoveryFromDisk && !is_cut;
         let _ = manifest.save(&self.ingest.spool.directory);
     }
 
@@ -226,9 +226,9 @@ impl LiveRun {
         let reads_rings = self.options.mode != Mode::RecoveryFromDisk;
         let manifest = &mut self.options.manifest;
         // What could not be written has been taken away again, as a rule.
-        manifest.trace_begun &= no_trace.was_begun && is_there;
-        manifest.is_drained |= reads_rings && !is_cut;
-        manifest.losses = losses;
+        manifest.progress.trace_begun &= no_trace.was_begun && is_there;
+        manifest.progress.is_drained |= reads_rings && !is_cut;
+        manifest.progress.losses = losses;
         manifest.has_no_collector();
         self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         let end = CommandEnd::load(self.session.directory());
@@ -237,7 +237,7 @@ impl LiveRun {
 
     /// What is lost for a trace that is made when the rings are gone.
     fn losses(&self) -> Losses {
-        let before = &self.options.manifest.losses;
+        let before = &self.options.manifest.progress.losses;
         Losses {
             suppressed_calls: self.suppressed_calls().max(before.suppressed_calls),
             dropped_records: self.dropped_records().max(before.dropped_records),

@@ -1,7 +1,7 @@
 //! The files that a run leaves in its output directory.
 
 use crate::live::{LiveRun, Mode};
-use crate::run_directory::files::{write_whole, write_whole_bytes, write_whole_with};
+use crate::run_directory::files::{write_whole, write_whole_with};
 use crate::run_directory::output;
 use ampere_report::summary::Summary;
 use std::io::Write;
@@ -78,12 +78,13 @@ fn write_tables(directory: &Path, summary: &Summary) -> Result<(), String> {
     write_whole_with(&path, |file| {
         serde_json::to_writer_pretty(&mut *file, summary)?;
         file.write_all(b"\n")
-    })?;
-    write_whole(&directory.join("summary.txt"), &ampere_report::text::render(summary, false))
+    })
+    .and_then(|()| write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false)))
+    .map_err(|e| e.to_string())
 }
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), String> {
     let page = ampere_report::render(summary, ampere_report::Format::Html, false)
         .map_err(|error| error.to_string())?;
-    write_whole_bytes(&directory.join(output::PAGE), &page)
+    write_whole(&directory.join(output::PAGE), page).map_err(|e| e.to_string())
 }

@@ -7,7 +7,7 @@ use crate::node_watch::NodeWatch;
 use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::clock::best_reading;
-use crate::sampling::gauges::Seen;
+use crate::sampling::gauges::GaugeStatistics;
 use ampere_model::Timestamp;
 use ampere_report::clock_text;
 use ampere_report::missing;
@@ -33,7 +33,7 @@ impl LiveRun {
         for (device, figures) in summary.devices.iter_mut().zip(sampled) {
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
-            device.gauges = gauges.filter_map(Seen::over_the_run).collect();
+            device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
         }
         let sampler = self.sampling.sampler.as_ref();
         summary.overhead = Overhead {
@@ -93,7 +93,7 @@ impl LiveRun {
     }
 
     fn quality(&self) -> QualityFigures {
-        let losses = &self.options.manifest.losses;
+        let losses = &self.options.manifest.progress.losses;
         let sum = |value: fn(&LiveLocation) -> u64| self.ingest.sum(value);
         let of_processes =
             |value: fn(&Process) -> u64| self.ingest.processes.iter().map(value).fold(0, u64::saturating_add);

@@ -102,7 +102,7 @@ impl Ingest {
         if spools.is_empty() {
             return;
         }
-        let Some(left) = self.room.shortage(recorded) else { return };
+        let Some(left) = self.disk.shortage(recorded) else { return };
         spools.iter_mut().for_each(|spool| spool.cut());
         notes.add(format!(
             "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",

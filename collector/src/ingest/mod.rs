@@ -11,7 +11,7 @@ pub(crate) mod process;
 pub(crate) use catching_up::Again;
 
 use crate::options::BATCH;
-use crate::run_directory::room::Room;
+use crate::run_directory::disk_space::DiskSpace;
 use crate::timeline::StreamProgress;
 use ampere_model::Timestamp;
 use ampere_ring::{Record, Session};
@@ -30,7 +30,7 @@ pub(crate) struct Ingest {
     /// The session's count of news when logs were last read.
     generation: u64,
     pub spool: SpoolDirectory,
-    pub room: Room,
+    pub disk: DiskSpace,
     pub batch: Vec<Record>,
     callpaths: CallPaths,
     /// Processes that had ended before this collector came have been looked at.
@@ -54,7 +54,7 @@ impl Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),
             generation: u64::MAX,
-            room: Room::keep(&spool.directory),
+            disk: DiskSpace::reserve(&spool.directory),
             spool,
             batch: Vec::with_capacity(BATCH),
             callpaths: CallPaths::default(),

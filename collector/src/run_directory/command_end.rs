@@ -4,31 +4,34 @@ use ampere_report::summary::SignalNumber;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// How a command ended.
+/// How the command of `ampere run` ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandEnd {
+    /// Its process.
     pub pid: u32,
-    /// As a shell says it.
+    /// Its exit status as a shell shows it.
     pub status: i32,
-    /// That killed it.
+    /// The signal that killed it, if one did.
     pub signal: Option<i32>,
 }
 
 impl CommandEnd {
     const FILE_NAME: &str = "command.end";
 
+    /// Leaves it in the session's directory. A failure is ignored: then the summary does not name the signal.
     pub fn save(&self, session: &Path) {
-        // Without it the signal is not named; nothing else depends on it.
         let _ = ampere_ring::files::replace_private(
             &session.join(CommandEnd::FILE_NAME),
             &serde_json::to_string(self).unwrap_or_default(),
         );
     }
 
+    /// What was saved, if anything.
     pub fn load(session: &Path) -> Option<CommandEnd> {
         serde_json::from_slice(&std::fs::read(session.join(CommandEnd::FILE_NAME)).ok()?).ok()
     }
 
+    /// The signal that killed it, if one did.
     pub fn signal(&self) -> Option<SignalNumber> {
         self.signal.map(SignalNumber)
     }

@@ -1,36 +1,34 @@
-//! Files that are there whole or not at all.
+//! Result files that are there whole or not at all.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-pub fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    write_whole_bytes(path, text.as_bytes())
+/// A file that could not be written; in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {why}", .path.display())]
+pub struct WriteError {
+    path: PathBuf,
+    why: io::Error,
 }
 
-pub fn write_whole_bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    write_whole_with(path, |file| file.write_all(bytes))
+impl WriteError {
+    /// `path` could not be written.
+    pub fn new(path: &Path, why: io::Error) -> WriteError {
+        WriteError { path: path.to_owned(), why }
+    }
 }
 
-/// What a file is called until it is whole: nobody else's file is called so.
-fn unfinished(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".ampere-{name}.part"))
+/// Writes a file, whole or not at all, with the mode that the umask leaves.
+pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> Result<(), WriteError> {
+    write_whole_with(path, |file| file.write_all(content.as_ref()))
 }
 
-/// A file that is there whole or not at all.
+/// The same with content that is written as it is made.
 pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), String> {
-    let making = unfinished(path);
-    let written = ampere_ring::files::create_shared(&making).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.and_then(|()| std::fs::rename(&making, path)).map_err(|e| {
-        let _ = std::fs::remove_file(&making);
-        format!("cannot write {}: {e}", path.display())
-    })
+) -> Result<(), WriteError> {
+    ampere_ring::files::replace(path, ampere_ring::files::create_shared, write)
+        .map_err(|why| WriteError::new(path, why))
 }

@@ -1,8 +1,9 @@
-//! Sessions and spools that nobody collects any more: whether they are in use after all, and what is left in them.
+//! Sessions and spools that a killed collector may have left: whether they are in use, and what is in them.
 //!
-//! Who lives is known by pid, start time and boot; who collects, by the lock that the kernel takes away from the dead.
+//! A process is identified by pid, start time and boot; a living collector holds a lock, which the kernel releases at its
+//! death.
 
-use crate::run_directory::manifest::{self, Manifest};
+use crate::run_directory::manifest::{self, Manifest, ManifestError};
 use crate::run_directory::output::{self, CLAIM, Output};
 use ampere_model::Definition;
 use ampere_ring::process::{is_alive, node_name};
@@ -10,36 +11,40 @@ use ampere_ring::{LogReader, Session, session};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What another node has written so long ago is not being written, however far apart the clocks are.
+/// Files that another node changed this long ago are not in use, however far the nodes' clocks differ.
 const LONG_AGO: Duration = Duration::from_secs(600);
-/// A collector that lives writes more often than that.
+/// A living collector writes more often than this.
 pub const LONGEST_SILENCE: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
-/// How often it is looked for that.
-const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// How often [`watch`] checks.
+const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
-/// A session, or what is on disk of one.
+/// A session in shared memory, or a spool whose session is gone.
 #[derive(Debug)]
 pub struct Leftover {
-    /// In shared memory; `None` where only the spool is left.
+    /// The session's directory in shared memory; `None` if only the spool is left.
     pub session: Option<PathBuf>,
+    /// The output directory, if one was claimed.
     pub output: Option<Output>,
+    /// The manifest in the spool.
     pub manifest: Option<Manifest>,
+    /// When it was last changed.
     pub changed: Option<SystemTime>,
+    /// How many processes have joined.
     pub processes: usize,
-    /// The largest size that one of them gave for the job, or how many have said that they are a rank.
+    /// The greatest job size that a process reported, or the number of processes with a rank.
     pub ranks: u32,
-    /// Enters, leaves and what else has a record.
+    /// Recorded events.
     pub events: u64,
-    /// Its results are there: it was killed in removing what is not needed any more.
+    /// Its results are complete: the collector was killed while it cleaned up.
     pub is_done: bool,
-    /// Why it is not to be touched, in a few words.
+    /// Why it must not be touched, in a few words.
     pub in_use: Option<String>,
-    /// It is another node's, or from before a reboot, and nobody can be asked: only [`watch`] tells whether it is in use.
+    /// It is another node's or from before a reboot, and was changed lately: only [`watch`] tells whether it is in use.
     pub may_be_written: bool,
 }
 
 impl Leftover {
-    /// `None` for what is no session of this user's ampere.
+    /// What is in a session; `None` if the directory is no session of this user's ampere.
     pub fn of_session(directory: &Path) -> Option<Leftover> {
         let session = Session::open(directory).ok()?;
         let claimed =
@@ -47,7 +52,7 @@ impl Leftover {
         let (output, manifest) = claimed.unzip();
         let is_done = output.is_none()
             && session.output().is_some_and(|output| output::holds_results_of(&output, &run_id(directory)));
-        let (processes, ranks, alive) = look_at_logs(directory, session.is_of_this_boot());
+        let (processes, ranks, alive) = read_logs(directory, session.is_of_this_boot());
         let locks = session.locks();
         let in_use = if locks.collector {
             Some(format!("its collector, process {}, runs", session.collector_pid()))
@@ -58,7 +63,7 @@ impl Leftover {
         } else {
             alive.map(|pid| format!("process {pid} of it runs"))
         };
-        // Rings of processes that have ended are gone, and one that cannot be read may be on disk all the same.
+        // The rings of ended processes are removed: their records are only on disk.
         let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
         Some(Leftover {
             events: records_in_rings(directory).max(on_disk),
@@ -74,18 +79,18 @@ impl Leftover {
         })
     }
 
-    /// A session's whose output directory is where nobody has told it.
+    /// The same with an output directory that the session does not name.
     pub fn with_output(self, output: Output, manifest: Manifest) -> Leftover {
         let events = self.events.max(records_in_spool(&output.spool));
         Leftover { events, output: Some(output), manifest: Some(manifest), is_done: false, ..self }
     }
 
-    /// Of a spool whose session is gone from shared memory. The error is one line.
-    pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
+    /// What is in a spool whose session is gone from shared memory.
+    pub fn of_spool(spool: &Path) -> Result<Leftover, ManifestError> {
         let manifest = Manifest::load(spool)?;
-        let (processes, ranks, alive) = look_at_logs(spool, manifest.is_of_this_boot());
+        let (processes, ranks, alive) = read_logs(spool, manifest.is_of_this_boot());
         let newest = written_files(spool).filter_map(|path| changed(&path)).max();
-        // Clocks differ: what is of a time that is yet to come here was not written long ago.
+        // Nodes' clocks differ: a time in the future counts as recent.
         let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
         let may_be_written = young && !manifest.is_of_this_boot();
         let in_use = if manifest.collector_is_alive() {
@@ -107,28 +112,27 @@ impl Leftover {
         })
     }
 
-    /// What a collector changes while it lives: the time of its `run.json`. Opened, which asks the file system anew where it
-    /// is another node's.
+    /// When a living collector last touched its manifest. Opening the file makes network file systems fetch the current time.
     fn stamp(&self) -> Option<SystemTime> {
         let path = self.output.as_ref()?.spool.join(manifest::FILE_NAME);
         std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
     }
 
-    /// Whether there is anything that a summary could be made of.
-    pub fn is_of_use(&self) -> bool {
+    /// Whether there are events that a summary can be made of.
+    pub fn has_events(&self) -> bool {
         self.events > 0 && !self.is_done
     }
 }
 
-/// Waits, but not longer than `limit`, until it is known of all whether somebody writes there: no clock is needed for that, and
-/// no two agree.
+/// Finds out which of the doubtful ones ([`Leftover::may_be_written`]) are in use: whether they change within `limit`. That
+/// needs no comparison of clocks.
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
     let doubtful = all.iter_mut().filter(|left| left.may_be_written);
     let mut watched: Vec<_> = doubtful.map(|left| (left.stamp(), left)).collect();
     watched.iter_mut().for_each(|(_, left)| left.may_be_written = false);
     while !watched.is_empty() && begun.elapsed() < limit {
-        std::thread::sleep(LOOK_PERIOD);
+        std::thread::sleep(CHECK_PERIOD);
         watched.retain_mut(|(before, left)| {
             let changes = left.stamp() != *before;
             if changes {
@@ -140,26 +144,25 @@ pub fn watch(all: &mut [Leftover], limit: Duration) {
     }
 }
 
-/// Spools in a directory and one level below it: where collectors of several nodes were sent to one place, that is where
-/// the others' are.
+/// Spools in a directory and one level below it, where the other nodes of a run have theirs.
 pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
     spools_below(directory, 1, usize::MAX).0
 }
 
-/// Spools in a directory and so many levels below it, and whether all of that was looked at: no more than so many directories
-/// are. Links and hidden directories are left out.
+/// Spools in a directory and `levels` below it, and whether all directories were searched: at most `most` are. Links and
+/// hidden directories are left out.
 pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(CLAIM)) && path.join(manifest::FILE_NAME).exists()
     };
-    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let (mut found, mut searched) = (Vec::new(), 0);
     let mut level = vec![directory.to_owned()];
     for depth in 0..=levels {
         let mut next = Vec::new();
         for directory in &level {
-            looked_at += 1;
-            if looked_at > most {
+            searched += 1;
+            if searched > most {
                 found.sort();
                 return (found, false);
             }
@@ -182,7 +185,7 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
     (found, true)
 }
 
-/// Where a collector writes that lives, of the same run on the same machine, and of another session.
+/// The output directory of a living collector of the same run and machine, but another session.
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
         let age = changed(&spool.join(manifest::FILE_NAME)).and_then(|time| time.elapsed().ok());
@@ -193,7 +196,7 @@ pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf
     found.and_then(|spool| spool.parent().map(Path::to_owned))
 }
 
-/// Sessions below the user's directory in shared memory, with those that are in use.
+/// All sessions in the user's directory in shared memory, also those in use.
 pub fn sessions() -> Vec<Leftover> {
     let Ok(base) = Session::base_directory() else { return Vec::new() };
     let mut names: Vec<PathBuf> = files(&base).filter(|path| is_session_name(path)).collect();
@@ -201,20 +204,20 @@ pub fn sessions() -> Vec<Leftover> {
     names.iter().filter_map(|path| Leftover::of_session(path)).collect()
 }
 
-/// Takes away what is left of a run whose results are there.
+/// Removes the rest of a run whose results are complete.
 pub fn remove_done(session: &Session) {
-    session.output().iter().for_each(|output| _ = output::remove_rest(output, &node_name()));
+    session.output().iter().for_each(|output| _ = output::remove_finished_spool(output, &node_name()));
     session.remove();
 }
 
-/// The run of a session.
+/// The id of a session's run.
 pub fn run_id(session: &Path) -> String {
     let name = session.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_default().trim_start_matches("s-").to_owned()
 }
 
-/// Only what is named as we name ours: AMPERE_SHM may point to a directory with other things in it. A metric plugin's own
-/// session has no records.
+/// Whether a directory has the name of a session with records. AMPERE_SHM may point to a directory with other things in it, and
+/// a metric plugin's session has no records.
 pub fn is_session_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("s-") && !name.ends_with(session::METRICS_ONLY)
@@ -224,7 +227,7 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// Those that a collector writes to: `run.json`, as long as it lives, and records.
+/// The files that a living collector changes: its manifest and records.
 fn written_files(spool: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
     records.chain([spool.join(manifest::FILE_NAME)])
@@ -242,14 +245,14 @@ pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
     files(directory).filter(is_log).collect()
 }
 
-/// Processes, ranks, and one that lives.
-fn look_at_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
+/// The number of processes and ranks, and the pid of a living process.
+fn read_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
     let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
     for path in logs_in(directory) {
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;
-        let is_held = log.is_held(); // it may have no pid here
-        // What can be read of it tells.
+        let is_held = log.is_held(); // its process may be in another pid namespace
+        // A log that is damaged further on is used up to there.
         let _ = log.read_new(|definition| match definition {
             Definition::Process(process)
                 if is_this_boot && (is_held || is_alive(process.pid, process.start_time)) =>
@@ -274,7 +277,7 @@ fn records_in_rings(directory: &Path) -> u64 {
     let rings =
         files(directory).filter(|path| path.extension().is_some_and(|e| e == "ring") && !is_of_sampler(path));
     let gauges = rings.filter_map(|path| ampere_ring::RingGauge::open(&path).ok());
-    gauges.map(|ring| ring.positions().0).fold(0, u64::saturating_add) // whatever they claim
+    gauges.map(|ring| ring.positions().0).fold(0, u64::saturating_add) // a process may write any number
 }
 
 fn records_in_spool(spool: &Path) -> u64 {
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_node_has_written_lately_is_in_use() {
+    fn a_spool_of_another_node_is_in_use_while_its_manifest_changes() {
         let spool = tempfile::tempdir().unwrap();
         let here = Manifest::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &[], None).text();
         let me = std::process::id();
@@ -307,16 +310,16 @@ mod tests {
         let left = look(&here, now - 20 * minute);
         assert!(left.in_use.is_some_and(|why| why.contains("its collector runs")));
         let left = look(&dead, now);
-        assert!(left.in_use.is_none() && !left.may_be_written, "of this node it is known who lives");
+        assert!(left.in_use.is_none() && !left.may_be_written, "the processes of this node are known");
         assert!(!look(&elsewhere, now - 20 * minute).may_be_written);
-        // Whatever the clocks say.
+        // However the clocks differ.
         for time in [now - 5 * minute, now, now + minute, now + 20 * minute] {
             let mut all = [look(&elsewhere, time)];
             assert!(all[0].may_be_written && all[0].in_use.is_none());
             watch(&mut all, Duration::from_millis(300));
             assert!(!all[0].may_be_written && all[0].in_use.is_none());
         }
-        // The records do not change where nothing happens; run.json does.
+        // The records of a quiet run do not change; its manifest does.
         let mut all = [look(&elsewhere, now)];
         let watched = std::thread::spawn(move || {
             watch(&mut all, Duration::from_secs(10));
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn spools_are_found_so_far_below_and_not_behind_links() {
+    fn spools_are_found_down_to_a_level_and_not_behind_links() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for name in ["spool-a", "x/spool-a", "x/y/spool-a", ".hidden/spool-a", "x/spool-without"] {

@@ -1,9 +1,10 @@
-//! What is needed to finish a run, beside its records: kept in `run.json` in the spool, so that whoever finds the spool can
-//! make trace and summary of it.
+//! The manifest of a run: what is needed to finish it, besides its records. It is in `run.json` in the spool, so that
+//! `ampere recover` can make trace and summary from the spool alone.
 //!
-//! It is there before the first record and goes before the last one: a spool with it is of a run that is not finished, one
-//! without is on its way to be removed.
+//! It is written before the first record and removed before the last one: a spool with a manifest is of an unfinished run, one
+//! without is being removed.
 
+use crate::run_directory::files::WriteError;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_model::Clocks;
 use ampere_report::job::Job;
@@ -15,65 +16,107 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+/// The manifest's name in the spool.
 pub const FILE_NAME: &str = "run.json";
-/// How often a collector shows that it lives to those who see nothing of it but its files.
+/// How often a living collector touches the manifest, for observers on other nodes.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 const FORMAT: u32 = 1;
 
+/// The manifest. As JSON, all groups of fields are flat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     format: u32,
     /// The session's directory in shared memory.
     pub session: PathBuf,
+    /// The run's id, which all its nodes share.
     pub run_id: String,
+    /// The node's name.
     pub node: String,
     boot: [u64; 2],
+    /// The measured command; empty if unknown.
     pub command: Vec<String>,
+    /// The batch system's job that it belongs to.
     #[serde(default)]
     pub job: Option<Job>,
-    /// The settings: the file's text and name, and the variables of ampere's.
-    settings: Option<(String, String)>,
-    environment: BTreeMap<String, String>,
-    /// The clocks as the run began.
+    #[serde(flatten)]
+    settings: SavedSettings,
+    /// The clocks at the beginning of the run.
     started: [u64; 4],
-    clock: Option<ClockFacts>,
-    /// Whether it is a trace that is played.
+    clock: Option<SavedClock>,
+    /// The run is a trace that is played.
     pub replay: bool,
-    /// Positions of the sampler's ring at which another sampler went on.
-    pub breaks: Vec<u64>,
-    /// Everything that was measured is in the records on disk.
-    #[serde(default)]
-    pub is_drained: bool,
-    /// The run has ended in order, as far as the collector goes: what was not done then is that the trace was written.
-    #[serde(default)]
-    pub has_ended: bool,
-    /// What only the rings said, and what had happened: of a run whose rings are gone.
-    #[serde(default)]
-    pub losses: Losses,
-    /// A trace was begun where there was nothing of its names: what has them now is ours. Whatever else has them is the
-    /// application's, which may write into the same directory.
-    #[serde(default)]
-    pub trace_begun: bool,
-    /// Who collects, as far as is known: pid and start time.
+    /// How far the run got.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// Pid and start time of the collector; zero if there is none.
     collector: (u32, u64),
 }
 
+/// The settings at the beginning of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SavedSettings {
+    /// The settings file: its text and its path.
+    #[serde(rename = "settings")]
+    file: Option<(String, String)>,
+    /// The environment variables that begin with `AMPERE_`.
+    environment: BTreeMap<String, String>,
+}
+
+/// How far a run got, for the collector that takes over and for `ampere recover`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Positions of the sampler's ring at which another sampler took over.
+    pub breaks: Vec<u64>,
+    /// The rings are empty: everything that was measured is in the records on disk.
+    #[serde(default)]
+    pub is_drained: bool,
+    /// The collector has ended the run in order; only the trace may be missing.
+    #[serde(default)]
+    pub has_ended: bool,
+    /// What only the rings know, saved before they are removed.
+    #[serde(default)]
+    pub losses: Losses,
+    /// A trace was begun where no file had its names: such files are ampere's now. Without this they are the application's,
+    /// which may write into the same directory.
+    #[serde(default)]
+    pub trace_begun: bool,
+}
+
+/// What was not recorded of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
+    /// Calls that were left out because a ring was too full.
     pub suppressed_calls: u64,
+    /// Records for which a ring had no room.
     pub dropped_records: u64,
+    /// Some part of the run is lost.
     pub is_incomplete: bool,
+    /// The notes of the summary so far.
     pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct ClockFacts {
+struct SavedClock {
     timer: String,
     ticks_per_second: u64,
     epoch: [u64; 4],
     dated: bool,
-    /// Whether an event has shown that it is this clock.
+    /// Whether an event has confirmed that it is this clock.
     certain: bool,
+}
+
+/// Why a manifest cannot be used; each in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {why}", .path.display())]
+    Unreadable { path: PathBuf, why: std::io::Error },
+    /// The file is no manifest.
+    #[error("{} is no file of this ampere: {why}", .path.display())]
+    Damaged { path: PathBuf, why: serde_json::Error },
+    /// The manifest is another version's.
+    #[error("{}: format {found}, {FORMAT} expected", .path.display())]
+    Format { path: PathBuf, found: u32 },
 }
 
 fn words_of(clocks: &Clocks) -> [u64; 4] {
@@ -85,9 +128,9 @@ fn clocks_of([tsc, monotonic_ns, monotonic_raw_ns, realtime_ns]: [u64; 4]) -> Cl
 }
 
 impl Manifest {
-    /// Of a run that begins. `config`: the settings' file.
+    /// The manifest of a new run, collected by this process. `config`: the settings file.
     pub fn new(session: &Path, run_id: &str, command: &[String], config: Option<&Path>) -> Manifest {
-        let settings =
+        let file =
             config.and_then(|path| Some((std::fs::read_to_string(path).ok()?, path.display().to_string())));
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -100,79 +143,78 @@ impl Manifest {
             boot: boot_id(),
             command: command.to_vec(),
             job: Job::of(|name| std::env::var(name).ok()),
-            settings,
-            environment: environment.collect(),
+            settings: SavedSettings { file, environment: environment.collect() },
             started: words_of(&crate::sampling::clock::best_reading()),
             clock: None,
             replay: false,
-            breaks: Vec::new(),
-            is_drained: false,
-            has_ended: false,
-            losses: Losses::default(),
-            trace_begun: false,
+            progress: Progress::default(),
             collector: (0, 0),
         }
         .by_this_process()
     }
 
-    /// This process goes on with it.
+    /// The same, with this process as the collector.
     pub fn by_this_process(self) -> Manifest {
         let pid = std::process::id();
         Manifest { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
     }
 
-    /// What is left is for `ampere recover`, though the collector may go on serving its metrics for a while.
+    /// Leaves the rest to `ampere recover`, although the collector may still serve metrics for a while.
     pub fn has_no_collector(&mut self) {
         self.collector = (0, 0);
     }
 
-    /// The error is one line.
-    pub fn load(spool: &Path) -> Result<Manifest, String> {
+    /// The manifest in a spool.
+    pub fn load(spool: &Path) -> Result<Manifest, ManifestError> {
         let path = spool.join(FILE_NAME);
-        let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let text =
+            std::fs::read(&path).map_err(|why| ManifestError::Unreadable { path: path.clone(), why })?;
         let manifest: Manifest = serde_json::from_slice(&text)
-            .map_err(|e| format!("{} is no file of this ampere: {e}", path.display()))?;
+            .map_err(|why| ManifestError::Damaged { path: path.clone(), why })?;
         if manifest.format != FORMAT {
-            return Err(format!("{}: format {}, {FORMAT} expected", path.display(), manifest.format));
+            return Err(ManifestError::Format { path, found: manifest.format });
         }
         Ok(manifest)
     }
 
-    pub fn save(&self, spool: &Path) -> Result<(), String> {
+    /// Writes it to a spool, whole or not at all.
+    pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
         let path = spool.join(FILE_NAME);
-        ampere_ring::files::replace_private(&path, &self.text())
-            .map_err(|e| format!("cannot write {}: {e}", path.display()))
+        ampere_ring::files::replace_private(&path, &self.text()).map_err(|why| WriteError::new(&path, why))
     }
 
+    /// Its JSON text.
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The settings as they were when the run began.
-    pub fn config(&self) -> Result<Config, String> {
-        let mut config = match &self.settings {
-            Some((text, name)) => Config::parse(text, name).map_err(|e| e.to_string())?,
+    /// The settings at the beginning of the run.
+    pub fn config(&self) -> Result<Config, ampere_settings::ConfigError> {
+        let mut config = match &self.settings.file {
+            Some((text, name)) => Config::parse(text, name)?,
             None => Config::default(),
         };
-        config.apply(&|name| self.environment.get(name).cloned()).map_err(|e| e.to_string())?;
+        config.apply(&|name| self.settings.environment.get(name).cloned())?;
         Ok(config)
     }
 
+    /// The clocks at the beginning of the run.
     pub fn started(&self) -> Clocks {
         clocks_of(self.started)
     }
 
-    /// The clock, once it is known, and whether that is certain.
+    /// The clock, if it is known, and whether an event has confirmed it.
     pub fn clock(&self) -> Option<(SessionClock, bool)> {
         let known = self.clock.as_ref()?;
         let timer = Timer::from_name(&known.timer)?;
         let epoch = clocks_of(known.epoch);
-        let clock = SessionClock::remembered(timer, known.ticks_per_second.max(1), epoch, known.dated);
+        let clock = SessionClock::saved(timer, known.ticks_per_second.max(1), epoch, known.dated);
         Some((clock, known.certain))
     }
 
+    /// Saves the clock.
     pub fn set_clock(&mut self, clock: &SessionClock, certain: bool) {
-        self.clock = Some(ClockFacts {
+        self.clock = Some(SavedClock {
             timer: clock.timer.as_str().to_owned(),
             ticks_per_second: clock.ticks_per_second,
             epoch: words_of(&clock.epoch),
@@ -181,37 +223,37 @@ impl Manifest {
         });
     }
 
-    /// Whether the node has not been started anew since.
+    /// Whether it was written on this node since its last boot.
     pub fn is_of_this_boot(&self) -> bool {
         self.node == node_name() && self.boot == boot_id()
     }
 
-    /// Whether it is the same run on the same machine, whatever name the node has there, in another session: a collector that
-    /// cannot see the others' shared memory meets them only where the results go.
+    /// Whether both are of one run on one machine, even if the machine has other names there. Two collectors that cannot see
+    /// each other's shared memory (in containers) notice each other only in the output directory.
     pub fn is_of_same_run(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
     }
 
-    /// Whether the collector that wrote this lives, where that can be told.
+    /// Whether the collector that wrote this is known to live: only for this node and boot.
     pub fn collector_is_alive(&self) -> bool {
         self.is_of_this_boot() && ampere_ring::process::is_alive(self.collector.0, self.collector.1)
     }
 }
 
-/// As long as it is there, `run.json` never looks old: on another node that is all that tells a run in which nothing happens,
-/// or whose trace is being written, from one that was killed.
+/// Touches `run.json` as long as this exists. On another node its age is all that tells a quiet run, or one whose trace is
+/// being written, from one that was killed.
 pub struct Heartbeat {
-    /// Its thread ends when this is dropped.
+    /// The thread ends when this is dropped.
     _alive: Sender<()>,
 }
 
 impl Heartbeat {
-    /// Without a thread there are the records alone, as they are written.
+    /// Starts the thread. If that fails, only new records show that the collector lives.
     pub fn start(spool: &Path) -> Heartbeat {
         let (alive, ended) = channel();
         let path = spool.join(FILE_NAME);
         let beat = move || loop {
-            // The time is the file system's, as it is with what is written there.
+            // The file system's time, as for everything else that is written there.
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
             let no_link = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
@@ -225,7 +267,7 @@ impl Heartbeat {
     }
 }
 
-/// Removes a spool. The manifest goes first: half a spool is never taken for a whole one.
+/// Removes a spool, its manifest first: what an interruption leaves is then no unfinished run.
 pub fn remove_spool(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(FILE_NAME));
     let _ = std::fs::remove_dir_all(directory);
@@ -236,16 +278,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_is_what_is_loaded() {
+    fn a_manifest_is_loaded_as_it_was_saved() {
         let directory = tempfile::tempdir().unwrap();
         let settings = directory.path().join("ampere.toml");
         std::fs::write(&settings, "[attribution]\npolicy = \"busy_only\"\n").unwrap();
         let command = ["./a.out".to_owned(), "1 \"2\"".to_owned()];
         let mut manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &command, Some(&settings));
         assert_eq!(manifest.clock().map(|(_, certain)| certain), None);
-        let clock = SessionClock::remembered(Timer::Tsc, 2_100_000_000, manifest.started(), true);
+        let clock = SessionClock::saved(Timer::Tsc, 2_100_000_000, manifest.started(), true);
         manifest.set_clock(&clock, true);
-        manifest.breaks.push(17);
+        manifest.progress.breaks.push(17);
         manifest.save(directory.path()).unwrap();
         let loaded = Manifest::load(directory.path()).unwrap();
         assert_eq!(loaded, manifest);
@@ -258,11 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_one_line() {
+    fn a_damaged_manifest_is_an_error_of_one_line() {
         let directory = tempfile::tempdir().unwrap();
         for text in ["", "{}", "{\"format\": 1}", "\u{0}\u{0}"] {
             std::fs::write(directory.path().join(FILE_NAME), text).unwrap();
-            let why = Manifest::load(directory.path()).unwrap_err();
+            let why = Manifest::load(directory.path()).unwrap_err().to_string();
             assert!(why.contains(FILE_NAME) && !why.contains('\n'), "{why}");
         }
     }

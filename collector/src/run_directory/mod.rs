@@ -1,6 +1,7 @@
-//! What is on disk for a run: its output, the manifest, what killed runs have left, and how they are finished.
+//! What is on disk for a run: its output directory, the manifest, what killed runs leave, and how they are finished.
 
 pub mod command_end;
+pub(crate) mod disk_space;
 pub mod files;
 pub mod leftover;
 pub mod manifest;
@@ -8,5 +9,4 @@ pub(crate) mod neighbours;
 pub mod nodes;
 pub mod output;
 pub mod recover;
-pub mod room;
 pub mod stale;

@@ -1,39 +1,41 @@
-//! Other runs of ampere on the same node: what counters of a node count is theirs, too.
+//! Other runs of ampere on the same node: the node's counters count their energy, too.
 
-use crate::run_directory::leftover::is_session_name;
+use crate::run_directory::leftover::{is_session_name, run_id};
 use ampere_ring::Session;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Runs that were seen while this one went on.
+/// Runs that were seen during this one.
 pub struct Neighbours {
+    /// This run's session.
     own: PathBuf,
     seen: BTreeSet<String>,
 }
 
-/// What is said of them at most.
+/// More runs than this are only counted.
 const MOST_NAMED: usize = 4;
-/// The links that a directory without directories in it has.
-const LINKS_OF_NONE: u64 = 2;
+/// The number of links of a directory without subdirectories.
+const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
 impl Neighbours {
+    /// Neighbours of the run with this session; none seen yet.
     pub fn of(session: &Path) -> Neighbours {
         Neighbours { own: session.to_owned(), seen: BTreeSet::new() }
     }
 
-    /// Looks for runs that go on now: this user's by name; of others it is only seen that they have sessions.
+    /// Looks for current runs: this user's by name; of other users only whether they have sessions.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
         self.seen.extend(entries(base).filter(|path| *path != self.own).filter_map(running));
         for other in base.parent().into_iter().flat_map(entries).filter(|path| path != base) {
             let links = std::fs::symlink_metadata(&other).map_or(0, |data| data.nlink());
-            let user = user_of(&other).filter(|_| links > LINKS_OF_NONE);
-            self.seen.extend(user.map(|user| format!("something of user {user}")));
+            let user = user_of(&other).filter(|_| links > LINKS_WITHOUT_SUBDIRECTORIES);
+            self.seen.extend(user.map(|user| format!("a run of user {user}")));
         }
     }
 
-    /// Their names, in a few words; `None` if none was seen.
+    /// Their names in one line; `None` if none was seen.
     pub fn words(&self) -> Option<String> {
         let named: Vec<&str> = self.seen.iter().take(MOST_NAMED).map(String::as_str).collect();
         let more = match self.seen.len() - named.len() {
@@ -48,15 +50,15 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// Of a directory that has a user's sessions.
+/// The user whose sessions a directory holds, by its name.
 fn user_of(base: &Path) -> Option<u32> {
     base.file_name()?.to_str()?.strip_prefix("ampere-")?.parse().ok()
 }
 
-/// A session whose collector lives.
+/// The name of a session's run, if its collector lives.
 fn running(directory: PathBuf) -> Option<String> {
     let session = Session::open(&directory).ok().filter(|_| is_session_name(&directory))?;
-    let run = crate::run_directory::leftover::run_id(&directory);
+    let run = run_id(&directory);
     let output = session.output().map_or_else(String::new, |output| format!(" (in {})", output.display()));
     (session.is_of_this_boot() && session.collector_is_alive()).then(|| format!("{run}{output}"))
 }

@@ -1,4 +1,5 @@
-//! A run's nodes as one: each has a collector and a summary of its own, in a directory of its name below the first one's.
+//! A run on several nodes: each node has its own collector and summary. The first node's are in the run's output directory,
+//! the others' in subdirectories with the nodes' names.
 
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
@@ -13,13 +14,14 @@ use std::path::{Path, PathBuf};
 
 /// Another node's part of a run.
 pub struct Node {
+    /// Its output directory.
     pub directory: PathBuf,
-    /// What its summary begins with; `None` before there is one.
+    /// The head of its summary; `None` until that is written.
     pub run: Option<Run>,
 }
 
-/// The other nodes' directories of this run: those that have the name of the node whose results are in them, or are to be.
-/// What else lies there is somebody's: other runs, copies, links.
+/// The directories of a run's other nodes: those with the name of the node whose results they hold, or have a claim for.
+/// Anything else there (other runs, copies, links) is ignored.
 pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -27,18 +29,18 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
         let (directory, name) = (entry.path(), entry.file_name().into_string().ok()?);
         let is_this_node = |run: &Run| run.nodes.iter().any(|node| file_name(node) == name);
         let run = head(&directory.join("summary.json")).filter(|run| run.id == run_id && is_this_node(run));
-        let is_to_be = || {
+        let is_claimed = || {
             let manifest = Manifest::load(&directory.join(format!("{CLAIM}{name}")));
             manifest.is_ok_and(|manifest| manifest.run_id == run_id)
         };
-        (run.is_some() || is_to_be()).then_some(Node { directory, run })
+        (run.is_some() || is_claimed()).then_some(Node { directory, run })
     };
     let mut found: Vec<Node> = directories.filter_map(node_of).collect();
     found.sort_unstable_by(|a, b| a.directory.cmp(&b.directory));
     found
 }
 
-/// The directory whose report shows all nodes, if this one is not the only one.
+/// The directory whose report shows all nodes, if the run has several.
 pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     if !below(directory, &manifest.run_id).is_empty() {
         return Some(directory.to_owned());
@@ -47,14 +49,14 @@ pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
         .parent()
         .filter(|_| directory.file_name().is_some_and(|n| n == &*file_name(&manifest.node)))?;
     let summary = head(&above.join("summary.json")).is_some_and(|run| run.id == manifest.run_id);
-    let to_be = || {
+    let is_unfinished = || {
         let spools = spools_below(above, 0, 1).0;
         spools.iter().any(|spool| Manifest::load(spool).is_ok_and(|first| first.run_id == manifest.run_id))
     };
-    (summary || to_be()).then(|| above.to_owned())
+    (summary || is_unfinished()).then(|| above.to_owned())
 }
 
-/// What a summary says of its run, without the tables: they may be hundreds of megabytes.
+/// The `run` of a summary, read without its tables, which may be hundreds of megabytes.
 fn head(path: &Path) -> Option<Run> {
     struct Head<'a>(&'a mut Option<Run>);
     impl<'de> Visitor<'de> for Head<'_> {
@@ -76,11 +78,11 @@ fn head(path: &Path) -> Option<Run> {
                     _ => break,
                 }
             }
-            Err(M::Error::custom("no more is read"))
+            Err(M::Error::custom("the rest is not read"))
         }
     }
     if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
-        return None; // a pipe would be waited for
+        return None; // opening a pipe would wait for its writer
     }
     let mut run = None;
     let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
@@ -88,7 +90,7 @@ fn head(path: &Path) -> Option<Run> {
     run
 }
 
-/// The parts of the other nodes of the run that a directory is the first node's of, and a line for each that is missing.
+/// Trace and summary of each other node of a run, and a line for each node without them. `directory`: the first node's.
 pub fn other_parts(
     directory: &Path,
     run_id: &str,
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_this_run_are_found_and_nothing_else() {
+    fn only_directories_of_this_runs_nodes_are_found() {
         let place = tempfile::tempdir().unwrap();
         let claim = |name: &str, node: &str, id: &str| {
             let manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-job"), id, &[], None);

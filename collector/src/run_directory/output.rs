@@ -1,43 +1,74 @@
-//! The output directory: whose it is, and what may be in it.
+//! The output directory: which run has it, and what may be in it.
 //!
-//! A collector claims it by making `spool-<node>` there. Collectors of several nodes that are sent to one directory do
-//! not mix their results: the first one has it, the others get a directory of their node's name in it. Which one is the first is
-//! in the link `.ampere-owner`, which goes when there is nothing left to be finished.
+//! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are sent to one
+//! directory, the first one gets it, and each other one a subdirectory with its node's name. The first one's name is in the
+//! link `.ampere-owner`, which is removed when nothing is left to be finished.
 
+use crate::run_directory::disk_space;
+use crate::run_directory::files::WriteError;
 use crate::run_directory::manifest::{self, Manifest};
 use crate::serving::listen::Listen;
-use ampere_report;
 use ampere_report::clock_text;
-use ampere_ring::files::write_private;
+use ampere_ring::files::{replace_private, write_private};
 use ampere_ring::process::own_name;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
-/// What is written of a run beside its trace.
+/// The result files besides the trace.
 pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", PAGE];
-/// A common name: one that lies there is no reason not to measure, and stays.
+/// The page. Its name is common: a foreign file of that name neither prevents a run nor is replaced.
 pub const PAGE: &str = "report.html";
-/// What to do about a directory that cannot be used.
+/// What to do if a directory cannot be used.
 pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTPUT";
-/// What a claim begins with.
+/// The prefix of a claim's name; the node's name follows.
 pub const CLAIM: &str = "spool-";
 
 /// A claimed directory.
 #[derive(Debug, PartialEq)]
 pub struct Output {
+    /// Where the results go.
     pub directory: PathBuf,
-    /// Where records lie until the trace is written.
+    /// Where records are kept until the trace is written.
     pub spool: PathBuf,
-    /// The directory was made for this, and goes if nothing comes of it.
+    /// The directory was made by this claim, and is removed if there are no results.
     is_new: bool,
 }
 
-/// In the spool of a run whose directory is new.
+/// Why a directory cannot be used for results; each in one line, with advice.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// It cannot be found, made or written to.
+    #[error("cannot {action} {}: {why}; {ADVICE}", .directory.display())]
+    Unusable { action: &'static str, directory: PathBuf, why: String },
+    /// It holds results, which are never overwritten.
+    #[error("{} holds the results of another run ({result}); {ADVICE}", .directory.display())]
+    HoldsResults { directory: PathBuf, result: &'static str },
+    /// Another run has claimed it.
+    #[error(
+        "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
+        .directory.display(),
+        .spool.display()
+    )]
+    InUse { directory: PathBuf, spool: PathBuf },
+}
+
+impl ClaimError {
+    fn unusable(action: &'static str, directory: &Path, why: impl ToString) -> ClaimError {
+        ClaimError::Unusable { action, directory: directory.to_owned(), why: why.to_string() }
+    }
+
+    fn holds_results(directory: &Path) -> ClaimError {
+        let result = result_in(directory).unwrap_or_default();
+        ClaimError::HoldsResults { directory: directory.to_owned(), result }
+    }
+}
+
+/// The file in the spool that says that the directory is new.
 const IS_NEW: &str = "directory-is-new";
 
-/// A new directory in the current one, named after now and the run.
+/// The name of the default output directory, from the date and the run.
 pub fn default_directory(run_id: &str) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
@@ -46,11 +77,10 @@ pub fn default_directory(run_id: &str) -> PathBuf {
     PathBuf::from(format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff))
 }
 
-/// Claims the directory that is wanted. `manifest`: what is needed to finish the run ([`crate::run_directory::manifest`]); a claim never
-/// lacks it.
-pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, String> {
+/// Claims a directory for a run on a node. `manifest`: the text of its [`Manifest`], which a claim always contains.
+pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimError> {
     let node = file_name(node);
-    let refuse = |why: std::io::Error| format!("cannot write to {}: {why}; {ADVICE}", wanted.display());
+    let refuse = |why: std::io::Error| ClaimError::unusable("write to", wanted, why);
     if others(wanted, &node).is_empty() {
         let (directory, is_new) = enter(wanted)?;
         let is_owner = becomes_owner(&directory, &node).inspect_err(|_| remove_if_new(&directory, is_new));
@@ -67,17 +97,17 @@ pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, String
     claim_here(directory.clone(), is_new, &node, manifest).inspect_err(|_| remove_if_new(&directory, is_new))
 }
 
-/// Which node has a directory: a link that leads nowhere, and whose text is the node's name. A link is made with its text or
-/// not at all, by one node, on file systems of networks as well.
+/// The link that says which node has the directory: its target is the node's name. Making a link is atomic, also on network
+/// file systems.
 const OWNER: &str = ".ampere-owner";
 
-/// Whether the directory is this node's. One node becomes its owner, whoever else tries at the same moment.
+/// Makes this node the owner of the directory, unless another one is. Of several nodes at the same moment, one succeeds.
 fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
     use rustix::io::Errno;
     match rustix::fs::symlink(node, directory.join(OWNER)) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST) => Ok(is_owner(directory, node)),
-        // There are no links on this file system, and hardly another node that uses it.
+        // A file system without links is hardly shared with other nodes.
         Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
         Err(error) => Err(error.into()),
     }
@@ -87,50 +117,49 @@ fn is_owner(directory: &Path, node: &str) -> bool {
     std::fs::read_link(directory.join(OWNER)).is_ok_and(|owner| owner == Path::new(node))
 }
 
-/// Gives up the directory, if nothing of this node's is left in it that is to be finished.
+/// Removes the link if it is this node's and its claim is gone.
 fn release(directory: &Path, node: &str) {
-    if is_owner(directory, node) && !is_there(&directory.join(format!("{CLAIM}{node}"))) {
+    if is_owner(directory, node) && !exists(&directory.join(format!("{CLAIM}{node}"))) {
         let _ = std::fs::remove_file(directory.join(OWNER));
     }
 }
 
 fn remove_if_new(directory: &Path, is_new: bool) {
     if is_new {
-        let _ = std::fs::remove_dir(directory); // fails where there is something in it
+        let _ = std::fs::remove_dir(directory); // fails if it is not empty
     }
 }
 
-/// What an earlier collector of this session has claimed, with the manifest of the run.
+/// The claim of an earlier collector of this session, and its manifest.
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Manifest)> {
     let node = file_name(node);
     let spool = format!("{CLAIM}{node}");
-    // It may have been killed before it could say that another node has the directory, and that it has its own in it.
+    // Another node may own the directory: then the claim is in the subdirectory, which the session may not name yet.
     [directory.join(&spool), directory.join(&node).join(&spool)].iter().find_map(|spool| {
         let manifest = Manifest::load(spool).ok().filter(|manifest| is_same(&manifest.session, session))?;
         Some((Output::of_spool(spool), manifest))
     })
 }
 
-/// A session has as many paths as there are links on the way to it.
+/// Whether both paths lead to the same directory, through links or not.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     one == other
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
 
-/// Takes away what is left of the spool of a run that is finished. `false`: there are records that are to be finished yet,
-/// those of another run then.
-pub fn remove_rest(directory: &Path, node: &str) -> bool {
+/// Removes the rest of a finished run's spool. `false`: the spool still has a manifest, so it is of an unfinished run.
+pub fn remove_finished_spool(directory: &Path, node: &str) -> bool {
     let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
-    if is_there(&output.spool.join(manifest::FILE_NAME)) {
-        return false; // which goes first where a run is finished
+    if exists(&output.spool.join(manifest::FILE_NAME)) {
+        return false;
     }
     manifest::remove_spool(&output.spool);
     output.release();
     true
 }
 
-/// Claims that were killed in the making.
-fn remove_half_claims(directory: &Path, node: &str) {
+/// Removes unfinished claims of killed collectors.
+fn remove_unfinished_claims(directory: &Path, node: &str) {
     let prefix = format!(".{CLAIM}{node}.");
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -140,10 +169,10 @@ fn remove_half_claims(directory: &Path, node: &str) {
     }
 }
 
-/// Takes away the trace that a collector had begun to write of a run that is not finished. What has a trace's names and was
-/// not begun by a collector is somebody else's, and stays.
-pub fn remove_half_results(directory: &Path, manifest: &mut Manifest) {
-    if !std::mem::take(&mut manifest.trace_begun) {
+/// Removes a trace that a collector has begun and not finished. Files with a trace's names that no collector has begun are
+/// the user's, and stay.
+pub fn remove_unfinished_trace(directory: &Path, manifest: &mut Manifest) {
+    if !std::mem::take(&mut manifest.progress.trace_begun) {
         return;
     }
     let _ = std::fs::remove_file(directory.join("traces.otf2"));
@@ -151,17 +180,17 @@ pub fn remove_half_results(directory: &Path, manifest: &mut Manifest) {
     let _ = std::fs::remove_dir_all(directory.join("traces"));
 }
 
-/// Whether a run has left its results there: they are not written over.
+/// Whether the directory holds a run's results, which are never overwritten.
 pub fn holds_results(directory: &Path) -> bool {
     result_in(directory).is_some()
 }
 
 fn result_in(directory: &Path) -> Option<&'static str> {
     let names = RESULTS.into_iter().filter(|name| *name != PAGE).chain(TRACE);
-    names.into_iter().find(|name| is_there(&directory.join(name)))
+    names.into_iter().find(|name| exists(&directory.join(name)))
 }
 
-/// Whether they are this run's.
+/// Whether the directory holds this run's results.
 pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Named {
@@ -175,80 +204,75 @@ pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
     serde_json::from_slice::<Named>(&text).is_ok_and(|named| named.run.id == run_id)
 }
 
-/// Whether a page lies there that is not this run's.
+/// Whether the directory holds a `report.html` that is not this run's.
 pub fn holds_foreign_page(directory: &Path, run_id: &str) -> bool {
     let path = directory.join(PAGE);
     let Ok(there) = path.symlink_metadata() else { return false };
     let mut beginning = Vec::new();
-    // A pipe would be waited for.
+    // Opening a pipe would wait for its writer.
     let is_read = there.is_file()
         && std::fs::File::open(&path).is_ok_and(|file| file.take(1024).read_to_end(&mut beginning).is_ok());
     !(is_read && String::from_utf8_lossy(&beginning).contains(&ampere_report::page_mark(run_id).0))
 }
 
-/// Whether something there has one of a trace's names.
+/// Whether the directory holds a file with one of a trace's names.
 pub fn holds_trace(directory: &Path) -> bool {
-    TRACE.iter().any(|name| is_there(&directory.join(name)))
+    TRACE.iter().any(|name| exists(&directory.join(name)))
 }
 
-/// A link that leads nowhere is there, too: a trace would be written to where it leads.
-fn is_there(path: &Path) -> bool {
+/// Also true for a dangling link: a trace would be written to its target.
+fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// A directory of this user's that holds no results, by its whole path, and whether it was made for this.
-fn enter(directory: &Path) -> Result<(PathBuf, bool), String> {
-    let refuse = |what: &str, why: String| format!("cannot {what} {}: {why}; {ADVICE}", directory.display());
+/// Makes or opens a directory that must be this user's and hold no results. Returns its canonical path and whether it is new.
+fn enter(directory: &Path) -> Result<(PathBuf, bool), ClaimError> {
+    let refuse = |action, why: String| ClaimError::unusable(action, directory, why);
     if holds_results(directory) {
-        return Err(held(directory));
+        return Err(ClaimError::holds_results(directory));
     }
     let above = std::path::absolute(directory).ok().and_then(|path| path.parent().map(Path::to_owned));
-    if let Some(above) = above.filter(|above| is_anybodys(above)) {
-        return Err(refuse("use", format!("everybody may exchange what is in {}", above.display())));
+    if let Some(above) = above.filter(|above| is_world_writable_without_sticky_bit(above)) {
+        return Err(refuse("use", format!("every user may replace what is in {}", above.display())));
     }
     let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
     let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
     if !is_new {
-        is_ours(&directory)?;
+        require_own(&directory)?;
     }
     Ok((directory, is_new))
 }
 
-/// It is somebody else's, and everybody may write there and put things in the place of other people's: it is not sticky.
-fn is_anybodys(directory: &Path) -> bool {
+/// Whether a directory is another user's and lets every user replace what others have in it.
+fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
 }
 
-/// Who owns a directory can put links in the way of what is written there.
-fn is_ours(directory: &Path) -> Result<(), String> {
-    let refuse = |why: String| Err(format!("cannot use {}: {why}; {ADVICE}", directory.display()));
+/// The owner of a directory could put links in the way of what is written there.
+fn require_own(directory: &Path) -> Result<(), ClaimError> {
+    let refuse = |why: String| Err(ClaimError::unusable("use", directory, why));
     match std::fs::metadata(directory) {
         Ok(data) if data.uid() == rustix::process::geteuid().as_raw() => Ok(()),
-        Ok(data) => refuse(format!("it belongs to somebody else (user {})", data.uid())),
+        Ok(data) => refuse(format!("it belongs to another user ({})", data.uid())),
         Err(error) => refuse(error.to_string()),
     }
 }
 
-/// Makes it again where it has been removed. What is in its place by now has to be this user's.
-pub fn remake(directory: &Path) -> Result<(), String> {
+/// Makes the directory again if it has been removed. One that is there must be this user's.
+pub fn remake(directory: &Path) -> Result<(), ClaimError> {
     match make(directory) {
-        Ok(false) => is_ours(directory),
-        _ => Ok(()), // what cannot be made is told when it is written to
+        Ok(false) => require_own(directory),
+        _ => Ok(()), // the error of a directory that cannot be made is reported when it is written to
     }
 }
 
-fn held(directory: &Path) -> String {
-    let name = result_in(directory).unwrap_or_default();
-    format!("{} holds the results of another run ({name}); {ADVICE}", directory.display())
-}
-
-fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> Result<Output, String> {
+fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> Result<Output, ClaimError> {
     let spool = directory.join(format!("{CLAIM}{node}"));
-    // Made under another name and renamed, so that who finds it finds it whole. Renaming replaces no directory with
-    // something in it.
+    // Made under another name and renamed, so that it is never seen without its manifest. Renaming does not replace a
+    // directory that is not empty.
     let making = directory.join(format!(".{CLAIM}{node}.{}", own_name()));
-    remove_half_claims(&directory, node);
+    remove_unfinished_claims(&directory, node);
     let claimed = std::fs::DirBuilder::new()
         .mode(0o700)
         .create(&making)
@@ -256,32 +280,28 @@ fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> R
         .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
         .and_then(|()| std::fs::rename(&making, &spool));
     match claimed {
-        // The run that had it may have ended since that was looked at.
+        // Another run may have ended here since the directory was entered.
         Ok(()) if holds_results(&directory) => {
             manifest::remove_spool(&spool);
-            Err(held(&directory))
+            Err(ClaimError::holds_results(&directory))
         }
         Ok(()) => Ok(Output { directory, spool, is_new }),
         Err(error) => {
             let _ = std::fs::remove_dir_all(&making);
             let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
             if !in_use.contains(&error.kind()) {
-                return Err(format!("cannot write to {}: {error}; {ADVICE}", directory.display()));
+                return Err(ClaimError::unusable("write to", &directory, error));
             }
-            Err(format!(
-                "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
-                directory.display(),
-                spool.display()
-            ))
+            Err(ClaimError::InUse { directory, spool })
         }
     }
 }
 
-/// Makes a directory if it is not there, with those above it. Whether it was this that made it: somebody else may do so at
-/// any moment, where he may write.
+/// Makes a directory and those above it, unless it exists. Returns whether this call made it: another process may do so at any
+/// moment.
 fn make(directory: &Path) -> std::io::Result<bool> {
     use std::io::ErrorKind;
-    // Not for everybody to write to, whatever the umask lets.
+    // Never writable for all users, whatever the umask is.
     let create = || std::fs::DirBuilder::new().mode(0o775).create(directory);
     let made = create().or_else(|error| {
         let above = directory.parent().filter(|_| error.kind() == ErrorKind::NotFound).ok_or(error)?;
@@ -295,7 +315,7 @@ fn make(directory: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Nodes other than this that have claimed the directory.
+/// Other nodes that have claimed the directory.
 fn others(directory: &Path, node: &str) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str().map(str::to_owned));
@@ -305,6 +325,7 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
         .collect()
 }
 
+/// A node's name as a file name.
 pub(crate) fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();
@@ -313,23 +334,20 @@ pub(crate) fn file_name(node: &str) -> String {
 }
 
 impl Output {
-    /// One that an earlier collector has claimed.
+    /// The output of an earlier collector's claim.
     pub fn of_spool(spool: &Path) -> Output {
         let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
-        Output { directory, spool: spool.to_owned(), is_new: is_there(&spool.join(IS_NEW)) }
+        Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)) }
     }
 
-    /// `collector.json`: where we can be found while the job runs.
-    pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), String> {
+    /// Writes `collector.json`: where this collector can be found while the job runs.
+    pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), WriteError> {
         let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node, "run": run });
-        // Whole or not at all, and nobody else's business.
-        let (path, making) = (self.directory.join("collector.json"), self.directory.join("collector.part"));
-        write_private(&making, &format!("{text}\n"))
-            .and_then(|()| std::fs::rename(&making, &path))
-            .map_err(|e| format!("cannot write {}: {e}", path.display()))
+        let path = self.directory.join("collector.json");
+        replace_private(&path, &format!("{text}\n")).map_err(|why| WriteError::new(&path, why))
     }
 
-    /// Where the collector before this one was to be found.
+    /// Where an earlier collector could be found.
     pub fn announced(&self) -> Option<Listen> {
         let text = std::fs::read(self.directory.join("collector.json")).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -337,11 +355,17 @@ impl Output {
         url.strip_prefix("http://").unwrap_or(url).parse().ok()
     }
 
+    /// Frees the disk space that a killed collector may have reserved.
+    pub fn release_reserve(&self) {
+        disk_space::release_reserve(&self.spool);
+    }
+
+    /// Removes `collector.json`.
     pub fn end_announcement(&self) {
         let _ = std::fs::remove_file(self.directory.join("collector.json"));
     }
 
-    /// Gives the directory back if nothing came of it. Records that there are stay, and nothing goes that is not ours.
+    /// Removes the claim, and the directory if it is new and empty. A spool with records stays.
     pub fn give_up(&self) {
         self.end_announcement();
         let mut files = std::fs::read_dir(&self.spool).into_iter().flatten().flatten();
@@ -357,7 +381,7 @@ impl Output {
         remove_if_new(&self.directory, self.is_new);
     }
 
-    /// Other nodes may have the directory from now on, if there is nothing in it that is to be finished.
+    /// Lets another node own the directory, if nothing in it is left to be finished.
     pub fn release(&self) {
         let spool = self.spool.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         release(&self.directory, spool.strip_prefix(CLAIM).unwrap_or_default());
@@ -369,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_are_sent_to_one_directory_do_not_mix() {
+    fn each_node_that_is_sent_to_one_directory_gets_its_own() {
         let place = tempfile::tempdir().unwrap();
         let wanted = place.path().join("out");
         let first = claim(&wanted, "frontier2", "{}").unwrap();
@@ -381,14 +405,14 @@ mod tests {
         assert!(!second.directory.exists() && first.spool.is_dir());
         assert_eq!(std::fs::read_link(wanted.join(OWNER)).unwrap(), Path::new("frontier2"));
         first.release();
-        assert!(wanted.join(OWNER).symlink_metadata().is_ok(), "there is something to be finished");
+        assert!(wanted.join(OWNER).symlink_metadata().is_ok(), "an unfinished run keeps its directory");
         manifest::remove_spool(&first.spool);
         first.release();
         assert!(std::fs::read_dir(&wanted).unwrap().next().is_none());
     }
 
     #[test]
-    fn of_many_nodes_at_the_same_moment_one_has_the_directory() {
+    fn of_many_nodes_at_the_same_moment_one_gets_the_directory() {
         let place = tempfile::tempdir().unwrap();
         for round in 0..20 {
             let wanted = place.path().join(round.to_string());
@@ -423,18 +447,18 @@ mod tests {
     fn a_directory_with_results_or_of_a_running_run_is_refused() {
         let place = tempfile::tempdir().unwrap();
         claim(place.path(), "node", "{}").unwrap();
-        let refused = claim(place.path(), "node", "{}").unwrap_err();
+        let refused = claim(place.path(), "node", "{}").unwrap_err().to_string();
         assert!(refused.contains("in use by another run"), "{refused}");
         for name in TRACE.into_iter().chain(["summary.json", "summary.txt"]) {
             let place = tempfile::tempdir().unwrap();
             std::fs::create_dir(place.path().join(name)).unwrap();
-            let refused = claim(place.path(), "node", "{}").unwrap_err();
+            let refused = claim(place.path(), "node", "{}").unwrap_err().to_string();
             assert!(refused.contains("results of another run"), "{refused}");
         }
     }
 
     #[test]
-    fn a_page_of_somebody_elses_is_known() {
+    fn a_foreign_page_is_recognised() {
         let place = tempfile::tempdir().unwrap();
         let page = place.path().join(PAGE);
         assert!(!holds_foreign_page(place.path(), "run-1"));
@@ -455,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_finds_the_claim_of_its_own_session() {
+    fn a_collector_that_takes_over_finds_the_claim_of_its_own_session() {
         let place = tempfile::tempdir().unwrap();
         let session = Path::new("/dev/shm/ampere-1/s-job");
         let manifest = Manifest::new(session, "job", &[], None);
@@ -467,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_known_through_a_link() {
+    fn a_session_is_recognised_through_a_link() {
         let place = tempfile::tempdir().unwrap();
         let (shm, link) = (place.path().join("shm"), place.path().join("link"));
         std::fs::create_dir_all(shm.join("s-job")).unwrap();
@@ -479,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_made_first_was_not_made_by_us() {
+    fn a_directory_that_exists_is_not_new() {
         let place = tempfile::tempdir().unwrap();
         let wanted = place.path().join("a/b/out");
         assert!(make(&wanted).unwrap());
@@ -493,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trace_that_a_collector_has_begun_is_taken_away() {
+    fn only_a_trace_that_a_collector_has_begun_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let theirs = ["traces/week.dat", "traces.def", "traces.otf2"];
         for name in theirs {
@@ -502,15 +526,15 @@ mod tests {
             std::fs::write(path, "theirs").unwrap();
         }
         let mut manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-job"), "job", &[], None);
-        remove_half_results(place.path(), &mut manifest);
+        remove_unfinished_trace(place.path(), &mut manifest);
         assert!(theirs.iter().all(|name| place.path().join(name).exists()));
-        manifest.trace_begun = true;
-        remove_half_results(place.path(), &mut manifest);
-        assert!(!manifest.trace_begun && std::fs::read_dir(place.path()).unwrap().next().is_none());
+        manifest.progress.trace_begun = true;
+        remove_unfinished_trace(place.path(), &mut manifest);
+        assert!(!manifest.progress.trace_begun && std::fs::read_dir(place.path()).unwrap().next().is_none());
     }
 
     #[test]
-    fn records_are_not_given_up() {
+    fn giving_up_keeps_records() {
         let place = tempfile::tempdir().unwrap();
         let output = claim(place.path(), "node", "{}").unwrap();
         std::fs::write(output.spool.join("1.0.records"), "something").unwrap();
@@ -519,10 +543,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_users_stays() {
+    fn giving_up_keeps_what_is_the_users() {
         let place = tempfile::tempdir().unwrap();
         claim(place.path(), "node", "{}").unwrap().give_up();
-        assert!(place.path().exists(), "an empty directory is the user's, too");
+        assert!(place.path().exists(), "it was there before");
         let made = claim(&place.path().join("out"), "node", "{}").unwrap();
         Output::of_spool(&made.spool).give_up();
         assert!(!made.directory.exists());

@@ -1,11 +1,10 @@
-//! Finishing a run whose collector is dead, and will not be replaced: `ampere recover`.
+//! Finishing a run whose collector is dead and will not be replaced: `ampere recover`.
 
 use crate::finish::knows_more;
 use crate::live::{LiveRun, Mode, Options};
 use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
-use crate::run_directory::manifest;
-use crate::run_directory::manifest::{Heartbeat, Manifest};
-use crate::run_directory::output::{self, Output, is_same};
+use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
+use crate::run_directory::output::{self, ClaimError, Output, is_same};
 use crate::serving::metrics::Latest;
 use ampere_model::text::printable;
 use ampere_report::summary::Summary;
@@ -14,174 +13,250 @@ use ampere_ring::process::node_name;
 use ampere_trace::replay::{self, Replay};
 use std::path::{Path, PathBuf};
 
-/// What came of it.
+/// What became of a leftover.
 pub enum Recovered {
     /// There are figures, and a trace if one could be made.
     Finished(Box<Finished>),
-    /// There was nothing to finish: what was left of it, in this place, is gone; and why, in a few words.
+    /// There was nothing to finish, and the rest has been removed: from where, and why, in a few words.
     Removed(String, &'static str),
 }
 
 /// A run that was finished.
 pub struct Finished {
+    /// Where its results are.
     pub output: PathBuf,
+    /// Its summary.
     pub summary: Summary,
-    /// There were figures that know more than what is left: they are as they were.
+    /// The output directory held figures of more events than are left: they were not replaced.
     pub figures_stay: bool,
+    /// What became of its trace.
     pub trace: Traced,
 }
 
 /// What became of a run's trace. If there is none, a note in the summary says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// As far as one was wanted.
+    /// It is there, or none was wanted.
     Made,
-    /// The records stay: it may be made yet.
+    /// It could not be made. The records are kept, so that it can be made later.
     NotYet,
-    /// Nothing is left to make it of.
+    /// No records are left to make it from.
     Never,
 }
 
-/// What there is to recover in a directory: a session's, a spool, or an output directory, where several nodes may have left
-/// something, and one of them what cannot be read. Errors are one line.
-pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, String>>, String> {
-    let shown = directory.display();
-    if !directory.exists() {
-        return Err(format!("there is no {shown}: name an output directory of a run that was killed"));
+/// Why a run cannot be recovered: one line that is safe to print, whatever names the leftover contains.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", printable(&.0.to_string()))]
+pub struct RecoverError(#[from] Problem);
+
+/// What is wrong. Places are paths of sessions or output directories.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("there is no {0}: name an output directory of a run that was killed")]
+    Absent(String),
+    #[error("cannot find {place}: {why}")]
+    Unreadable { place: String, why: std::io::Error },
+    #[error("{0} is no session of this ampere")]
+    NoSession(String),
+    #[error("{0} holds the results of a finished run: there is nothing to recover")]
+    Finished(String),
+    #[error("there is nothing to recover in {0}: no spool-<node> of a run that was killed")]
+    NoSpool(String),
+    #[error("{place} is in use: {why}; it is finished when that ends")]
+    InUse { place: String, why: String },
+    #[error("{0} may be in use, on another node")]
+    MayBeInUse(String),
+    #[error("{0} is being recovered by another process, or has just been")]
+    Taken(String),
+    #[error("{0} was killed before anything was measured")]
+    NothingMeasured(String),
+    #[error(
+        "{why}: ampere recover -o DIR {session}; or ampere recover --discard {session} if it is not wanted"
+    )]
+    Output { why: ClaimError, session: String },
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Session(#[from] ampere_ring::Error),
+    #[error(transparent)]
+    Settings(#[from] ampere_settings::ConfigError),
+    /// The run cannot be read or finished.
+    #[error("{0}")]
+    Run(String),
+}
+
+impl Problem {
+    fn run(why: impl ToString) -> Problem {
+        Problem::Run(why.to_string())
     }
-    let directory = std::fs::canonicalize(directory).map_err(|e| format!("cannot find {shown}: {e}"))?;
-    let is_spool = directory.join(crate::run_directory::manifest::FILE_NAME).exists();
+}
+
+/// What there is to recover in a directory: a session, a spool, or an output directory. That may hold the spools of several
+/// nodes, each of which may be unreadable.
+pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>>, RecoverError> {
+    Ok(find_leftovers(directory)?)
+}
+
+fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>>, Problem> {
+    let shown = directory.display().to_string();
+    if !directory.exists() {
+        return Err(Problem::Absent(shown));
+    }
+    let directory = match std::fs::canonicalize(directory) {
+        Ok(directory) => directory,
+        Err(why) => return Err(Problem::Unreadable { place: shown, why }),
+    };
+    let is_spool = directory.join(manifest::FILE_NAME).exists();
     if !is_spool && directory.join("session").exists() {
-        return match Leftover::of_session(&directory) {
-            Some(left) => Ok(vec![Ok(left)]),
-            None => Err(format!("{shown} is no session of this ampere")),
-        };
+        let left = Leftover::of_session(&directory).ok_or(Problem::NoSession(shown))?;
+        return Ok(vec![Ok(left)]);
     }
     let spools = if is_spool { vec![directory.clone()] } else { spools_in(&directory) };
     if spools.is_empty() {
-        return Err(if output::holds_results(&directory) {
-            format!("{shown} holds the results of a finished run: there is nothing to recover")
-        } else {
-            format!("there is nothing to recover in {shown}: no spool-<node> of a run that was killed")
-        });
+        let is_finished = output::holds_results(&directory);
+        return Err(if is_finished { Problem::Finished(shown) } else { Problem::NoSpool(shown) });
     }
-    Ok(spools.iter().map(|spool| of_spool(spool).map_err(|why| printable(&why))).collect())
+    Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
-/// With its session, where that is still in shared memory. Not so a copy of a spool that is still in its place: that one has
-/// the session.
-pub fn of_spool(spool: &Path) -> Result<Leftover, String> {
-    let manifest = Manifest::load(spool)?;
+/// What is in a spool, with its session if that is still in shared memory. If the spool is a copy, and the original is still
+/// in its place, the session belongs to the original.
+pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
+    let manifest = Manifest::load(spool).map_err(Problem::from)?;
     let session = Leftover::of_session(&manifest.session);
     let is_here = manifest.node == node_name() && manifest.is_of_this_boot();
     match session.filter(|_| is_here) {
         Some(left) if left.output.as_ref().is_some_and(|output| is_same(&output.spool, spool)) => Ok(left),
-        // It was moved.
+        // The spool was moved.
         Some(left) if left.output.is_none() => Ok(left.with_output(Output::of_spool(spool), manifest)),
-        _ => Leftover::of_spool(spool),
+        _ => Ok(Leftover::of_spool(spool).map_err(Problem::from)?),
     }
 }
 
-/// Makes trace and summary of it, and removes what is left. The error is one line, whatever names are in what was left.
-/// `output`: where results go for which no directory is claimed.
-pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, String> {
-    finish(left, output, false).map_err(|why| printable(&why))
+/// Makes trace and summary of a leftover, and removes it. `output`: where the results go if no directory is claimed.
+pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, RecoverError> {
+    let locked = Locked::lock(left)?;
+    Ok(locked.recover(output)?)
 }
 
-/// Takes it away without making anything of it. The error is one line.
-pub fn discard(left: Leftover) -> Result<Recovered, String> {
-    finish(left, None, true).map_err(|why| printable(&why))
+/// Removes a leftover without making anything of it.
+pub fn discard(left: Leftover) -> Result<Recovered, RecoverError> {
+    Ok(Locked::lock(left)?.discard())
 }
 
-fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recovered, String> {
-    let of_session = left.session.as_ref().map(|path| path.display().to_string());
-    let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
-    let place = of_session.or(of_output).unwrap_or_default();
-    if let Some(why) = &left.in_use {
-        return Err(format!("{place} is in use: {why}; it is finished when that ends"));
-    }
-    if left.may_be_written {
-        return Err(format!("{place} may be in use, on another node"));
-    }
-    let (session, mode) = match &left.session {
-        Some(directory) => (Session::open(directory), Mode::Recovery),
-        None => {
-            let spool = left.output.as_ref().map(|output| output.spool.clone()).unwrap_or_default();
-            (Session::open_or_create_in(&spool), Mode::RecoveryFromDisk)
+/// A leftover that no other process collects or recovers as long as this exists.
+struct Locked {
+    left: Leftover,
+    session: Session,
+    manifest: Option<Manifest>,
+    mode: Mode,
+    /// The session or else the output directory, for messages.
+    place: String,
+    _lock: Option<ampere_ring::HeldLock>,
+}
+
+impl Locked {
+    fn lock(left: Leftover) -> Result<Locked, Problem> {
+        let of_session = left.session.as_ref().map(|path| path.display().to_string());
+        let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
+        let place = of_session.or(of_output).unwrap_or_default();
+        if let Some(why) = left.in_use.clone() {
+            return Err(Problem::InUse { place, why });
         }
-    };
-    let is_taken = || format!("{place} is being recovered by somebody else, or has just been");
-    let is_there = || left.output.as_ref().is_none_or(|output| Manifest::load(&output.spool).is_ok());
-    let session = session.map_err(|e| if is_there() { e.to_string() } else { is_taken() })?;
-    let lock = session.lock_collector();
-    if matches!(lock, Ok(None)) {
-        return Err(is_taken());
-    }
-    // A file system without locks is no reason not to recover. A lock on a file that has been removed since is none: then
-    // the lock that is at its place is not held by us.
-    if lock.is_ok() && !session.locks().collector {
-        return Err(is_taken());
-    }
-    // What was read before the lock may have been finished by somebody else meanwhile.
-    let manifest = left.output.as_ref().map(|output| Manifest::load(&output.spool));
-    let manifest = manifest.transpose().map_err(|_| is_taken())?;
-    if discard {
-        if let (Some(output), Some(manifest)) = (&left.output, manifest) {
-            discard_all(output, manifest);
+        if left.may_be_written {
+            return Err(Problem::MayBeInUse(place));
         }
-        remove(left.output.as_ref(), &session, mode);
-        return Ok(Recovered::Removed(place, "it is not wanted"));
+        let (session, mode) = match &left.session {
+            Some(directory) => (Session::open(directory), Mode::Recovery),
+            None => {
+                let spool = left.output.as_ref().map(|output| output.spool.clone()).unwrap_or_default();
+                (Session::open_or_create_in(&spool), Mode::RecoveryFromDisk)
+            }
+        };
+        let load = || left.output.as_ref().map(|output| Manifest::load(&output.spool)).transpose();
+        let session = match session {
+            Ok(session) => session,
+            Err(error) if load().is_ok() => return Err(error.into()),
+            Err(_) => return Err(Problem::Taken(place)),
+        };
+        let lock = session.lock_collector();
+        // A file system without locks does not prevent recovery. If the lock is ours but not the one at its path, the file
+        // was removed meanwhile, and the lock protects nothing.
+        if matches!(lock, Ok(None)) || (lock.is_ok() && !session.locks().collector) {
+            return Err(Problem::Taken(place));
+        }
+        // Another process may have finished it between reading and locking.
+        let Ok(manifest) = load() else { return Err(Problem::Taken(place)) };
+        Ok(Locked { left, session, manifest, mode, place, _lock: lock.ok().flatten() })
     }
-    if left.is_done {
-        remove_done(&session);
-        return Ok(Recovered::Removed(place, "its results are there"));
+
+    fn discard(self) -> Recovered {
+        if let (Some(output), Some(manifest)) = (&self.left.output, self.manifest) {
+            remove_records(output, manifest);
+        }
+        remove(self.left.output.as_ref(), &self.session, self.mode);
+        Recovered::Removed(self.place, "it is not wanted")
     }
-    if !left.is_of_use() {
-        remove(left.output.as_ref(), &session, mode);
-        return Ok(Recovered::Removed(place, "no event was recorded"));
+
+    fn recover(self, wanted: Option<&Path>) -> Result<Recovered, Problem> {
+        let Locked { left, session, manifest, mode, place, _lock } = self;
+        if left.is_done {
+            remove_done(&session);
+            return Ok(Recovered::Removed(place, "its results are there"));
+        }
+        if !left.has_events() {
+            remove(left.output.as_ref(), &session, mode);
+            return Ok(Recovered::Removed(place, "no event was recorded"));
+        }
+        let (output, mut manifest) = match (left.output, manifest) {
+            (Some(output), Some(manifest)) => (output, manifest),
+            _ => begin_output(&session, wanted)?,
+        };
+        if manifest.is_of_this_boot() {
+            // Where locks do not work, other processes see this one in the manifest.
+            manifest = manifest.by_this_process();
+            let _ = manifest.save(&output.spool);
+        }
+        let _heartbeat = Heartbeat::start(&output.spool);
+        if mode == Mode::RecoveryFromDisk {
+            if manifest.replay {
+                remove_records(&output, manifest);
+                remove(Some(&output), &session, mode);
+                return Ok(Recovered::Removed(
+                    place,
+                    "it was a replay of a trace, which can be played again",
+                ));
+            }
+            if manifest.clock().is_none() {
+                return Err(Problem::NothingMeasured(output.directory.display().to_string()));
+            }
+        }
+        finish(session, output, manifest, mode)
     }
-    let (output, mut manifest) = match (left.output, manifest) {
-        (Some(output), Some(manifest)) => (output, manifest),
-        _ => begin_output(&session, wanted)?,
-    };
-    if manifest.is_of_this_boot() {
-        // So that the next one sees us where there are no locks. Elsewhere nobody would know the process.
-        manifest = manifest.by_this_process();
-        let _ = manifest.save(&output.spool);
-    }
-    let _heartbeat = Heartbeat::start(&output.spool);
-    if manifest.replay && mode == Mode::RecoveryFromDisk {
-        discard_all(&output, manifest);
-        remove(Some(&output), &session, mode);
-        return Ok(Recovered::Removed(place, "it was a replay of a trace, which can be played again"));
-    }
-    if mode == Mode::RecoveryFromDisk && manifest.clock().is_none() {
-        return Err(format!("{} was killed before anything was measured", output.directory.display()));
-    }
+}
+
+/// Makes the results.
+fn finish(
+    session: Session,
+    output: Output,
+    mut manifest: Manifest,
+    mode: Mode,
+) -> Result<Recovered, Problem> {
     let replay = session.directory().join(replay::FILE_NAME);
-    let replay =
-        manifest.replay.then(|| Replay::load(&replay)).transpose().map_err(|error| error.to_string())?;
-    output::remove_half_results(&output.directory, &mut manifest);
+    let replay = manifest.replay.then(|| Replay::load(&replay)).transpose().map_err(Problem::run)?;
+    output::remove_unfinished_trace(&output.directory, &mut manifest);
     let config = manifest.config()?;
     let is_traced = config.trace;
-    let options = Options {
-        output: output.directory.clone(),
-        spool: output.spool.clone(),
-        config,
-        command: manifest.command.clone(),
-        run_id: manifest.run_id.clone(),
-        replay,
-        manifest,
-        mode,
-    };
-    let (summary, session) = LiveRun::new(session, options, Latest::default())?.recover()?;
+    let options = Options::new(&output, config, manifest, replay, mode);
+    let run = LiveRun::new(session, options, Latest::default()).map_err(Problem::run)?;
+    let (summary, session) = run.recover().map_err(Problem::run)?;
     output.end_announcement();
     output.release();
     if mode == Mode::Recovery {
         session.remove();
     }
-    // Records of which no trace could be made are kept.
-    let keeps_records = output.spool.join(crate::run_directory::manifest::FILE_NAME).exists();
+    // Records without a trace are kept.
+    let keeps_records = output.spool.join(manifest::FILE_NAME).exists();
     Ok(Recovered::Finished(Box::new(Finished {
         figures_stay: knows_more(&output.directory, &summary),
         trace: match is_traced {
@@ -194,13 +269,13 @@ fn finish(left: Leftover, wanted: Option<&Path>, discard: bool) -> Result<Recove
     })))
 }
 
-/// What was recorded, and what was begun to be made of it.
-fn discard_all(output: &Output, mut manifest: Manifest) {
-    output::remove_half_results(&output.directory, &mut manifest);
+/// Removes the records, and the trace that was begun from them.
+fn remove_records(output: &Output, mut manifest: Manifest) {
+    output::remove_unfinished_trace(&output.directory, &mut manifest);
     manifest::remove_spool(&output.spool);
 }
 
-/// Nothing was recorded. It would be in the way of another run in the same directory.
+/// Removes spool and session of a run without events, which would prevent another run in the directory.
 fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
     if let Some(output) = output {
         manifest::remove_spool(&output.spool);
@@ -211,18 +286,14 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
     }
 }
 
-/// For a session whose collector was killed before it had an output directory.
-fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Manifest), String> {
+/// Claims a directory for a session whose collector was killed before it had one.
+fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Manifest), Problem> {
     let run_id = run_id(session.directory());
     let mut manifest = Manifest::new(session.directory(), &run_id, &[], None);
-    manifest.job = None; // the one that recovers is another
+    manifest.job = None; // this process may be in another job
     let wanted = wanted.map(Path::to_owned).or_else(|| session.output());
     let wanted = wanted.unwrap_or_else(|| output::default_directory(&run_id));
-    let output = output::claim(&wanted, &manifest.node, &manifest.text()).map_err(|why| {
-        let shown = session.directory().display();
-        format!(
-            "{why}: ampere recover -o DIR {shown}; or ampere recover --discard {shown} if it is not wanted"
-        )
-    })?;
+    let output = output::claim(&wanted, &manifest.node, &manifest.text())
+        .map_err(|why| Problem::Output { why, session: session.directory().display().to_string() })?;
     Ok((output, manifest))
 }

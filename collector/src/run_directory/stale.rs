@@ -1,8 +1,8 @@
-//! Sessions that nobody will come back to.
+//! Sessions in shared memory that are no longer needed.
 //!
-//! A collector removes its own session when it ends. What stays is what others may want: a failure that the job's later
-//! processes are to be told of, or the records of a run whose collector was killed. The first kind goes here, after a while,
-//! and so does what was killed before there was an event; the rest is kept and told of, because it can be recovered.
+//! A collector removes its own session at its end. Two kinds remain: failures, which the job's later processes are to learn
+//! of, and runs whose collector was killed. Failures are removed after a while, and killed runs without events at once; killed
+//! runs with events are kept and reported, because `ampere recover` can finish them.
 
 use crate::run_directory::leftover::{Leftover, is_session_name, remove_done};
 use crate::run_directory::manifest;
@@ -10,10 +10,10 @@ use ampere_ring::{CollectorState, Session, session};
 use std::path::Path;
 use std::time::Duration;
 
-/// A job's processes have all started by then.
+/// All processes of a job have started by then.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
-/// Removes what is of no use below `base`. Returns how many sessions can be recovered.
+/// Removes the useless sessions in `base`. Returns how many sessions can be recovered.
 pub fn remove_stale_sessions(base: &Path) -> usize {
     let mut recoverable = 0;
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
@@ -21,35 +21,35 @@ pub fn remove_stale_sessions(base: &Path) -> usize {
         if entry.file_name().to_string_lossy().ends_with(session::METRICS_ONLY) {
             remove_if_old(&path);
         } else if is_session_name(&path) {
-            recoverable += usize::from(look_at(&path));
+            recoverable += usize::from(keep_if_recoverable(&path));
         }
     }
     recoverable
 }
 
-/// One line for who began another run.
-pub fn told(recoverable: usize) -> String {
+/// The line that a user who starts another run sees.
+pub fn notice(recoverable: usize) -> String {
     match recoverable {
         1 => "a run whose collector was killed can be finished: ampere recover".to_owned(),
         _ => format!("{recoverable} runs whose collectors were killed can be finished: ampere recover"),
     }
 }
 
-/// Whether a session can be recovered. If nobody will come back to it and there is nothing in it, it goes.
-fn look_at(directory: &Path) -> bool {
+/// Whether a session can be recovered. One that is neither in use nor recoverable is removed.
+fn keep_if_recoverable(directory: &Path) -> bool {
     let Some(left) = Leftover::of_session(directory) else {
-        // What was left when another one was being removed.
+        // The rest of a session whose removal was interrupted.
         remove_if_old(directory);
         return false;
     };
     if left.in_use.is_some() {
         return false;
     }
-    if left.is_of_use() {
+    if left.has_events() {
         return true;
     }
     let Ok(session) = Session::open(directory) else { return false };
-    // Who joined is dead, and so is who collected: with a process that is known there was a beginning.
+    // A process has joined, so the run had begun; all its processes and its collector are dead.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
     if left.is_done {
         remove_done(&session);
@@ -104,7 +104,7 @@ mod tests {
         fs::File::open(directory).unwrap().set_modified(SystemTime::now() - OLD).unwrap();
     }
 
-    /// A process joined, and has written so many events.
+    /// A process that has joined and written this many events.
     fn joined(directory: &Path, pid: u32, start_time: u64, events: u64) {
         let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).unwrap();
         log.append(&Definition::Process(Process { pid, start_time, ..Process::default() }));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_comes_back_to_goes_and_what_has_records_stays() {
+    fn useless_sessions_are_removed_and_those_with_records_stay() {
         let base = tempfile::tempdir().unwrap();
         let me = std::process::id();
         let started = ampere_ring::process::start_time(me).unwrap();
@@ -124,7 +124,7 @@ mod tests {
         let foreign = make("thesis");
         age(&foreign);
         let killed = make("s-killed");
-        joined(&killed, me, started + 1, 10); // our pid, of another process
+        joined(&killed, me, started + 1, 10); // this process's pid, of an earlier process
         let nothing = make("s-nothing");
         joined(&nothing, me, started + 1, 0);
         let runs = make("s-runs");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_disk_of_a_session_without_events_goes_with_it() {
+    fn the_spool_of_a_session_without_events_is_removed_with_it() {
         let base = tempfile::tempdir().unwrap();
         let directory = session_of(base.path(), "s-nothing");
         joined(&directory, std::process::id(), 1, 0);

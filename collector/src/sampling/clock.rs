@@ -1,7 +1,7 @@
-//! Which clock event timestamps come from, and how long its ticks are.
+//! The clock of the event timestamps, and the length of its ticks.
 //!
-//! Score-P tells a substrate plugin neither. Each process' log begins with a reading of every clock; the first event
-//! came after that reading and before now, on exactly one of them.
+//! Score-P tells a substrate plugin neither. Each process' log begins with a reading of every clock. The first event came after
+//! that reading and before now, by exactly one of the clocks.
 
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::Session;
@@ -15,12 +15,14 @@ pub enum Timer {
     Tsc,
     /// Microseconds since the epoch.
     GetTimeOfDay,
-    /// Nanoseconds of one of the system's clocks.
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
     MonotonicRaw,
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
     Monotonic,
+    /// Nanoseconds of `CLOCK_REALTIME`.
     Realtime,
-    /// A replayed trace's: no clock of this machine. The replay says what time it is, in the session's page.
-    Told,
+    /// A replayed trace's clock. The replay writes its current time to the session's page.
+    Replayed,
 }
 
 impl Timer {
@@ -29,6 +31,7 @@ impl Timer {
         if ampere_ring::clock::ticks() == 0 { Timer::MonotonicRaw } else { Timer::Tsc }
     }
 
+    /// As OTF2 and the manifest name it.
     pub fn as_str(self) -> &'static str {
         match self {
             Timer::Tsc => "tsc",
@@ -36,21 +39,22 @@ impl Timer {
             Timer::MonotonicRaw => "clock_gettime (monotonic raw)",
             Timer::Monotonic => "clock_gettime (monotonic)",
             Timer::Realtime => "clock_gettime (realtime)",
-            Timer::Told => "trace",
+            Timer::Replayed => "trace",
         }
     }
 
+    /// The timer that [`Timer::as_str`] names so.
     pub fn from_name(name: &str) -> Option<Timer> {
-        use Timer::{GetTimeOfDay, Monotonic, MonotonicRaw, Realtime, Told, Tsc};
-        let all = [Tsc, GetTimeOfDay, MonotonicRaw, Monotonic, Realtime, Told];
+        use Timer::{GetTimeOfDay, Monotonic, MonotonicRaw, Realtime, Replayed, Tsc};
+        let all = [Tsc, GetTimeOfDay, MonotonicRaw, Monotonic, Realtime, Replayed];
         all.into_iter().find(|timer| timer.as_str() == name)
     }
 
-    /// What the timer would say at the moment of a reading.
+    /// The timer's time at the moment of a reading.
     fn of(self, clocks: &Clocks) -> Timestamp {
         match self {
-            // A told clock's epoch has its ticks there.
-            Timer::Tsc | Timer::Told => clocks.tsc,
+            // The epoch of a replayed clock has its ticks there.
+            Timer::Tsc | Timer::Replayed => clocks.tsc,
             Timer::GetTimeOfDay => clocks.realtime_ns / 1000,
             Timer::MonotonicRaw => clocks.monotonic_raw_ns,
             Timer::Monotonic => clocks.monotonic_ns,
@@ -58,7 +62,7 @@ impl Timer {
         }
     }
 
-    /// What the timer says now. Of a told one only the session knows: see [`SessionClock::now`].
+    /// The timer's current time. Of a replayed clock only the session knows it: see [`SessionClock::now`].
     #[inline]
     pub fn now(self) -> Timestamp {
         match self {
@@ -68,18 +72,20 @@ impl Timer {
     }
 }
 
-/// The timer whose reading lies between those of `before` and `after`; of several, the one that was nearest to the event
-/// at `reading`, when its process began to write.
+/// The timer by which an event lies between `before` and `after`. Of several, the one whose time at `reading`, when the event's
+/// process began to write, is nearest to the event.
 pub fn recognise(event: Timestamp, before: &Clocks, reading: &Clocks, after: &Clocks) -> Option<Timer> {
     let timers = [Timer::Tsc, Timer::GetTimeOfDay, Timer::MonotonicRaw, Timer::Monotonic, Timer::Realtime];
     let possible = timers.into_iter().filter(|timer| (timer.of(before)..=timer.of(after)).contains(&event));
     possible.min_by_key(|timer| timer.of(reading).abs_diff(event))
 }
 
-/// The clock of a session: fixed once, the same for events, samples, attribution and trace.
+/// The clock of a session: the same for events, samples, attribution and trace.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionClock {
+    /// Where its times come from.
     pub timer: Timer,
+    /// Its rate.
     pub ticks_per_second: u64,
     /// Ticks and wall-clock time of one moment.
     pub epoch: Clocks,
@@ -88,7 +94,7 @@ pub struct SessionClock {
 }
 
 impl SessionClock {
-    /// `start` is a reading of at least [`CALIBRATION`] ago: the longer, the better.
+    /// A clock whose rate is measured now. `start`: a reading of at least [`CALIBRATION`] ago; the older, the better.
     pub fn calibrated(timer: Timer, start: &Clocks) -> SessionClock {
         let now = best_reading();
         let ticks_per_second = match timer {
@@ -103,52 +109,56 @@ impl SessionClock {
         SessionClock { timer, ticks_per_second, epoch: now, dated: true }
     }
 
-    /// A replay's. `realtime_ns`: nanoseconds since 1970 at tick `first`, where that is known.
-    pub fn told(ticks_per_second: u64, first: Timestamp, realtime_ns: Option<u64>) -> SessionClock {
+    /// A replay's clock. `realtime_ns`: nanoseconds since 1970 at tick `first`, if known.
+    pub fn replayed(ticks_per_second: u64, first: Timestamp, realtime_ns: Option<u64>) -> SessionClock {
         SessionClock {
-            timer: Timer::Told,
+            timer: Timer::Replayed,
             ticks_per_second,
             epoch: Clocks { tsc: first, realtime_ns: realtime_ns.unwrap_or(0), ..Clocks::default() },
             dated: realtime_ns.is_some(),
         }
     }
 
-    /// As it was calibrated once.
-    pub fn remembered(timer: Timer, ticks_per_second: u64, epoch: Clocks, dated: bool) -> SessionClock {
+    /// A clock that was calibrated before.
+    pub fn saved(timer: Timer, ticks_per_second: u64, epoch: Clocks, dated: bool) -> SessionClock {
         SessionClock { timer, ticks_per_second, epoch, dated }
     }
 
-    /// The time of a reading.
+    /// The clock's time at a reading.
     pub fn at(&self, clocks: &Clocks) -> Timestamp {
         self.timer.of(clocks)
     }
 
+    /// Whether its wall-clock time is known.
     pub fn is_dated(&self) -> bool {
         self.dated
     }
 
+    /// Its current time.
     #[inline]
     pub fn now(&self, session: &Session) -> Timestamp {
         match self.timer {
-            Timer::Told => session.told_time(),
+            Timer::Replayed => session.told_time(),
             timer => timer.now(),
         }
     }
 
-    /// Whether time is what a replay says it is: then everything before it has been written already.
-    pub fn is_told(&self) -> bool {
-        self.timer == Timer::Told
+    /// Whether it is a replay's clock: then all events before its current time have been written.
+    pub fn is_replayed(&self) -> bool {
+        self.timer == Timer::Replayed
     }
 
+    /// The ticks of a duration.
     pub fn ticks(&self, duration: Duration) -> u64 {
         (duration.as_secs_f64() * self.ticks_per_second as f64) as u64
     }
 
+    /// The duration of ticks.
     pub fn seconds(&self, ticks: u64) -> f64 {
         ticks as f64 / self.ticks_per_second as f64
     }
 
-    /// Nanoseconds since 1970 of a timestamp; `None` for a replayed trace that does not say.
+    /// Nanoseconds since 1970 at a timestamp; `None` if a replayed trace does not tell.
     pub fn realtime_ns(&self, time: Timestamp) -> Option<u64> {
         self.dated.then(|| self.realtime_ns_if_dated(time))
     }
@@ -164,10 +174,10 @@ impl SessionClock {
     }
 }
 
-/// A rate measured over this long is right to some 2 parts in a million: two readings of 50 ns each.
+/// A rate that is measured over this time has an error of some 2 parts in a million: two readings take 50 ns each.
 pub const CALIBRATION: Duration = Duration::from_millis(50);
 
-/// The reading, of several, whose counter and clock were read closest together.
+/// Of several readings of all clocks, the one that took least time.
 pub fn best_reading() -> Clocks {
     let timed = || {
         let begin = ampere_ring::clock::ticks();
@@ -175,7 +185,7 @@ pub fn best_reading() -> Clocks {
         let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let end = ampere_ring::clock::ticks();
         clocks.tsc = begin + (end - begin) / 2;
-        // Halfway as well: the first reading of the monotonic clock and the second one enclose the rest.
+        // Halfway between two readings of the monotonic clock that enclose the rest, without overflow.
         let second = monotonic.tv_sec as u64 * 1_000_000_000 + monotonic.tv_nsec as u64;
         clocks.monotonic_ns = clocks.monotonic_ns / 2 + second / 2 + (clocks.monotonic_ns & second & 1);
         (end - begin, clocks)
@@ -202,7 +212,7 @@ mod tests {
         assert_eq!(recognise(12345, &before, &before, &after), None);
     }
 
-    /// CLOCK_REALTIME can be stepped while a job runs. Only who measures by it (SCOREP_TIMER=gettimeofday) sees that.
+    /// CLOCK_REALTIME can be stepped while a job runs. Only SCOREP_TIMER=gettimeofday depends on it.
     #[test]
     fn a_stepped_clock_changes_neither_the_timer_nor_its_rate() {
         const HOUR: i64 = 3_600_000_000_000;
@@ -227,7 +237,7 @@ mod tests {
             let raw = recognise(event.monotonic_raw_ns, &before, &reading, &after);
             assert_eq!(raw, Some(Timer::MonotonicRaw));
 
-            // The rate of ticks is by the monotonic clock, and all dates are by one reading: they are as far apart as ticks are.
+            // The rate is measured by the monotonic clock, and all dates come from one reading: their distances are those of the ticks.
             let start = best_reading();
             let stepped = Clocks { realtime_ns: start.realtime_ns.saturating_add_signed(step), ..start };
             std::thread::sleep(CALIBRATION);

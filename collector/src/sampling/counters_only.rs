@@ -1,14 +1,15 @@
-//! A collector that only samples: for a job that wants the counters in Score-P's own trace and nothing else of ampere's
-//! (`SCOREP_METRIC_PLUGINS=ampere_plugin` without the substrate plugin). No attribution, no port, no files but those in the
-//! session's directory. Nobody empties the sampler's ring: what it has no room for is in the series that the plugin reads.
-//! One that is killed is replaced as any other: the series goes on, and the joules of the gap are in its next sample.
+//! A collector that only samples, for a job that wants the counters in Score-P's own trace and nothing else
+//! (`SCOREP_METRIC_PLUGINS=ampere_plugin` without the substrate plugin). It does no attribution, opens no port, and writes only
+//! to the session's directory. The sampler's ring is not drained; the series that the plugin reads have all samples. If the
+//! collector is killed, another one continues the series, and the joules of the gap are in the next sample.
 
 use crate::cpus;
 use crate::ingest::process::{Process, State};
 use crate::run_directory::leftover;
 use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use crate::sampling::devices_in;
-use crate::sampling::sampler::{self, GoOn, Sampler};
+use crate::sampling::predecessor::Predecessor;
+use crate::sampling::sampler::{self, Sampler, SamplerError, SamplerOptions};
 use ampere_counters::{RunCpu, SharedRunCpu};
 use ampere_ring::{CollectorState, Session};
 use ampere_settings::Config;
@@ -18,62 +19,76 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nothing happens here in a hurry: the sampler has a thread of its own.
+/// How often processes are looked for; the sampler has a thread of its own.
 const ROUND: Duration = Duration::from_millis(50);
-/// Rounds without any process before it is believed that they are over: one may just be joining.
+/// The run is over after so many rounds without a living process: one may be about to join.
 const QUIET_ROUNDS: u32 = 3;
 
-/// Samples until all processes that have come are over, or until `ends` says so. `nobody`: how long to wait for a first one.
+/// Why nothing is sampled; in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum CountersOnlyError {
+    /// There is no sampler.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// The plugin no longer waits for the collector.
+    #[error("it was ready too late")]
+    TooLate,
+}
+
+/// Samples until all processes that have joined are over, or `is_ended`. `join_limit`: how long to wait for the first process.
 pub fn serve(
     session: &Session,
     config: &Config,
-    nobody: Duration,
-    ends: impl Fn() -> bool,
-) -> Result<(), String> {
+    join_limit: Duration,
+    is_ended: impl Fn() -> bool,
+) -> Result<(), CountersOnlyError> {
     let notes: Vec<String> = config.left_out.iter().map(|why| format!("{why}; it is left out")).collect();
     let settings = config.sources.clone();
-    // The plugin prints them: there is no summary.
+    // The plugin prints them, as there is no summary.
     let _ = ampere_ring::files::write_private(&session.directory().join("settings.notes"), &notes.join("\n"));
-    // Nobody would see what else the devices say.
-    let periods = (config.sampler.period, None);
-    let go_on = predecessor(session);
     let run_cpu: SharedRunCpu = Arc::new(Mutex::new(RunCpu::new(&settings, cpus::count())));
-    let for_run = Some(run_cpu.clone());
-    let mut sampler = Sampler::start(session.directory(), Timer::usual(), periods, settings, go_on, for_run)?;
+    let options = SamplerOptions {
+        period: config.sampler.period,
+        gauges: None, // they would not be shown anywhere
+        settings,
+        predecessor: predecessor(session),
+        run_cpu: Some(run_cpu.clone()),
+    };
+    let mut sampler = Sampler::start(session.directory(), Timer::usual(), options)?;
     if session.is_given_up() {
-        return Err("it was ready too late".to_owned());
+        return Err(CountersOnlyError::TooLate);
     }
     session.set_collector(std::process::id(), CollectorState::Running);
     let begun = Instant::now();
     let mut processes = HashMap::new();
     let (mut generation, mut quiet) = (u64::MAX, 0);
-    while !ends() {
+    while !is_ended() {
         session.beat();
         if let Some(found) = sampler.found() {
             found?;
         }
         if session.generation() != generation {
             generation = session.generation();
-            find(session, &mut processes);
+            find_processes(session, &mut processes);
             let mut run_cpu = run_cpu.lock().unwrap_or_else(PoisonError::into_inner);
             processes.values().for_each(|process| run_cpu.add(process.info.pid, process.info.start_time));
         }
-        let over = |process: &Process| process.life.state != State::Running || !process.is_alive();
-        let has_come = !processes.is_empty();
-        quiet = if has_come && processes.values().all(over) { quiet + 1 } else { 0 };
-        if quiet >= QUIET_ROUNDS || (!has_come && begun.elapsed() > nobody) {
+        let is_over = |process: &Process| process.life.state != State::Running || !process.is_alive();
+        let has_joined = !processes.is_empty();
+        quiet = if has_joined && processes.values().all(is_over) { quiet + 1 } else { 0 };
+        if quiet >= QUIET_ROUNDS || (!has_joined && begun.elapsed() > join_limit) {
             break;
         }
         std::thread::sleep(ROUND);
     }
-    let _ = sampler.stop(); // one that hangs ends with this process
+    let _ = sampler.stop(); // a thread that hangs ends with this process
     Ok(())
 }
 
-/// What a collector that was killed has left: the metrics that Score-P was told of go on.
-fn predecessor(session: &Session) -> Option<GoOn> {
+/// The sampler of a killed collector, if there was one: its devices are already defined as metrics in Score-P.
+fn predecessor(session: &Session) -> Option<Predecessor> {
     let directory = session.directory();
-    // Without the ring, it was killed before it had opened its counters.
+    // Without a ring, it was killed before its counters were open.
     let devices = devices_in(&directory.join(sampler::LOG_NAME));
     if devices.is_empty() || !directory.join(sampler::RING_NAME).exists() {
         return None;
@@ -81,11 +96,11 @@ fn predecessor(session: &Session) -> Option<GoOn> {
     let start = best_reading();
     std::thread::sleep(CALIBRATION);
     let ticks_per_second = SessionClock::calibrated(Timer::usual(), &start).ticks_per_second;
-    Some(GoOn { devices, ticks_per_second })
+    Some(Predecessor { devices, ticks_per_second })
 }
 
-/// Looks for processes that are new, and at what the others say.
-fn find(session: &Session, processes: &mut HashMap<PathBuf, Process>) {
+/// Finds new processes, and reads the others' logs.
+fn find_processes(session: &Session, processes: &mut HashMap<PathBuf, Process>) {
     let nowhere = SpoolDirectory::unused(session.directory());
     for path in leftover::logs_in(session.directory()) {
         match processes.get_mut(&path) {

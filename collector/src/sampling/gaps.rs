@@ -1,16 +1,17 @@
-//! Times without sampling, because a collector was killed and another one went on: how long, and how many joules.
+//! Times without sampling because a collector was killed and another one took over: how long, and how many joules.
 //!
-//! A function of the samples and of the ring positions at which another sampler began, so a collector that reads them again
-//! finds the same gaps.
+//! They depend only on the samples and on the ring positions at which another sampler began: a collector that reads the
+//! samples again finds the same gaps.
 
 use ampere_attribution::Increase;
 use ampere_model::Timestamp;
 
+/// The gaps of a run.
 #[derive(Debug, Default)]
 pub struct Gaps {
-    /// Positions in the sampler's ring, ascending.
+    /// Positions in the sampler's ring at which another sampler took over, ascending.
     breaks: Vec<u64>,
-    /// By device, its last sample's time, and how many breaks were before that.
+    /// By device, the time of its last sample, and the number of breaks before it.
     last: Vec<Option<(Timestamp, usize)>>,
     gaps: Vec<Gap>,
 }
@@ -18,20 +19,23 @@ pub struct Gaps {
 /// From the last sample before a break to the first one after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gap {
+    /// In ticks of the session's clock.
     pub begin: Timestamp,
+    /// 0 until sampling continued.
     pub end: Timestamp,
-    /// By device. What a reset hides is not among them.
+    /// Devices and the joules of their counters; those of a counter that was reset are unknown and left out.
     pub joules: Vec<(usize, f64)>,
 }
 
 impl Gaps {
+    /// Gaps at these breaks; no sample was added yet.
     pub fn new(breaks: Vec<u64>) -> Gaps {
         let gaps = vec![Gap::default(); breaks.len()];
         Gaps { breaks, last: Vec::new(), gaps }
     }
 
-    /// A device's next sample, which is at this position, and what the counter has gone on by.
-    pub fn sample(&mut self, position: u64, device: usize, time: Timestamp, increase: Increase) {
+    /// Adds a device's next sample: its position in the ring, its time, and the increase of the counter.
+    pub fn add(&mut self, position: u64, device: usize, time: Timestamp, increase: Increase) {
         if self.breaks.is_empty() {
             return;
         }
@@ -49,7 +53,7 @@ impl Gaps {
         }
     }
 
-    /// Those after which sampling went on.
+    /// The gaps after which sampling continued.
     pub fn closed(&self) -> impl Iterator<Item = &Gap> {
         self.gaps.iter().filter(|gap| gap.end > 0)
     }
@@ -60,10 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_from_the_last_sample_before_to_the_first_after() {
+    fn a_gap_is_from_the_last_sample_before_a_break_to_the_first_after_it() {
         let mut gaps = Gaps::new(vec![8, 8, 12]);
         let mut sample = |position, device, time, joules| {
-            gaps.sample(position, device, time, Increase::Joules(joules));
+            gaps.add(position, device, time, Increase::Joules(joules));
         };
         sample(0, 0, 10, 1.0);
         sample(2, 1, 11, 1.0);
@@ -73,7 +77,7 @@ mod tests {
         sample(10, 1, 101, 90.0);
         sample(12, 1, 200, 5.0);
         sample(14, 1, 210, 5.0);
-        // Two at one place: the one between them had no sample.
+        // Two breaks at one position: the sampler between them took no sample.
         let expected = [
             Gap { begin: 30, end: 100, joules: vec![(0, 70.0), (1, 90.0)] },
             Gap { begin: 101, end: 200, joules: vec![(1, 5.0)] },
@@ -82,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_break_there_is_none() {
+    fn without_a_break_there_is_no_gap() {
         let mut gaps = Gaps::new(Vec::new());
-        gaps.sample(0, 0, 10, Increase::First);
-        gaps.sample(2, 0, 1000, Increase::Joules(5.0));
+        gaps.add(0, 0, 10, Increase::First);
+        gaps.add(2, 0, 1000, Increase::Joules(5.0));
         assert_eq!(gaps.closed().count(), 0);
     }
 }

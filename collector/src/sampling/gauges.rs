@@ -1,6 +1,7 @@
-//! What devices say of themselves beside their energy (`ampere_counters::Gauge`): when the sampler asks, and what is kept of it.
-//! It is shown in /metrics and in the summary: no function is charged with a temperature, and the trace has none of it. A power
-//! is also integrated, to be held against the device's counter (`agreement.rs`).
+//! Gauges: what devices report besides their energy (`ampere_counters::Gauge`), when the sampler reads it, and what is kept.
+//!
+//! Gauges are shown in /metrics and in the summary. No function is charged with a temperature, and the trace has no gauges. A
+//! reported power is also integrated and compared with the device's counter (`agreement.rs` of the timeline crate).
 
 use ampere_counters::{Gauge, Quantity, Source};
 use ampere_model::Timestamp;
@@ -9,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One gauge of one device, as it was seen. Written by the sampler alone; a reader may see a reading's parts before the whole.
+/// Statistics of one gauge of one device. Only the sampler writes them; a reader may see some of them updated and others not
+/// yet.
 #[derive(Debug)]
-pub struct Seen {
+pub struct GaugeStatistics {
+    /// Which gauge.
     pub gauge: Gauge,
-    /// All of these are the bits of numbers: the last value (NaN where there was none), sum, least and most.
+    /// The bits of an `f64`, as are the three below: the last value, NaN if there was none.
     last: AtomicU64,
     sum: AtomicU64,
     least: AtomicU64,
@@ -21,10 +24,10 @@ pub struct Seen {
     readings: AtomicU64,
 }
 
-impl Seen {
-    fn new(gauge: Gauge) -> Seen {
+impl GaugeStatistics {
+    fn new(gauge: Gauge) -> GaugeStatistics {
         let number = |value: f64| AtomicU64::new(value.to_bits());
-        Seen {
+        GaugeStatistics {
             gauge,
             last: number(f64::NAN),
             sum: number(0.0),
@@ -34,140 +37,159 @@ impl Seen {
         }
     }
 
-    /// All that a device can be asked for.
-    pub fn of_device(source: &dyn Source, device: usize) -> Vec<Seen> {
-        source.gauges(device).iter().copied().map(Seen::new).collect()
+    /// Of all gauges of a device.
+    pub fn of_device(source: &dyn Source, device: usize) -> Vec<GaugeStatistics> {
+        source.gauges(device).iter().copied().map(GaugeStatistics::new).collect()
     }
 
     fn get(of: &AtomicU64) -> f64 {
         f64::from_bits(of.load(Ordering::Relaxed))
     }
 
-    /// A value, or that there is none now: an old one is not shown on.
+    /// Adds a reading; `None` if the gauge could not be read, so that an old value is not shown as current.
     pub fn add(&self, value: Option<f64>) {
         let put = |to: &AtomicU64, value: f64| to.store(value.to_bits(), Ordering::Relaxed);
         put(&self.last, value.unwrap_or(f64::NAN));
         let Some(value) = value else { return };
-        put(&self.sum, Seen::get(&self.sum) + value);
-        put(&self.least, Seen::get(&self.least).min(value));
-        put(&self.most, Seen::get(&self.most).max(value));
+        put(&self.sum, GaugeStatistics::get(&self.sum) + value);
+        put(&self.least, GaugeStatistics::get(&self.least).min(value));
+        put(&self.most, GaugeStatistics::get(&self.most).max(value));
         self.readings.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn now(&self) -> Option<Now> {
-        let value = Some(Seen::get(&self.last)).filter(|value| !value.is_nan())?;
+    /// The last reading, if it succeeded.
+    pub fn now(&self) -> Option<GaugeReading> {
+        let value = Some(GaugeStatistics::get(&self.last)).filter(|value| !value.is_nan())?;
         let (quantity, which) = (self.gauge.quantity().as_str().to_owned(), self.gauge.which().to_owned());
-        Some(Now { quantity, which, value })
+        Some(GaugeReading { quantity, which, value })
     }
 
+    /// Least, mean and greatest value so far; `None` before the first reading.
     pub fn over_the_run(&self) -> Option<OverTheRun> {
         let readings = Some(self.readings.load(Ordering::Relaxed)).filter(|readings| *readings > 0)?;
         Some(OverTheRun {
             quantity: self.gauge.quantity().as_str().to_owned(),
             which: self.gauge.which().to_owned(),
             readings,
-            min: Seen::get(&self.least),
-            mean: Seen::get(&self.sum) / readings as f64,
-            max: Seen::get(&self.most),
+            min: GaugeStatistics::get(&self.least),
+            mean: GaugeStatistics::get(&self.sum) / readings as f64,
+            max: GaugeStatistics::get(&self.most),
         })
     }
 }
 
-/// A power that was read, at a time by the session's clock.
+/// A reading of a power.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerReading {
     /// The sampler's number of the device.
     pub device: usize,
+    /// Which of its powers: see [`GaugeReading::which`].
     pub which: &'static str,
+    /// When, by the session's clock.
     pub time: Timestamp,
-    /// `None`: there is none now.
+    /// `None` if it could not be read.
     pub watts: Option<f64>,
 }
 
-/// A gauge's value now.
+/// The current value of a gauge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Now {
-    /// With its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.
+pub struct GaugeReading {
+    /// The quantity and its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.
     pub quantity: String,
     /// Which power (`average`, `current`, `usage`) or sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
     pub which: String,
+    /// In the quantity's unit.
     pub value: f64,
 }
 
-/// Devices that are shown as one: powers and memories are added, of the rest the highest is shown.
-pub fn add_all(to: &mut Vec<Now>, more: impl Iterator<Item = Now>) {
-    for more in more {
-        let same = |known: &&mut Now| known.quantity == more.quantity && known.which == more.which;
-        let Some(known) = to.iter_mut().find(same) else {
-            to.push(more);
+/// Combines the gauges of devices that are shown as one: powers and memories are added, of other quantities the greatest is
+/// kept.
+pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReading>) {
+    const ADDITIVE: [Quantity; 3] = [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize];
+    for reading in more {
+        let is_same =
+            |known: &&mut GaugeReading| known.quantity == reading.quantity && known.which == reading.which;
+        let Some(known) = to.iter_mut().find(is_same) else {
+            to.push(reading);
             continue;
         };
-        let adds = [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize];
-        if adds.iter().any(|quantity| quantity.as_str() == more.quantity) {
-            known.value += more.value;
+        if ADDITIVE.iter().any(|quantity| quantity.as_str() == reading.quantity) {
+            known.value += reading.value;
         } else {
-            known.value = known.value.max(more.value);
+            known.value = known.value.max(reading.value);
         }
     }
 }
 
-/// Asking may take so large a part of the time at most: a library that is slow is asked less often.
-const LEISURE: u64 = 50;
+/// Reading gauges may take this fraction of the time at most, one in 50: a slow library is called less often.
+const TIME_SHARE: u64 = 50;
 
-/// One by one, evenly over the time that a round may take: asking for everything at once would keep the counters waiting.
+/// Where a gauge is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GaugePlace {
+    /// The index of its source.
+    pub source: usize,
+    /// The index of its device in the source.
+    pub device: usize,
+    /// The index of its device among all devices.
+    pub number: usize,
+    /// Its index among the device's gauges.
+    pub gauge: usize,
+}
+
+/// When each gauge is read: one by one, evenly over the period in which each is read once. Reading all at once would delay
+/// the readings of counters. Times are ticks of the sampler.
 #[derive(Debug, Default)]
-pub struct Turns {
-    /// Source, its device, the sampler's number of that, the device's gauge.
-    all: Vec<[usize; 4]>,
+pub struct GaugeSchedule {
+    all: Vec<GaugePlace>,
     next: usize,
     due: u64,
-    /// Ticks from one turn to the next, and how many are asked at each: more than one only if there are more than ticks.
-    every: u64,
+    /// Ticks from one reading to the next.
+    step: u64,
+    /// Gauges read at a time: more than one only if there are more gauges than ticks in a period.
     at_once: usize,
 }
 
-impl Turns {
-    /// `ticks`: of a round. `None`: nothing is asked.
-    pub fn new(sources: &[Box<dyn Source>], ticks: Option<u64>) -> Turns {
-        let Some(ticks) = ticks.map(|ticks| ticks.max(1)) else { return Turns::default() };
+impl GaugeSchedule {
+    /// Reads each gauge once in `ticks`; none if that is `None`.
+    pub fn new(sources: &[Box<dyn Source>], ticks: Option<u64>) -> GaugeSchedule {
+        let Some(ticks) = ticks else { return GaugeSchedule::default() };
         let devices = sources.iter().enumerate().flat_map(|(at, source)| {
             (0..source.devices().len()).map(move |device| (at, device, source.gauges(device).len()))
         });
         let gauges = devices.enumerate().flat_map(|(number, (source, device, gauges))| {
-            (0..gauges).map(move |gauge| [source, device, number, gauge])
+            (0..gauges).map(move |gauge| GaugePlace { source, device, number, gauge })
         });
-        let all: Vec<_> = gauges.collect();
-        let count = all.len() as u64;
-        Turns {
-            every: (ticks / count.max(1)).max(1),
-            at_once: count.div_ceil(ticks) as usize,
-            all,
-            next: 0,
-            due: 0,
-        }
+        GaugeSchedule::of(gauges.collect(), ticks.max(1))
     }
 
-    /// The tick of the next turn.
+    fn of(all: Vec<GaugePlace>, ticks: u64) -> GaugeSchedule {
+        let count = all.len() as u64;
+        let (step, at_once) = ((ticks / count.max(1)).max(1), count.div_ceil(ticks) as usize);
+        GaugeSchedule { all, next: 0, due: 0, step, at_once }
+    }
+
+    /// The tick of the next reading; `None` if there are no gauges.
     pub fn due(&self) -> Option<u64> {
         (!self.all.is_empty()).then_some(self.due)
     }
 
-    /// How many are asked at a tick.
-    pub fn at(&self, tick: u64) -> usize {
+    /// How many gauges to read at a tick.
+    pub fn count_at(&self, tick: u64) -> usize {
         if self.due().is_some_and(|due| due <= tick) { self.at_once } else { 0 }
     }
 
-    /// Whose turn it is, where there is anybody.
-    pub fn turn(&mut self) -> Option<[usize; 4]> {
-        let turn = *self.all.get(self.next)?;
+    /// The gauge to read next.
+    pub fn next_gauge(&mut self) -> Option<GaugePlace> {
+        let place = *self.all.get(self.next)?;
         self.next = (self.next + 1) % self.all.len();
-        Some(turn)
+        Some(place)
     }
 
-    /// A turn that began at a tick took so long.
+    /// Records that the readings at a tick took so long.
     pub fn took(&mut self, tick: u64, time: Duration, period: Duration) {
-        let pause = LEISURE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
-        self.due = tick + self.every.max(pause);
+        let pause = TIME_SHARE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
+        self.due = tick + self.step.max(pause);
     }
 }
 
@@ -175,25 +197,19 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn turns(gauges: usize, ticks: u64) -> Turns {
-        let all: Vec<_> = (0..gauges).map(|gauge| [0, 0, 0, gauge]).collect();
-        let count = gauges as u64;
-        Turns {
-            every: (ticks / count).max(1),
-            at_once: count.div_ceil(ticks) as usize,
-            all,
-            ..Turns::default()
-        }
+    fn schedule(gauges: usize, ticks: u64) -> GaugeSchedule {
+        let place = |gauge| GaugePlace { source: 0, device: 0, number: 0, gauge };
+        GaugeSchedule::of((0..gauges).map(place).collect(), ticks)
     }
 
     /// Ticks at which something is asked within a time, and how many are asked at once at most.
-    fn asked(turns: &mut Turns, ticks: u64, time: Duration) -> (Vec<u64>, usize) {
+    fn asked(schedule: &mut GaugeSchedule, ticks: u64, time: Duration) -> (Vec<u64>, usize) {
         let (mut at, mut most) = (Vec::new(), 0);
         for tick in 0..ticks {
-            let now = turns.at(tick);
+            let now = schedule.count_at(tick);
             if now > 0 {
-                assert_eq!((0..now).filter_map(|_| turns.turn()).count(), now);
-                turns.took(tick, time, Duration::from_millis(1));
+                assert_eq!((0..now).filter_map(|_| schedule.next_gauge()).count(), now);
+                schedule.took(tick, time, Duration::from_millis(1));
                 at.push(tick);
                 most = most.max(now);
             }
@@ -202,27 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_spread_over_its_time() {
-        let (at, most) = asked(&mut turns(64, 1000), 960, Duration::from_micros(30));
+    fn gauges_are_read_evenly_over_the_period() {
+        let (at, most) = asked(&mut schedule(64, 1000), 960, Duration::from_micros(30));
         assert_eq!((at.len(), most), (64, 1));
         assert!(at.windows(2).all(|pair| pair[1] - pair[0] == 15), "{at:?}");
-        // More than there are ticks.
-        let (at, most) = asked(&mut turns(64, 10), 10, Duration::from_micros(30));
+        // More gauges than ticks.
+        let (at, most) = asked(&mut schedule(64, 10), 10, Duration::from_micros(30));
         assert_eq!((at.len(), most), (10, 7));
-        // Nothing to ask.
-        assert_eq!(Turns::default().at(1000), 0);
-        assert_eq!(Turns::default().due(), None);
+        // No gauges.
+        assert_eq!(GaugeSchedule::default().count_at(1000), 0);
+        assert_eq!(GaugeSchedule::default().due(), None);
     }
 
     #[test]
-    fn a_slow_library_is_asked_less_often() {
-        let (at, _) = asked(&mut turns(8, 1000), 3000, Duration::from_millis(10));
+    fn a_slow_library_is_called_less_often() {
+        let (at, _) = asked(&mut schedule(8, 1000), 3000, Duration::from_millis(10));
         assert_eq!(at, [0, 500, 1000, 1500, 2000, 2500], "a fiftieth of the time");
     }
 
     #[test]
-    fn a_figure_is_kept_as_it_was_seen() {
-        let seen = Seen::new(Gauge::EdgeTemperature);
+    fn statistics_leave_out_failed_readings() {
+        let seen = GaugeStatistics::new(Gauge::EdgeTemperature);
         assert_eq!((seen.now(), seen.over_the_run()), (None, None));
         [Some(40.0), Some(43.0), None, Some(46.0)].into_iter().for_each(|value| seen.add(value));
         let over = seen.over_the_run().unwrap();
@@ -230,12 +246,12 @@ mod tests {
         assert_eq!(over.text(), "edge 43.0 C (40.0 to 46.0)");
         assert_eq!(seen.now().unwrap().value, 46.0);
         seen.add(None);
-        assert_eq!(seen.now(), None, "what cannot be read now is not shown");
+        assert_eq!(seen.now(), None, "the last reading failed");
     }
 
     #[test]
-    fn devices_of_one_name_are_one() {
-        let now = |quantity: Quantity, which: &str, value| Now {
+    fn of_devices_with_one_name_powers_are_added_and_the_highest_temperature_is_kept() {
+        let now = |quantity: Quantity, which: &str, value| GaugeReading {
             quantity: quantity.as_str().to_owned(),
             which: which.to_owned(),
             value,

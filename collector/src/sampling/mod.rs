@@ -4,8 +4,11 @@ pub mod clock;
 pub mod counters_only;
 pub(crate) mod gaps;
 pub mod gauges;
-pub mod pace;
+pub mod predecessor;
+pub(crate) mod read_schedule;
 pub mod sampler;
+mod sampler_figures;
+mod sampler_thread;
 pub(crate) mod samples;
 
 use crate::notes::Notes;
@@ -16,7 +19,8 @@ use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
 use ampere_trace::spool::SpoolDirectory;
 use clock::Timer;
-use sampler::{DeviceFigures, GoOn, Sampler};
+use predecessor::Predecessor;
+use sampler::{DeviceFigures, Sampler, SamplerOptions};
 use samples::{FoundCounter, SAMPLES_SPOOL, Samples};
 use std::path::{Path, PathBuf};
 
@@ -43,11 +47,11 @@ impl Sampling {
         }
     }
 
-    /// `go_on`: with the ring of a sampler that is dead, and by which clock.
+    /// Starts the sampler. `predecessor`: the sampler of a killed collector, whose ring is continued.
     pub fn start(
         &mut self,
         timer: Timer,
-        go_on: Option<GoOn>,
+        predecessor: Option<Predecessor>,
         options: &Options,
         run_cpu: Option<SharedRunCpu>,
         notes: &mut Notes,
@@ -55,14 +59,15 @@ impl Sampling {
         let config = &options.config;
         notes.extend(config.left_out.iter().map(|why| format!("{why}; it is left out")));
         let settings = config.sources.clone();
-        let periods = (config.sampler.period, config.sampler.gauges.0);
-        match Sampler::start(&self.directory, timer, periods, settings, go_on, run_cpu) {
+        let (period, gauges) = (config.sampler.period, config.sampler.gauges.0);
+        let options = SamplerOptions { period, gauges, settings, predecessor, run_cpu };
+        match Sampler::start(&self.directory, timer, options) {
             Ok(sampler) => self.sampler = Some(sampler),
             Err(why) => notes.add_loss(format!("no energy is sampled: {why}")),
         }
     }
 
-    /// Stops the sampler. `false`: it does not answer.
+    /// Stops the sampler. `false`: it does not end.
     pub fn stop(&mut self, notes: &mut Notes) -> bool {
         let has_stopped = self.sampler.as_mut().is_none_or(Sampler::stop);
         if !has_stopped {
@@ -73,8 +78,8 @@ impl Sampling {
         has_stopped
     }
 
-    /// What was sampled by another clock is forgotten: no event was before it. `false`: the sampler does not answer, and so would
-    /// another one.
+    /// Forgets the samples so far, whose times are of another clock: no event came before them. `false`: the sampler does not end,
+    /// and another one would not either.
     pub fn forget(&mut self, notes: &mut Notes) -> bool {
         self.samples = None;
         let has_stopped = self.stop(notes);
@@ -98,7 +103,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// Goes on with the ring of a dead collector's sampler.
+    /// Continues the ring of a killed collector's sampler.
     pub fn take_over(
         &mut self,
         options: &mut Options,
@@ -112,11 +117,11 @@ impl Sampling {
             Mode::RecoveryFromDisk => RingConsumer::of_missing_ring(&ring, spool.records(SAMPLES_SPOOL)),
             _ => RingConsumer::open(&ring),
         };
-        let goes_on = options.mode == Mode::Collector;
+        let continues = options.mode == Mode::Collector;
         let timer = timeline.clock.timer;
         let Ok(mut ring) = opened else {
             // The collector was killed before it had opened its counters.
-            if goes_on {
+            if continues {
                 self.start(timer, None, options, run_cpu, notes);
             }
             return;
@@ -124,21 +129,21 @@ impl Sampling {
         self.sampled_before = devices_in(&self.directory.join(sampler::LOG_NAME));
         let written = ring.position() + ring.available().unwrap_or(0);
         self.predecessors_last = last_sample(spool, &mut ring).unwrap_or(0);
-        if goes_on {
-            options.manifest.breaks.push(written);
+        if continues {
+            options.manifest.progress.breaks.push(written);
             options.save_manifest(spool, notes);
         }
         let devices = self.sampled_before.clone();
-        let mut samples = Samples::new(ring, spool, options.manifest.breaks.clone(), notes);
+        let mut samples = Samples::new(ring, spool, options.manifest.progress.breaks.clone(), notes);
         samples.add_devices(found_counters(&devices, options), timeline);
         self.samples = Some(samples);
-        if goes_on {
-            let go_on = GoOn { devices, ticks_per_second: timeline.clock.ticks_per_second };
-            self.start(timer, Some(go_on), options, run_cpu, notes);
+        if continues {
+            let predecessor = Predecessor { devices, ticks_per_second: timeline.clock.ticks_per_second };
+            self.start(timer, Some(predecessor), options, run_cpu, notes);
         }
     }
 
-    /// The sampler has opened its counters: they become devices. `true`: there are new ones.
+    /// Makes devices of the counters that the sampler has opened. `true`: there are new ones.
     pub fn find_devices(
         &mut self,
         options: &Options,
@@ -156,7 +161,7 @@ impl Sampling {
                 return Ok((found, None));
             }
             let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME));
-            Ok((found, Some(ring.map_err(|e| e.to_string())?)))
+            Ok((found, Some(ring?)))
         });
         let (found, ring) = match opened {
             Ok(both) => both,
@@ -170,7 +175,8 @@ impl Sampling {
         let _ = std::fs::copy(self.directory.join(log), spool.directory.join(log));
         let new = match ring {
             Some(ring) => {
-                self.samples = Some(Samples::new(ring, spool, options.manifest.breaks.clone(), notes));
+                self.samples =
+                    Some(Samples::new(ring, spool, options.manifest.progress.breaks.clone(), notes));
                 found.devices.clone()
             }
             None => self.new_devices(&found.devices, notes),
@@ -182,7 +188,7 @@ impl Sampling {
         true
     }
 
-    /// Devices that an earlier collector has not sampled. Those that it has go on.
+    /// The devices that an earlier collector has not sampled.
     fn new_devices(&self, found: &[Device], notes: &mut Notes) -> Vec<Device> {
         for before in &self.sampled_before {
             if found.iter().all(|device| device.index != before.index) {
@@ -196,7 +202,7 @@ impl Sampling {
         found.iter().filter(|device| device.index as usize >= known).cloned().collect()
     }
 
-    /// What devices say of their power goes beside their counters.
+    /// Adds the powers that devices report, to compare them with their counters.
     fn take_powers(&self, timeline: &mut Timeline) {
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
         let attributor = &mut timeline.attributor;
@@ -211,7 +217,7 @@ impl Sampling {
         }
     }
 
-    /// What the sampler says of its devices, by the attributor's number of each.
+    /// What the sampler counts about its devices, by the attributor's numbers.
     pub fn figures(&self, devices: usize) -> Vec<Option<&DeviceFigures>> {
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };

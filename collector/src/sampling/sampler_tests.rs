@@ -1,6 +1,8 @@
-//! The sampler over made-up files: when it reads, and what it does when it cannot.
+//! The sampler over files in the place of the kernel's: when it reads, and what it does if it cannot.
 
 use super::*;
+use crate::sampling::predecessor::Predecessor;
+use ampere_counters::Settings;
 use ampere_ring::{Record, RingConsumer};
 use std::path::PathBuf;
 
@@ -13,7 +15,7 @@ struct Sampled {
     sampler: Sampler,
 }
 
-/// Writes a figure over the one that is there, in one go.
+/// Replaces the content of a file in one write.
 fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let file = std::fs::File::options().write(true).create(true).truncate(false).open(path).unwrap();
@@ -37,13 +39,21 @@ impl Sampled {
         let settings =
             Settings { names: Some(vec![source]), sys_root: root.path().to_owned(), ..Settings::default() };
         let period = Duration::from_millis(1);
-        let sampler =
-            Sampler::start(session.path(), Timer::MonotonicRaw, (period, gauges), settings, None, None)
-                .unwrap();
+        let options = SamplerOptions { period, gauges, settings, ..SamplerOptions::default() };
+        let sampler = Sampler::start(session.path(), Timer::MonotonicRaw, options).unwrap();
         while !session.path().join(RING_NAME).exists() || sampler.figures.devices().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
         Sampled { root, session, sampler }
+    }
+
+    /// Waits for what the sampler counts about the device.
+    fn until(&self, holds: impl Fn(&DeviceFigures) -> bool) {
+        let begun = Instant::now();
+        while !holds(&self.sampler.figures.devices()[0]) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", self.sampler.figures);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn counter(&self) -> PathBuf {
@@ -71,15 +81,18 @@ impl Sampled {
 }
 
 #[test]
-fn a_counter_that_goes_is_said_once_and_its_samples_go_on() {
+fn a_counter_that_fails_is_reported_once_and_sampled_again_when_it_returns() {
     let mut sampled = Sampled::new();
-    std::thread::sleep(Duration::from_millis(30));
-    put(&sampled.counter(), "");
-    std::fs::write(sampled.counter(), "").unwrap();
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
+    std::fs::write(sampled.counter(), "").unwrap(); // the sampler has the file open
     std::fs::remove_file(sampled.counter()).unwrap();
-    std::thread::sleep(Duration::from_millis(400));
+    let removed = Instant::now();
+    // Reported after the third failure, and then tried every 100 ms.
+    sampled.until(|figures| figures.failed_readings.load(Ordering::Relaxed) >= 6);
+    let (failed, gone) = (sampled.sampler.figures.failed_readings(), removed.elapsed());
     put(&sampled.counter(), "2000000\n");
-    std::thread::sleep(Duration::from_millis(300));
+    let before = sampled.sampler.figures.devices()[0].readings.load(Ordering::Relaxed);
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > before);
     let samples = sampled.samples();
     let values: Vec<u64> = samples.iter().map(|(_, value)| *value).collect();
     assert_eq!(values[0], SECOND);
@@ -87,100 +100,103 @@ fn a_counter_that_goes_is_said_once_and_its_samples_go_on() {
     let news = sampled.sampler.news().unwrap();
     assert!(news.starts_with("package-0 cannot be read: its file "), "{news}");
     assert_eq!(sampled.sampler.news(), None);
-    let figures = &sampled.sampler.figures.devices()[0];
-    let failed = figures.failed_readings.load(Ordering::Relaxed);
-    assert!((3..30).contains(&failed), "tried now and then, not every millisecond: {failed}");
+    let most = 3 + gone.as_millis() as u64 / 100 + 1;
+    assert!(failed <= most, "tried now and then, not every millisecond: {failed} times in {gone:?}");
 }
 
+/// The schedule itself has tests with its own ticks (`read_schedule.rs`); here it is the sampler's.
 #[test]
 fn a_slow_counter_is_read_around_its_changes() {
     let mut sampled = Sampled::new();
     let start = Instant::now();
-    let clock = || Timer::MonotonicRaw.now();
-    let mut moved = Vec::new();
+    let mut changed = Vec::new();
     for step in 1..=30u32 {
         let at = Duration::from_millis(100) * step;
         std::thread::sleep(at.saturating_sub(start.elapsed()));
-        moved.push(clock());
         put(&sampled.counter(), &format!("{}\n", 1_000_000 + 1_000_000 * step));
+        changed.push(Timer::MonotonicRaw.now());
     }
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 30);
     std::thread::sleep(Duration::from_millis(20));
     let samples = sampled.samples();
+    for (step, changed) in changed.iter().enumerate() {
+        let seen = samples.iter().find(|(_, value)| *value == SECOND * (step as u64 + 2));
+        assert!(
+            seen.is_some_and(|(time, _)| time.saturating_sub(*changed) < SECOND),
+            "change {step} at {changed}: {samples:?}"
+        );
+    }
     let figures = &sampled.sampler.figures;
     let readings = figures.devices()[0].readings.load(Ordering::Relaxed);
     let update = figures.devices()[0].update_ns.load(Ordering::Relaxed);
-    // How late each change after the first second was seen, half of them at most.
-    let mut late: Vec<u64> = (10..30)
-        .map(|step| {
-            let value = SECOND * (step as u64 + 2);
-            let seen = samples.iter().find(|(_, v)| *v == value);
-            seen.map_or(u64::MAX, |(time, _)| time.saturating_sub(moved[step]))
-        })
-        .collect();
-    late.sort_unstable();
-    println!(
-        "{readings} readings, every {update} ns, half within {} ns, all within {} ns",
-        late[10], late[19]
-    );
-    // A loaded machine is late itself: half of the changes, and not all.
-    assert!(late[10] < 2_000_000, "{late:?}");
-    assert!(late[19] < SECOND, "none is lost: {late:?}");
-    if figures.missed_deadlines.load(Ordering::Relaxed) == 0 {
+    // The changes are only regular, and the readings only punctual, if this process and the sampler got their cores in time.
+    let distances = changed.windows(2).map(|pair| pair[1] - pair[0]);
+    let is_regular = distances.into_iter().all(|distance| distance.abs_diff(SECOND / 10) < 3_000_000);
+    if is_regular && figures.missed_deadlines.load(Ordering::Relaxed) == 0 {
+        let late = |step: usize| {
+            let seen = samples.iter().find(|(_, value)| *value == SECOND * (step as u64 + 2));
+            seen.map_or(u64::MAX, |(time, _)| time.saturating_sub(changed[step]))
+        };
+        // After the first second, in which the interval is learned.
+        let late: Vec<u64> = (10..30).map(late).collect();
+        assert!(late.iter().filter(|late| **late < 2_000_000).count() >= 10, "{late:?}");
         assert!(readings < 2_000, "{readings} readings in 3 s");
         assert!((90_000_000..=110_000_000).contains(&update), "{update}");
     }
 }
 
 #[test]
-fn it_ends_at_once() {
+fn a_stopped_sampler_takes_a_last_sample() {
     let mut sampled = Sampled::new();
-    std::thread::sleep(Duration::from_millis(50));
-    let begun = Instant::now();
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 1);
+    let started = Instant::now();
     let samples = sampled.samples();
-    assert!(begun.elapsed() < Duration::from_millis(500));
-    // The first, and the last one although nothing has moved.
+    assert!(started.elapsed() < STOP_LIMIT);
+    // The first and the last sample, although the counter has not changed.
     assert_eq!(samples.len(), 2);
     let figures = ampere_report::summary::SamplerOverhead::from(&*sampled.sampler.figures);
     assert!(figures.deadlines > 0 && figures.cpu_seconds > 0.0 && figures.cpu_share < 1.0, "{figures:?}");
 }
 
 #[test]
-fn what_devices_say_besides_is_asked_about_as_often_as_wanted() {
+fn gauges_are_read_as_often_as_the_settings_say() {
     let mut sampled = Sampled::of("cray_pm", Some(Duration::from_millis(100)));
+    let started = Instant::now();
     let power = sampled.root.path().join("sys/cray/pm_counters/power");
-    std::thread::sleep(Duration::from_millis(450));
+    let readings = |figures: &DeviceFigures| figures.gauges[0].over_the_run().map_or(0, |over| over.readings);
+    sampled.until(|figures| readings(figures) >= 3);
     put(&power, "912 W");
-    std::thread::sleep(Duration::from_millis(350));
+    sampled.until(|figures| figures.gauges[0].over_the_run().is_some_and(|over| over.max == 912.0));
     std::fs::write(&power, "").unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    sampled.until(|figures| figures.gauges[0].now().is_none());
+    let elapsed = started.elapsed();
     assert!(sampled.sampler.stop());
-    let seen = &sampled.sampler.figures.devices()[0].gauges[0];
-    assert_eq!(seen.now(), None, "it cannot be read any more");
-    let over = seen.over_the_run().unwrap();
+    let over = sampled.sampler.figures.devices()[0].gauges[0].over_the_run().unwrap();
     assert_eq!((over.min, over.max), (812.0, 912.0));
-    // 8 to 9 times in 800 ms; a loaded machine asks less often, none more often.
-    assert!((3..=10).contains(&over.readings), "{over:?}");
+    let most = elapsed.as_millis() as u64 / 100 + 2;
+    assert!(over.readings <= most, "{over:?} in {elapsed:?}");
     let figures = ampere_report::summary::SamplerOverhead::from(&*sampled.sampler.figures);
     assert!(figures.gauges_seconds > 0.0 && figures.longest_gauge_seconds <= figures.gauges_seconds);
-    // Off is off.
-    let mut silent = Sampled::of("cray_pm", None);
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(silent.sampler.stop());
-    assert_eq!(silent.sampler.figures.devices()[0].gauges[0].over_the_run(), None);
 }
 
-/// A sampler is killed and another one goes on: in one ring, with the same numbers, and with values as they are read.
 #[test]
-fn another_sampler_goes_on_with_ring_and_numbers() {
+fn gauges_that_are_switched_off_are_not_read() {
+    let mut sampled = Sampled::of("cray_pm", None);
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 1);
+    assert!(sampled.sampler.stop());
+    assert_eq!(sampled.sampler.figures.devices()[0].gauges[0].over_the_run(), None);
+}
+
+#[test]
+fn another_sampler_takes_over_ring_and_device_numbers() {
     let mut sampled = Sampled::new();
-    std::thread::sleep(Duration::from_millis(30));
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
     put(&sampled.counter(), "262143000000\n");
-    std::thread::sleep(Duration::from_millis(30));
-    // Stopped in order, its ring is like that of one that was killed, but for its state.
+    // It is stopped in order: its ring is that of a killed one but for its state.
     assert!(sampled.sampler.stop());
     let devices = crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME));
     assert_eq!(devices.len(), 1);
-    // The counter has wrapped meanwhile, and there is another device before it.
+    // Meanwhile the counter wraps, and another device appears before it.
     put(&sampled.counter(), "200000      \n");
     let cores = sampled.root.path().join("sys/class/powercap/intel-rapl:00");
     put(&cores.join("name"), "another\n");
@@ -191,11 +207,13 @@ fn another_sampler_goes_on_with_ring_and_numbers() {
         sys_root: sampled.root.path().to_owned(),
         ..Settings::default()
     };
-    let go_on = GoOn { devices, ticks_per_second: SECOND };
-    let periods = (Duration::from_millis(1), None);
-    let sampler =
-        Sampler::start(sampled.session.path(), Timer::MonotonicRaw, periods, settings, Some(go_on), None)
-            .unwrap();
+    let options = SamplerOptions {
+        period: Duration::from_millis(1),
+        settings,
+        predecessor: Some(Predecessor { devices, ticks_per_second: SECOND }),
+        ..SamplerOptions::default()
+    };
+    let sampler = Sampler::start(sampled.session.path(), Timer::MonotonicRaw, options).unwrap();
     let found = loop {
         match sampler.found() {
             Some(found) => break found.unwrap(),
@@ -206,8 +224,8 @@ fn another_sampler_goes_on_with_ring_and_numbers() {
     assert!(numbers.contains(&("rapl:::energy:package-0", 0)), "{numbers:?}");
     assert!(numbers.contains(&("rapl:::energy:another", 1)), "{numbers:?}");
     assert_eq!(crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME)).len(), 2);
-    std::thread::sleep(Duration::from_millis(30));
     sampled.sampler = sampler;
+    sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
     let all = sampled.samples();
     // Both samplers' samples, in one ring.
     let values: Vec<u64> = all.iter().map(|(_, value)| *value).collect();

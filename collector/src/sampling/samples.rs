@@ -20,7 +20,7 @@ use ampere_trace::write::SampledMetric;
 /// The samples' file in the spool.
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
 
-/// A counter that was found: what the trace, the attribution and the summary have to know of it.
+/// A counter that was found, with what the trace, the attribution and the summary need of it.
 pub(crate) struct FoundCounter {
     metric: SampledMetric,
     device: FoundDevice,
@@ -30,7 +30,7 @@ pub(crate) struct FoundCounter {
 }
 
 impl FoundCounter {
-    /// One of the node's, which the sampler has opened.
+    /// A counter of this node, which the sampler has opened.
     pub fn sampled(node: &str, device: &Device) -> FoundCounter {
         FoundCounter {
             metric: SampledMetric::sampled(node.to_owned(), device),
@@ -47,7 +47,7 @@ impl FoundCounter {
         }
     }
 
-    /// One of a trace that is replayed.
+    /// A counter of a replayed trace.
     pub fn replayed(metric: &ReplayedMetric) -> FoundCounter {
         FoundCounter {
             metric: SampledMetric::replayed(metric),
@@ -59,20 +59,22 @@ impl FoundCounter {
     }
 }
 
+/// The samples of a run, from the sampler's ring.
 pub(crate) struct Samples {
+    /// By the sampler's numbers, as the trace defines them.
     pub metrics: Vec<SampledMetric>,
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// Per device, its place in the lane of the ranks: each has its own delay, and in one queue times must not go back.
+    /// By device, its queue in the ranks' lane: each device has its own delay, and the times in a queue must not decrease.
     rank_queues: Vec<QueueIndex>,
-    /// Per device that may have GPU streams: its lane and place for the kernels view.
+    /// By device that may have GPU streams, its lane and queue for the kernels view.
     pub kernel_queues: Vec<Option<(usize, QueueIndex)>>,
-    /// Device numbers of the sampler to those of the attributor.
+    /// By the sampler's numbers, the attributor's.
     pub devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
     pub span: Option<(Timestamp, Timestamp)>,
-    /// As of a location: how far what an earlier collector has read is decoded again.
+    /// How far the records that an earlier collector has read are decoded again, as for a location.
     pub catching_up: Option<u64>,
     pub gaps: Gaps,
     /// The numbers of the devices that the sampler reads now.
@@ -126,7 +128,7 @@ impl Samples {
         }
     }
 
-    /// Takes what has come since the last time, and no more at a time than of any other ring.
+    /// Reads the new records, in batches as from any other ring.
     pub fn drain(
         &mut self,
         batch: &mut Vec<Record>,
@@ -148,14 +150,14 @@ impl Samples {
         notes: &mut Notes,
     ) {
         if self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut) {
-            return; // they stay in the ring until their turn has come
+            return; // the records stay in the ring until they are next
         }
         batch.clear();
         let position = self.ring.position();
         let Ok(count) = self.ring.copy_out(batch, BATCH) else { return };
         let spooled = self.spool.as_mut().map(|spool| spool.write(position, batch));
         if self.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
-            return; // they stay in the ring until their turn has come
+            return; // the records stay in the ring until they are next
         }
         self.ring.release(count);
         if let Some(Err(error)) = spooled {
@@ -180,7 +182,7 @@ impl Samples {
         self.take(at, batch, timeline);
     }
 
-    /// Records of the sampler's, the first of which has this position.
+    /// Decodes records of the sampler, the first of which has this position.
     fn take(&mut self, position: u64, records: &[Record], timeline: &mut Timeline) {
         let devices = &mut timeline.attributor.devices;
         for (position, record) in (position..).zip(records) {
@@ -200,10 +202,10 @@ impl Samples {
         for device in self.devices.iter().flatten().copied() {
             let (ranks, kernels) = (devices[device].views.ranks, devices[device].views.kernels);
             let of_ranks = self.rank_queues[device];
-            // Where there can be no stream there is none to wait for.
+            // A device without streams does not wait for any.
             let (lane, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));
             while let Some(Sample { time, increase, tag }) = devices[device].sample() {
-                self.gaps.sample(tag, device, time, increase);
+                self.gaps.add(tag, device, time, increase);
                 lanes[RANKS].queue(of_ranks).sample(time, ranks, increase);
                 lanes[lane].queue(queue).sample(time, kernels, increase);
             }

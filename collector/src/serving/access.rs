@@ -1,24 +1,47 @@
-//! Who may read what is served over HTTP: whoever reaches the address and names it by a name that it has; with a token,
-//! only who knows that.
+//! Which HTTP requests are answered: those that name this node by one of its names or addresses and, if a token is set, carry
+//! it.
 //!
-//! The name is checked because of browsers. A page of somebody's may have its own name resolved to 127.0.0.1 (DNS
-//! rebinding) and then read what is served there; but its requests carry that name as `Host`. An address is no name, and
-//! cannot be bent.
+//! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
+//! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
 
 use ampere_ring::process::node_name;
 use ampere_settings::Config;
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Shorter ones can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 const LONGEST_TOKEN: usize = 4096;
 
-/// What requests have to say. Never printed.
+/// The secret that requests carry. It is never printed.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
+
+/// Why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the token file {} {problem}", .path.display())]
+pub struct TokenError {
+    path: PathBuf,
+    problem: TokenProblem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum TokenProblem {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("is no file")]
+    NoFile,
+    #[error("belongs to another user: make one of your own")]
+    OfAnotherUser,
+    #[error("is open to others: chmod 600 makes it yours alone")]
+    OpenToOthers,
+    #[error("has {0} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}")]
+    Length(usize),
+    #[error("has more than one word in it, or other characters than ASCII")]
+    Characters,
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,45 +50,43 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Of a file that nobody else can read.
-    pub fn load(path: &Path) -> Result<Token, String> {
-        let wrong = |why: &str| format!("the token file {} {why}", path.display());
-        // Not waited for: a pipe is no token file.
+    /// Reads it from a file that only this user can read.
+    pub fn load(path: &Path) -> Result<Token, TokenError> {
+        Token::read(path).map_err(|problem| TokenError { path: path.to_owned(), problem })
+    }
+
+    fn read(path: &Path) -> Result<Token, TokenProblem> {
+        // Opening a pipe must not wait for its writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|e| wrong(&format!("cannot be read: {}", std::io::Error::from(e))))?;
-        let found = rustix::fs::fstat(&file).map_err(|e| wrong(&format!("cannot be looked at: {e}")))?;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
+        let found = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
         if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
-            return Err(wrong("is no file"));
+            return Err(TokenProblem::NoFile);
         }
         if found.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(wrong("belongs to somebody else: make one of your own"));
+            return Err(TokenProblem::OfAnotherUser);
         }
         if found.st_mode & 0o077 != 0 {
-            return Err(wrong("is open to others: chmod 600 makes it yours alone"));
+            return Err(TokenProblem::OpenToOthers);
         }
         let mut bytes = vec![0; LONGEST_TOKEN + 2];
-        let length =
-            rustix::io::read(&file, &mut bytes).map_err(|e| wrong(&format!("cannot be read: {e}")))?;
+        let length = rustix::io::read(&file, &mut bytes).map_err(std::io::Error::from)?;
         let token = bytes[..length].trim_ascii();
         if token.len() < SHORTEST_TOKEN || token.len() > LONGEST_TOKEN {
-            return Err(wrong(&format!(
-                "has {} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}",
-                token.len()
-            )));
+            return Err(TokenProblem::Length(token.len()));
         }
         if !token.iter().all(u8::is_ascii_graphic) {
-            return Err(wrong("has more than one word in it, or what is no ASCII"));
+            return Err(TokenProblem::Characters);
         }
         Ok(Token(token.to_owned()))
     }
 
-    /// The value of a request's `Authorization`.
+    /// The value of a request's `Authorization` header.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
     }
 
-    /// The time that it takes tells nothing but how long what was given is.
+    /// Takes the same time for every value of one length, so that timing reveals nothing of the token.
     fn is(&self, given: &[u8]) -> bool {
         let mut different = self.0.len() ^ given.len();
         for (at, byte) in given.iter().enumerate() {
@@ -78,34 +99,37 @@ impl Token {
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 401
+    /// Status 401: the token is missing or wrong.
     Token,
-    /// 403
+    /// Status 403: the name in `Host` is not this node's.
     Host,
 }
 
+/// What a request must carry.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     token: Option<Token>,
-    /// In lower case.
+    /// This node's names, in lower case.
     names: Vec<String>,
     any_name: bool,
 }
 
 impl Access {
-    /// By the settings. The error is one line.
-    pub fn load(config: &Config) -> Result<Access, String> {
+    /// From the settings.
+    pub fn load(config: &Config) -> Result<Access, TokenError> {
         let token = config.metrics.token_file.as_deref().map(Token::load).transpose()?;
         let mut names = own_names(&node_name(), &search_domains());
         names.extend(config.metrics.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
         Ok(Access { token, any_name: names.iter().any(|name| name == "*"), names })
     }
 
+    /// The token, if one is set.
     pub fn token(&self) -> Option<&Token> {
         self.token.as_ref()
     }
 
-    /// `host`: as the request names whom it asks; `None` where it does not, as old clients. Browsers do.
+    /// Whether a request may be answered. `host`: from the request; `None` if it names no host, as HTTP/1.0 allows. Browsers
+    /// always do.
     pub fn check(&self, host: Option<&str>, authorization: Option<&[u8]>) -> Result<(), Refusal> {
         if !host.is_none_or(|host| self.has_name(host)) {
             return Err(Refusal::Host);
@@ -127,7 +151,7 @@ impl Access {
     }
 }
 
-/// `name`, `name:80`, `1.2.3.4:80`, `[::1]:80`.
+/// The name in `name`, `name:80`, `1.2.3.4:80` or `[::1]:80`.
 fn without_port(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -137,7 +161,7 @@ fn without_port(host: &str) -> Option<&str> {
     port.bytes().all(|byte| byte.is_ascii_digit()).then_some(name)
 }
 
-/// A node's name, short and with the domains that names are looked up in.
+/// A node's names in lower case: short, with each of the search domains, and localhost.
 fn own_names(node: &str, domains: &[String]) -> Vec<String> {
     let node = node.to_ascii_lowercase();
     let short = node.split('.').next().unwrap_or_default().to_owned();
@@ -167,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_ours_is_refused() {
+    fn only_names_and_addresses_of_this_node_are_answered() {
         let access = access();
         for host in [
             "localhost",
@@ -203,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_is_the_token() {
+    fn only_the_exact_token_is_accepted() {
         let access = Access { token: Some(Token(b"0123456789abcdef".to_vec())), ..access() };
         for given in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
             assert_eq!(access.check(None, Some(given.as_bytes())), Ok(()), "{given}");
@@ -225,11 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_is_its_users_alone() {
+    fn a_token_file_must_be_a_private_file_with_one_word() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("token");
         let refused = |words: &str| {
-            let why = Token::load(&path).unwrap_err();
+            let why = Token::load(&path).unwrap_err().to_string();
             assert!(why.contains(words) && !why.contains('\n'), "{why}");
         };
         refused("cannot be read");

@@ -1,65 +1,45 @@
-//! Asks a collector over HTTP, as `ampere run` does for its screen.
+//! The HTTP client that `ampere run` and `ampere top` ask a collector with.
 
 use crate::serving::access::Token;
 use crate::serving::listen::UNIX;
-use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// An answer is no longer than this.
+/// The longest answer that is read.
 const MOST_BYTES: usize = 1 << 28;
 
 /// Why there is no answer; each in one line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is there, or does not answer in time.
-    Unreachable {
-        url: String,
-        why: std::io::Error,
-    },
-    NotHttp {
-        url: String,
-    },
-    WantsToken {
-        url: String,
-    },
-    Refused {
-        asked: String,
-        status: String,
-    },
+    /// The collector cannot be reached or does not answer in time.
+    #[error("cannot ask {url}: {why}")]
+    Unreachable { url: String, why: std::io::Error },
+    /// The answer is not HTTP.
+    #[error("{url} does not speak HTTP")]
+    NotHttp { url: String },
+    /// The collector requires a token, and the one given is missing or wrong.
+    #[error("{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in")]
+    WantsToken { url: String },
+    /// Any other status than 200.
+    #[error("{asked}: {status}")]
+    Refused { asked: String, status: String },
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Error::Unreachable { url, why } => write!(f, "cannot ask {url}: {why}"),
-            Error::NotHttp { url } => write!(f, "{url} does not speak HTTP"),
-            Error::WantsToken { url } => {
-                write!(f, "{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in")
-            }
-            Error::Refused { asked, status } => write!(f, "{asked}: {status}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// The body of the answer, from a URL as `collector.json` has it.
+/// Asks for `path` and returns the body of the answer. `url`: as `collector.json` has it.
 pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, Error> {
     let authorization =
         token.map_or_else(String::new, |token| format!("Authorization: {}\r\n", token.authorization()));
     let request =
         format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
-    let whom = || url.to_owned();
     let answer =
-        ask(url, request.as_bytes(), limit).map_err(|why| Error::Unreachable { url: whom(), why })?;
+        ask(url, request.as_bytes(), limit).map_err(|why| Error::Unreachable { url: url.to_owned(), why })?;
     let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let head = head.ok_or_else(|| Error::NotHttp { url: whom() })?;
+    let head = head.ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
     if first.split(' ').nth(1) == Some("401") {
-        return Err(Error::WantsToken { url: whom() });
+        return Err(Error::WantsToken { url: url.to_owned() });
     }
     if first.split(' ').nth(1) != Some("200") {
         return Err(Error::Refused {
@@ -75,7 +55,7 @@ fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
-        return converse(stream, request, limit);
+        return exchange(stream, request, limit);
     }
     let no_address = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address");
     let host = url.strip_prefix("http://").ok_or_else(no_address)?.trim_end_matches('/');
@@ -83,11 +63,11 @@ fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
     let stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
-    converse(stream, request, limit)
+    exchange(stream, request, limit)
 }
 
-/// As a whole it takes no longer than the limit and one step more.
-fn converse(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+/// Sends the request and reads the whole answer. It takes no longer than the limit and one read more.
+fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);
     let begun = Instant::now();

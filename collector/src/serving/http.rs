@@ -1,11 +1,12 @@
-//! /metrics and its companions, by default on loopback. A thread of its own: a scrape never makes the collector's loop wait.
+//! The HTTP server of /metrics, /summary.json and /snapshot.json. It has a thread of its own, so that a scrape never makes
+//! the collector's loop wait.
 //!
-//! Nothing here opens a file: the paths are these, whatever a request names. A connection is for one request, so that there
-//! is nothing to pipeline, and has limits: of the head's size and time, of the whole's time, and of how many there are.
+//! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
+//! for the size and time of a request's head, the time of a connection and the number of connections.
 
 use crate::serving::access::{Access, Refusal};
 use crate::serving::linger::{Scraper, Scrapers};
-use crate::serving::listen::{self, Bound, Listen, SocketFile};
+use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
 use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
 use crate::serving::snapshot::Snapshot;
 use ampere_report::summary::Summary;
@@ -26,69 +27,89 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Semaphore, oneshot};
 
-/// A request's head arrives within this time and is no longer than so many bytes.
+/// The head of a request must arrive within this time and be no longer.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
-/// The whole of a connection: who reads its answer so slowly gets the rest of it no more.
+/// A connection is closed after this time, whatever it still waits for.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
-/// More wait in the kernel until one is over.
+/// Further connections wait in the kernel until one is over.
 const MOST_CONNECTIONS: usize = 128;
+/// The pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// How long to wait for a summary.
 const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
-/// A summary is work for the collector's loop: asked for more often, it is the one before.
+/// Making a summary costs the collector's loop time, so a younger one than this is sent again.
 const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
-/// Asks the collector's loop for a summary as of now.
+/// Where the collector's loop sends the summary that it is asked for.
 pub type SummaryRequest = oneshot::Sender<Box<Summary>>;
 
+/// A server that listens.
 pub struct Server {
-    /// `http://127.0.0.1:9977`, `unix:/path`
+    /// `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
-    /// What users should know of where it listens.
+    /// What users should know about where it listens, one line each.
     pub notes: Vec<String>,
-    /// Who has asked for metrics.
+    /// The Prometheus servers that have scraped it.
     pub scrapers: Scrapers,
-    /// By what it is found by a collector that wants the address when this run is over.
+    /// Its name while it lingers: see [`crate::serving::linger`].
     pub lingers_as: String,
-    /// Goes with it.
+    /// Removed with the server.
     _socket: Option<SocketFile>,
 }
 
-/// What is served, and to whom.
+/// Why metrics are not served; each in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// There is nothing to listen on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The listener cannot be used.
+    #[error("cannot listen on {url}: {why}")]
+    Listen { url: String, why: std::io::Error },
+    /// The server's thread cannot be started.
+    #[error("cannot start the metrics server: {0}")]
+    Thread(std::io::Error),
+}
+
+/// What answers requests.
 pub struct Service {
     latest: Latest,
     summaries: Sender<SummaryRequest>,
     access: Access,
     scrapers: Scrapers,
-    /// What was last encoded: many who ask get the same bytes.
+    /// The last snapshot that was encoded, and its text.
     metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
-    summary: Mutex<Summaries>,
+    summary: Mutex<SummaryCache>,
 }
 
 #[derive(Default)]
-struct Summaries {
+struct SummaryCache {
+    /// The last summary, and when it was made.
     last: Option<(Instant, Bytes)>,
-    /// The loop has been asked for one, then.
+    /// The summary that the loop was asked for, and when.
     asked: Option<(Instant, oneshot::Receiver<Box<Summary>>)>,
 }
 
-/// Binds what is wanted, or the next free port, and serves until the process ends.
+/// Listens where it is wanted, or on the next free port, and serves until the process ends.
 pub fn serve(
     wanted: &Listen,
     access: Access,
     latest: Latest,
     summaries: Sender<SummaryRequest>,
-) -> Result<Server, String> {
+) -> Result<Server, ServeError> {
     let (bound, note) = listen::bind(wanted)?;
     let (url, lingers_as) = (bound.url(), bound.lingers_as());
     let mut notes: Vec<String> = note.into_iter().collect();
     if bound.is_open_to_others() {
-        let who = match access.token() {
-            Some(_) => "who knows the token can read them",
-            None => "whoever reaches it can read them: set AMPERE_TOKEN_FILE, or listen on 127.0.0.1",
+        let readers = match access.token() {
+            Some(_) => "clients with the token can read them",
+            None => {
+                "every client that reaches it can read them: set AMPERE_TOKEN_FILE, or listen on 127.0.0.1"
+            }
         };
-        notes.push(format!("metrics are on {url}, which is not this node's alone: {who}"));
+        notes.push(format!("metrics are on {url}, which is not this node's alone: {readers}"));
     }
     let (listener, socket) = match bound {
         Bound::Tcp(listener, _) => (listener.set_nonblocking(true).map(|()| Listener::Tcp(listener)), None),
@@ -96,7 +117,7 @@ pub fn serve(
             (listener.set_nonblocking(true).map(|()| Listener::Unix(listener)), Some(file))
         }
     };
-    let listener = listener.map_err(|e| format!("cannot listen on {url}: {e}"))?;
+    let listener = listener.map_err(|why| ServeError::Listen { url: url.clone(), why })?;
     let scrapers = Scrapers::default();
     let known = scrapers.clone();
     std::thread::Builder::new()
@@ -108,7 +129,7 @@ pub fn serve(
                 runtime.block_on(tokio::task::LocalSet::new().run_until(accept(listener, service)));
             }
         })
-        .map_err(|e| format!("cannot start the metrics server: {e}"))?;
+        .map_err(ServeError::Thread)?;
     Ok(Server { url, notes, scrapers, lingers_as, _socket: socket })
 }
 
@@ -125,7 +146,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
             loop {
                 let Ok(place) = places.clone().acquire_owned().await else { return };
                 match listener.accept().await {
-                    Ok((stream, from)) => converse(stream, Some(from.ip()), service.clone(), place),
+                    Ok((stream, from)) => spawn_connection(stream, Some(from.ip()), service.clone(), place),
                     Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
                 }
             }
@@ -135,7 +156,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
             loop {
                 let Ok(place) = places.clone().acquire_owned().await else { return };
                 match listener.accept().await {
-                    Ok((stream, _)) => converse(stream, None, service.clone(), place),
+                    Ok((stream, _)) => spawn_connection(stream, None, service.clone(), place),
                     Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
                 }
             }
@@ -143,26 +164,26 @@ async fn accept(listener: Listener, service: Rc<Service>) {
     }
 }
 
-fn converse(
+fn spawn_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     from: Option<IpAddr>,
     service: Rc<Service>,
     place: tokio::sync::OwnedSemaphorePermit,
 ) {
     tokio::task::spawn_local(async move {
-        // A client that goes away or sends nonsense is its own problem.
+        // A client that closes early or sends nonsense concerns only itself.
         let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service)).await;
         drop(place);
     });
 }
 
-/// One connection, whatever comes over it.
+/// Serves one connection, whatever bytes arrive.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Option<IpAddr>,
     service: Rc<Service>,
 ) {
-    // Of a scrape: by whom, and whether it gets the final figures.
+    // If it is a scrape: the scraper, and whether it gets the final figures.
     let scrape: Cell<Option<(Scraper, bool)>> = Cell::default();
     let answer = service_fn(|request| {
         let (service, scrape) = (&service, &scrape);
@@ -182,6 +203,7 @@ pub async fn serve_connection(
 }
 
 impl Service {
+    /// A service without scrapers yet.
     pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
         let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
         Service { latest, summaries, access, scrapers, metrics, summary }
@@ -194,20 +216,20 @@ impl Service {
         scrape: &Cell<Option<(Scraper, bool)>>,
     ) -> Response<Full<Bytes>> {
         let Ok(host) = host_of(request) else {
-            return text(StatusCode::BAD_REQUEST, "a request names one host\n");
+            return text(StatusCode::BAD_REQUEST, "a request must name one host\n");
         };
         let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         match self.access.check(host, authorization) {
             Err(Refusal::Host) => {
                 return text(
                     StatusCode::FORBIDDEN,
-                    "this is no name of this node: ask it by its address, or set AMPERE_ALLOWED_HOSTS\n",
+                    "this is not a name of this node: use its address, or set AMPERE_ALLOWED_HOSTS\n",
                 );
             }
             Err(Refusal::Token) => {
                 let mut refusal = text(
                     StatusCode::UNAUTHORIZED,
-                    "a token is needed: Authorization: Bearer, and what is in the collector's AMPERE_TOKEN_FILE\n",
+                    "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE\n",
                 );
                 refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 return refusal;
@@ -235,7 +257,7 @@ impl Service {
         }
     }
 
-    /// And whether the final figures are in it.
+    /// The answer, and whether it contains the final figures.
     async fn metrics(&self) -> (Response<Full<Bytes>>, bool) {
         let snapshot = self.latest.get();
         let is_last = snapshot.is_last;
@@ -251,31 +273,27 @@ impl Service {
     }
 
     async fn summary(&self) -> Response<Full<Bytes>> {
-        let mut kept = self.summary.lock().await; // one asks, the others get the same
-        if let Some((_, body)) = kept.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
+        let mut cache = self.summary.lock().await; // one request asks the loop, the others wait for the same summary
+        if let Some((_, body)) = cache.last.as_ref().filter(|(made, _)| made.elapsed() < SUMMARY_AGE) {
             return reply(StatusCode::OK, "application/json", body.clone());
         }
-        // What somebody has asked for who is gone is made all the same: it is for the next one, who does not ask again.
-        kept.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
-        if kept.asked.is_none() {
+        // The loop may still be making a summary for a client that has gone: the next client gets it.
+        cache.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
+        if cache.asked.is_none() {
             let (ask, told) = oneshot::channel();
-            // Never waits: where the loop is busy with many of these, one more is refused.
+            // Without waiting: if the loop has too many requests already, it is busy or ending.
             if self.summaries.try_send(ask).is_err() {
-                return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
+                return is_ending();
             }
-            kept.asked = Some((Instant::now(), told));
+            cache.asked = Some((Instant::now(), told));
         }
-        let Some((_, told)) = kept.asked.as_mut() else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
-        };
+        let Some((_, told)) = cache.asked.as_mut() else { return is_ending() };
         let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
-        kept.asked = None;
-        let Ok(Ok(summary)) = told else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n");
-        };
+        cache.asked = None;
+        let Ok(Ok(summary)) = told else { return is_ending() };
         match serde_json::to_string_pretty(&summary) {
             Ok(body) => {
-                let body = kept.last.insert((Instant::now(), Bytes::from(body))).1.clone();
+                let body = cache.last.insert((Instant::now(), Bytes::from(body))).1.clone();
                 reply(StatusCode::OK, "application/json", body)
             }
             Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
@@ -283,7 +301,11 @@ impl Service {
     }
 }
 
-/// Whom a request asks. `Err`: several, or nothing that can be a name.
+fn is_ending() -> Response<Full<Bytes>> {
+    text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n")
+}
+
+/// The host that a request names, if any. `Err`: it names several, or what cannot be a name.
 fn host_of(request: &Request<Incoming>) -> Result<Option<&str>, ()> {
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.as_str()));
@@ -312,7 +334,7 @@ fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Resp
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // Names in it come from an application: a browser is not to guess that they are a page.
+    // The names in the body come from an application: a browser must not guess that it is a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -1,9 +1,10 @@
-//! Who scrapes, and how long the endpoint stays for it when the run is over.
+//! Which Prometheus servers scrape, and how long the collector keeps serving for them after the run.
 //!
-//! Prometheus asks when it is time to: what was spent since it last did so would be missing from what it stores. So the collector
-//! stays until each scraper has seen the final figures, for twice the scraper's usual interval at most. By then the results are
-//! written, and nobody waits for it: neither the application nor `ampere run`. Nor does another collector, which is to serve on the same
-//! port: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to the network namespace as ports do.
+//! Prometheus scrapes at its own intervals: what was spent after its last scrape would be missing from what it stores. So the
+//! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By
+//! then the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the
+//! same port does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to
+//! the network namespace as ports do.
 
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
@@ -13,20 +14,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Prometheus takes a series for ended that it has not seen for five minutes, so that nobody scrapes less often.
+/// Prometheus takes a series that it has not seen for five minutes for ended, so no server scrapes less often.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(300);
-/// Of a scraper that has come once, the interval is not known: it is taken for the time in which it did not come again.
+/// The interval of a scraper that came once is unknown: the time since then is taken for it, up to this.
 const LONGEST_UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_SCRAPERS: usize = 16;
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// How long a collector is waited for that was asked to leave.
+/// How often a lingering collector checks whether it may end.
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
+/// How long to wait for a collector that was asked to leave.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
-/// Linux has no room for a longer name; its beginning takes some of it.
+/// Linux limits a name to 107 bytes; the prefix takes some of them.
 const LONGEST_NAME: usize = 80;
 
-/// Address, where it has one, and what it calls itself: two servers that scrape the same run are two.
+/// Address, if it has one, and `User-Agent`: two servers on one machine are told apart.
 pub type Scraper = (Option<IpAddr>, String);
 
+/// The scrapes of one scraper.
 struct Scrapes {
     by: Scraper,
     first: Instant,
@@ -36,7 +39,7 @@ struct Scrapes {
 }
 
 impl Scrapes {
-    /// Until when it may come. `end`: of the run.
+    /// When its next scrape is due at the latest. `end`: of the run.
     fn expected_until(&self, end: Instant) -> Instant {
         let interval = match self.count {
             0 | 1 => end.saturating_duration_since(self.last).min(LONGEST_UNKNOWN_INTERVAL),
@@ -46,7 +49,7 @@ impl Scrapes {
     }
 }
 
-/// All scrapers of a run.
+/// The scrapers of a run.
 #[derive(Clone, Default)]
 pub struct Scrapers(Arc<Mutex<Vec<Scrapes>>>);
 
@@ -55,7 +58,7 @@ impl Scrapers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of them has its answer. `is_last`: the final figures were in it.
+    /// Records that a scraper received an answer. `is_last`: with the final figures.
     pub fn answered(&self, by: &Scraper, at: Instant, is_last: bool) {
         let mut all = self.all();
         if let Some(known) = all.iter_mut().find(|known| known.by == *by) {
@@ -67,14 +70,15 @@ impl Scrapers {
         }
     }
 
-    /// Until when somebody may come who has not seen the final figures. `end`: of the run.
+    /// When the last scraper that has not seen the final figures is due. `end`: of the run.
     pub fn awaited_until(&self, end: Instant) -> Option<Instant> {
         self.all().iter().filter(|of| !of.has_seen_last).map(|of| of.expected_until(end)).max()
     }
 }
 
-/// Returns when nobody is awaited any more, another collector wants the address, or somebody says `stop`. `address`: as
-/// [`name_of_port`] or [`name_of_socket`] have it. The socket that is returned is to be closed after the server's.
+/// Waits until all scrapers have seen the final figures or are overdue, another collector wants the address, or `stop` is set.
+/// `address`: from [`name_of_port`] or [`name_of_socket`]. Keep the returned socket open until the server's is closed: its end
+/// tells the other collector that the address is free.
 pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBool) -> Option<UnixStream> {
     let is_awaited = || scrapers.awaited_until(end).is_some_and(|until| Instant::now() < until);
     if !is_awaited() {
@@ -87,25 +91,26 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
         if let Ok((asks, _)) = listener.accept() {
             return Some(asks);
         }
-        std::thread::sleep(LOOK_PERIOD);
+        std::thread::sleep(CHECK_PERIOD);
     }
     None
 }
 
-/// Asks a collector that lingers to leave. Returns whether there was one, which has left by now.
-pub fn has_left(address: &str) -> bool {
+/// Asks a collector that lingers to leave, and waits until it has. Returns whether there was one.
+pub fn ask_to_leave(address: &str) -> bool {
     let stream = SocketAddr::from_abstract_name(address).and_then(|name| UnixStream::connect_addr(&name));
     let Ok(mut stream) = stream else { return false };
     let _ = stream.set_read_timeout(Some(LEAVE_LIMIT));
-    // It says nothing: its end is waited for.
+    // It sends nothing: the read ends when its process does.
     std::io::Read::read(&mut stream, &mut [0]).is_ok()
 }
 
-/// What a collector of this user's that lingers is found by.
+/// The abstract name of this user's collector that lingers on a port.
 pub fn name_of_port(port: u16) -> String {
     format!("ampere-{}-{port}", rustix::process::geteuid().as_raw())
 }
 
+/// The abstract name of this user's collector that lingers on a socket.
 pub fn name_of_socket(path: &Path) -> String {
     let path = path.to_string_lossy();
     let from = path.char_indices().map(|(at, _)| at).find(|at| path.len() - at <= LONGEST_NAME);
@@ -134,7 +139,7 @@ mod tests {
         assert_eq!(scrapers.awaited_until(end), Some(begin + 100 * second));
         scrapers.answered(&by(2), begin + 102 * second, true);
         assert_eq!(scrapers.awaited_until(end), None);
-        // Of one that came once, nothing is known but that it did not come again for so long.
+        // The interval of one that came once is taken to be the time since then.
         scrapers.answered(&by(3), begin + 95 * second, false);
         assert_eq!(scrapers.awaited_until(end), Some(begin + 105 * second));
         scrapers.answered(&by(4), begin, false);
@@ -142,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn who_lingers_leaves_when_it_is_asked() {
+    fn a_lingering_collector_leaves_when_another_asks() {
         let path = std::env::temp_dir().join(format!("{}-{}.sock", "x".repeat(100), std::process::id()));
         let name = name_of_socket(&path);
-        assert!(!has_left(&name), "there is none");
+        assert!(!ask_to_leave(&name), "none lingers yet");
         let scrapers = Scrapers::default();
         let now = Instant::now();
         scrapers.answered(&by(1), now - Duration::from_secs(60), false);
         scrapers.answered(&by(1), now, false);
         let other = name.clone();
-        // Its socket is closed when it is over, as when its process ends.
+        // Dropping the returned socket closes it, as the end of a process does.
         let lingers =
             std::thread::spawn(move || drop(linger(&scrapers, &other, now, &AtomicBool::new(false))));
-        while !has_left(&name) {
+        while !ask_to_leave(&name) {
             assert!(now.elapsed() < Duration::from_secs(10), "it was not found");
         }
         lingers.join().unwrap();

@@ -1,4 +1,4 @@
-//! Where /metrics is served: an address, or a socket in the file system that is its user's alone.
+//! Where /metrics is served: on an address, or on a socket in the file system that only its user can reach.
 
 use crate::serving::linger;
 use rustix::fs::Mode;
@@ -14,18 +14,42 @@ use std::time::{Duration, Instant};
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
 /// How many ports are tried when the wanted one is in use.
 const TRIED_PORTS: u16 = 100;
-/// What a socket's name begins with, where an address could stand.
+/// The prefix of a socket's path, in the place of an address.
 pub const UNIX: &str = "unix:";
-/// So soon a process that ends has closed its port.
+/// A process that ends has closed its port by then.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-/// Linux has no room for a longer path of a socket.
+/// Linux limits the path of a socket to this many bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 
+/// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
+    /// An address and port.
     Tcp(SocketAddr),
-    /// An absolute path.
+    /// The absolute path of a socket.
     Unix(PathBuf),
+}
+
+/// A text that names no place to listen on.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, or like \
+     unix:/run/user/1000/ampere.sock"
+)]
+pub struct NoAddress(String);
+
+/// Why the collector cannot listen; each in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The system refuses the address.
+    #[error("cannot listen on {address}: {why}; choose another address with --listen")]
+    Address { address: SocketAddr, why: std::io::Error },
+    /// All ports from the wanted one on are in use.
+    #[error("cannot listen on {first} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen")]
+    NoFreePort { first: SocketAddr, why: String },
+    /// The socket cannot be made.
+    #[error("cannot listen on {UNIX}{}: {why}; choose another path", .path.display())]
+    Socket { path: PathBuf, why: String },
 }
 
 impl Default for Listen {
@@ -35,15 +59,10 @@ impl Default for Listen {
 }
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = NoAddress;
 
-    fn from_str(text: &str) -> Result<Listen, String> {
-        let wrong = || {
-            format!(
-                "{text:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, or like \
-                 unix:/run/user/1000/ampere.sock"
-            )
-        };
+    fn from_str(text: &str) -> Result<Listen, NoAddress> {
+        let wrong = || NoAddress(text.to_owned());
         match text.strip_prefix(UNIX) {
             Some(path) if path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH => {
                 Ok(Listen::Unix(PathBuf::from(path)))
@@ -64,14 +83,16 @@ impl fmt::Display for Listen {
     }
 }
 
-/// What listens. A socket's file goes with it.
+/// A listener.
 #[derive(Debug)]
 pub enum Bound {
+    /// On an address.
     Tcp(TcpListener, SocketAddr),
+    /// On a socket, whose file is removed with it.
     Unix(UnixListener, SocketFile),
 }
 
-/// Removed when it goes, if it is still the same file.
+/// A socket's file. Dropping this removes it, if it is still the same file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -87,7 +108,7 @@ impl Drop for SocketFile {
 }
 
 impl Bound {
-    /// What clients are told.
+    /// As `collector.json` has it: `http://127.0.0.1:9977` or `unix:/path`.
     pub fn url(&self) -> String {
         match self {
             Bound::Tcp(_, address) => format!("http://{address}"),
@@ -95,7 +116,7 @@ impl Bound {
         }
     }
 
-    /// By what it is found when it lingers ([`linger`]).
+    /// Its abstract name while it lingers: see [`linger`].
     pub fn lingers_as(&self) -> String {
         match self {
             Bound::Tcp(_, address) => linger::name_of_port(address.port()),
@@ -109,50 +130,48 @@ impl Bound {
     }
 }
 
-/// What is wanted or, of an address, the next free port, or else loopback; with a note where it is not what was wanted.
-pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), String> {
+/// Listens where it is wanted. If a port is in use, the next free one is taken, and if the address is not this node's,
+/// loopback: then a note says so.
+pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     match wanted {
         Listen::Tcp(address) => bind_address(*address),
         Listen::Unix(path) => bind_socket(path).map(|bound| (bound, None)),
     }
 }
 
-fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), String> {
+fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), BindError> {
+    let refuse = |why| BindError::Address { address: wanted, why };
     let mut first_error = None;
     for step in 0..TRIED_PORTS {
         let Some(port) = wanted.port().checked_add(step) else { break };
         match bind_port(SocketAddr::new(wanted.ip(), port)) {
             Ok(listener) => {
-                let address = listener.local_addr().map_err(|e| format!("no address to listen on: {e}"))?;
+                let address = listener.local_addr().map_err(refuse)?;
                 let note = (step > 0)
                     .then(|| format!("port {} is in use; metrics are on port {port} instead", wanted.port()));
                 return Ok((Bound::Tcp(listener, address), note));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
-            // An address of another node, say, where one setting is for all of them: figures matter more than where.
+            // It may be another node's address in a setting that all nodes share: that is no reason not to serve.
             Err(e) if wanted != DEFAULT_ADDRESS => {
                 let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
                 return bind_address(DEFAULT_ADDRESS).map(|(bound, _)| (bound, Some(note)));
             }
-            Err(e) => {
-                return Err(format!("cannot listen on {wanted}: {e}; choose another address with --listen"));
-            }
+            Err(e) => return Err(refuse(e)),
         }
     }
     let why = first_error.map_or_else(|| "no port".to_owned(), |e| e.to_string());
-    Err(format!(
-        "cannot listen on {wanted} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen"
-    ))
+    Err(BindError::NoFreePort { first: wanted, why })
 }
 
-/// A collector whose run is over, and that serves on for who has yet to see its final figures, leaves.
+/// A collector that only lingers on the port is asked to leave.
 fn bind_port(address: SocketAddr) -> std::io::Result<TcpListener> {
     let begun = Instant::now();
     let mut bound = TcpListener::bind(address);
     let in_use = |bound: &std::io::Result<TcpListener>| {
         bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
     };
-    if in_use(&bound) && linger::has_left(&linger::name_of_port(address.port())) {
+    if in_use(&bound) && linger::ask_to_leave(&linger::name_of_port(address.port())) {
         while in_use(&bound) && begun.elapsed() < CLOSE_LIMIT {
             std::thread::sleep(Duration::from_millis(1));
             bound = TcpListener::bind(address);
@@ -161,19 +180,18 @@ fn bind_port(address: SocketAddr) -> std::io::Result<TcpListener> {
     bound
 }
 
-/// Never loopback instead: who wants a socket wants nobody else to read.
-fn bind_socket(path: &Path) -> Result<Bound, String> {
-    let refuse =
-        |why: String| format!("cannot listen on {UNIX}{}: {why}; choose another path", path.display());
+/// There is no fallback to loopback: a socket is chosen so that other users cannot read.
+fn bind_socket(path: &Path) -> Result<Bound, BindError> {
+    let refuse = |why: String| BindError::Socket { path: path.to_owned(), why };
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(refuse("there is a file that is no socket".to_owned()));
         }
-        linger::has_left(&linger::name_of_socket(path));
+        linger::ask_to_leave(&linger::name_of_socket(path));
         if UnixStream::connect(path).is_ok() {
             return Err(refuse("another collector serves there".to_owned()));
         }
-        // One that was killed has left it.
+        // A killed collector has left it.
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(refuse(error.to_string()));
@@ -181,7 +199,7 @@ fn bind_socket(path: &Path) -> Result<Bound, String> {
             _ => {}
         }
     }
-    // From its first moment on it is ours alone.
+    // No other user may connect, not even before the mode is set.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -203,27 +221,27 @@ mod tests {
         }
         let long = format!("unix:/{}", "x".repeat(200));
         for text in ["", "9977", "localhost", "unix:", "unix:ampere.sock", "unix", &long] {
-            let why = text.parse::<Listen>().unwrap_err();
+            let why = text.parse::<Listen>().unwrap_err().to_string();
             assert!(why.contains("is no address") && !why.contains('\n'), "{why}");
         }
     }
 
     #[test]
-    fn a_socket_is_its_users_alone_and_goes() {
+    fn a_socket_is_private_and_is_removed_at_the_end() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.sock");
         let wanted = Listen::Unix(path.clone());
         let (bound, note) = bind(&wanted).unwrap();
         assert_eq!((bound.url(), note), (wanted.to_string(), None));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(bind(&wanted).unwrap_err().contains("another collector"));
+        assert!(bind(&wanted).unwrap_err().to_string().contains("another collector"));
         drop(bound);
         assert!(!path.exists());
-        // What a killed one has left is taken over; what is no socket stays.
+        // The socket of a killed collector is replaced; a file that is no socket stays.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists() && bind(&wanted).is_ok());
         std::fs::write(&path, "mine").unwrap();
-        assert!(bind(&wanted).unwrap_err().contains("no socket"));
+        assert!(bind(&wanted).unwrap_err().to_string().contains("no socket"));
         assert!(path.exists());
     }
 }

@@ -1,8 +1,11 @@
-//! A snapshot as OpenMetrics, by prometheus-client. All of a scrape comes from one snapshot, so its sums are consistent.
+//! A snapshot as OpenMetrics text, encoded by prometheus-client.
+//!
+//! [`METRICS`] is the one table of what is exported: names, units, labels and help texts. All series of a scrape come from
+//! one snapshot, so that its sums are consistent.
 
 use crate::serving::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_counters::Quantity;
-use ampere_report::summary::NodeCpu;
+use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -13,42 +16,51 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The content type of [`encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A line of the body, for its first allocation.
+/// Typical length of a line of the text: its memory is allocated at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
 
-/// The latest snapshot: written by the collector's loop, read by whoever asks.
+/// The latest snapshot: written by the collector's loop, read by the HTTP server.
 #[derive(Clone, Debug)]
-pub struct Latest(Arc<Mutex<Arc<Snapshot>>>, Arc<AtomicBool>);
+pub struct Latest {
+    snapshot: Arc<Mutex<Arc<Snapshot>>>,
+    was_read: Arc<AtomicBool>,
+}
 
 impl Default for Latest {
-    /// Every series has a node, also those that are there before the first process is.
+    /// A snapshot that has only the node's name: every series has it, also before the first process joins.
     fn default() -> Latest {
-        Latest(Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))), Arc::default())
+        Latest {
+            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))),
+            was_read: Arc::default(),
+        }
     }
 }
 
 impl Latest {
+    /// Replaces the snapshot. One without a node is ignored: a run without events knows nothing new.
     pub fn set(&self, snapshot: Snapshot) {
         if snapshot.node.is_empty() {
-            return; // a run without any event: it knows no more than what is here
+            return;
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
-    /// Whether somebody has, since this was last called.
+    /// Whether a snapshot has been read since this was last called.
     pub fn was_asked(&self) -> bool {
-        self.1.swap(false, Ordering::Relaxed)
+        self.was_read.swap(false, Ordering::Relaxed)
     }
 
+    /// The latest snapshot.
     pub fn get(&self) -> Arc<Snapshot> {
-        self.1.store(true, Ordering::Relaxed);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.was_read.store(true, Ordering::Relaxed);
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Encodes a snapshot.
+/// A snapshot as OpenMetrics text. A metric without any series is left out.
 pub fn encode(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
@@ -58,487 +70,402 @@ pub fn encode(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
     Ok(body)
 }
 
+/// An exported metric. Every series has the label `node`, and then [`Metric::labels`].
 #[derive(Debug)]
-struct Scrape {
-    snapshot: Arc<Snapshot>,
-    ranks: Vec<RankFigures>,
-}
-
-type Labels<'a> = Vec<(&'static str, &'a str)>;
-/// Name, help and series of a family without a unit.
-type Plain<'a> = (&'static str, &'static str, Vec<(Labels<'a>, f64)>);
-
-/// One family: name (without unit and `_total`), help, unit, and its series.
-struct Family<'a> {
-    name: &'static str,
-    help: &'static str,
+pub struct Metric {
+    /// Without the unit and the `_total` that prometheus-client appends.
+    stem: &'static str,
     unit: Option<Unit>,
-    series: Vec<(Labels<'a>, f64)>,
+    kind: MetricType,
+    /// Names of the labels after `node`.
+    pub labels: &'static [&'static str],
+    /// What it means, in one line.
+    pub help: &'static str,
+    series: fn(&Scrape) -> Series<'_>,
 }
 
-impl Family<'_> {
-    fn encode(self, encoder: &mut DescriptorEncoder, kind: MetricType) -> fmt::Result {
-        if self.series.is_empty() {
+impl Metric {
+    /// The name of its series, as a scrape has it: `ampere_device_energy_joules_total`.
+    pub fn name(&self) -> String {
+        let unit = self.unit.as_ref().map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
+        let total = if self.is_counter() { "_total" } else { "" };
+        format!("{}{unit}{total}", self.stem)
+    }
+
+    /// Whether it is a counter; else it is a gauge.
+    pub fn is_counter(&self) -> bool {
+        matches!(self.kind, MetricType::Counter)
+    }
+
+    fn encode(&self, scrape: &Scrape, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let series = (self.series)(scrape);
+        if series.is_empty() {
             return Ok(());
         }
-        let mut family = encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
-        for (labels, value) in self.series {
+        let mut family = encoder.encode_descriptor(self.stem, self.help, self.unit.as_ref(), self.kind)?;
+        let mut labels = Vec::with_capacity(1 + self.labels.len());
+        for (values, value) in series {
+            labels.clear();
+            labels.push(("node", scrape.snapshot.node.as_str()));
+            labels.extend(self.labels.iter().copied().zip(values));
             let metric = family.encode_family(&labels)?;
-            match kind {
+            match self.kind {
                 MetricType::Gauge => ConstGauge::new(value).encode(metric)?,
                 _ => ConstCounter::new(value).encode(metric)?,
             }
         }
         Ok(())
     }
+}
 
-    fn counter(self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        self.encode(encoder, MetricType::Counter)
-    }
+/// Of each series the values of its labels, in the order of their names, and its value.
+type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
-    fn gauge(self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        self.encode(encoder, MetricType::Gauge)
-    }
+const fn counter(
+    stem: &'static str,
+    unit: Option<Unit>,
+    labels: &'static [&'static str],
+    help: &'static str,
+    series: fn(&Scrape) -> Series<'_>,
+) -> Metric {
+    Metric { stem, unit, kind: MetricType::Counter, labels, help, series }
+}
+
+/// A gauge's unit is a part of its name.
+const fn gauge(
+    stem: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+    series: fn(&Scrape) -> Series<'_>,
+) -> Metric {
+    Metric { stem, unit: None, kind: MetricType::Gauge, labels, help, series }
+}
+
+const JOULES: Option<Unit> = Some(Unit::Joules);
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+
+/// All metrics, in the order in which they are exported.
+#[rustfmt::skip]
+pub static METRICS: [Metric; 46] = [
+    // The quality of the figures is on the series itself: energy="estimated" is no measurement.
+    counter(
+        "ampere_device_energy", JOULES, &["device", "energy"],
+        "Energy of a device since the run began, as of the last attributed sample",
+        |s| s.per_device_with_quality(|d| Some(d.joules)),
+    ),
+    gauge(
+        "ampere_device_power_watts", &["device", "energy"],
+        "Power of a device over the last second that was sampled; absent if that is long ago",
+        |s| s.per_device_with_quality(|d| d.watts),
+    ),
+    gauge(
+        "ampere_device_info", &["device", "source", "energy", "kind", "within"],
+        "1; where a device's energy figures come from, what it is, and which device also contains its joules",
+        |s| s.snapshot.devices.iter().map(|d| (vec![&*d.device, &d.source, &d.energy, &d.kind, &d.within], 1.0)).collect(),
+    ),
+    gauge(
+        "ampere_device_reported_power_watts", &["device", "kind"],
+        "Power of a device as the device reports it; kind says whether it is an average or the current power",
+        |s| s.reported(Quantity::Power),
+    ),
+    gauge(
+        "ampere_device_temperature_celsius", &["device", "sensor"],
+        "Temperature of a device's sensor as the device reports it",
+        |s| s.reported(Quantity::Temperature),
+    ),
+    gauge(
+        "ampere_device_busy_ratio", &["device"],
+        "Fraction of the time in which a device computes, as the device reports it",
+        |s| s.reported(Quantity::Busy),
+    ),
+    gauge(
+        "ampere_device_memory_used_bytes", &["device"],
+        "Used memory of a device, as the device reports it",
+        |s| s.reported(Quantity::MemoryUsed),
+    ),
+    gauge(
+        "ampere_device_memory_size_bytes", &["device"],
+        "Size of a device's memory, as the device reports it",
+        |s| s.reported(Quantity::MemorySize),
+    ),
+    gauge(
+        "ampere_device_counter_agreement_ratio", &["device", "against", "kind"],
+        "Energy by another measurement divided by energy by the device's counter, in the time that both cover",
+        Scrape::agreement,
+    ),
+    counter(
+        "ampere_region_energy", JOULES, &["rank", "device", "region"],
+        "Exclusive energy of a region on a rank (ranks view)",
+        |s| s.snapshot.region_energy.iter().map(|r| (vec![&*r.rank, &r.device, &r.region], r.joules)).collect(),
+    ),
+    counter(
+        "ampere_kernel_energy", JOULES, &["device", "kernel"],
+        "Exclusive energy of a GPU kernel (kernels view)",
+        |s| s.snapshot.kernel_energy.iter().map(|r| (vec![&*r.device, &r.kernel], r.joules)).collect(),
+    ),
+    counter(
+        "ampere_idle_energy", JOULES, &["device", "view"],
+        "Energy spent while no consumer of the view was active",
+        Scrape::idle_energy,
+    ),
+    counter(
+        "ampere_lost_energy", JOULES, &["device"],
+        "Energy that cannot be attributed because of a counter reset or a gap in sampling",
+        |s| s.per_device(|d| d.division.lost_joules),
+    ),
+    gauge(
+        "ampere_pending_energy_joules", &["device"],
+        "Energy that the kernels view has not attributed yet: GPU streams report late",
+        |s| s.per_device(|d| d.division.pending_joules_kernels),
+    ),
+    counter(
+        "ampere_region_calls", None, &["rank", "region"],
+        "Calls of a region on a rank's main location",
+        |s| s.snapshot.region_time.iter().map(|r| (vec![&*r.rank, &r.region], r.calls as f64)).collect(),
+    ),
+    counter(
+        "ampere_region_time", SECONDS, &["rank", "region"],
+        "Exclusive time of a region on a rank's main location",
+        |s| s.snapshot.region_time.iter().map(|r| (vec![&*r.rank, &r.region], r.seconds)).collect(),
+    ),
+    counter(
+        "ampere_events", None, &["rank"],
+        "Enter and leave events taken from the rings",
+        |s| s.per_rank(|r| r.events as f64),
+    ),
+    counter(
+        "ampere_coalesced_calls", None, &["rank"],
+        "Calls that were recorded together with others, without loss",
+        |s| s.per_rank(|r| r.coalesced_calls as f64),
+    ),
+    counter(
+        "ampere_suppressed_calls", None, &["rank"],
+        "Calls whose enter and leave were left out because a ring was too full",
+        |s| s.per_rank(|r| r.suppressed_calls as f64),
+    ),
+    counter(
+        "ampere_unrecorded_calls", None, &["rank"],
+        "Calls of locations without a ring, and of frames that were too deep; known when the process ends",
+        |s| s.per_rank(|r| r.unrecorded_calls as f64),
+    ),
+    counter(
+        "ampere_dropped_records", None, &["rank"],
+        "Records for which a ring had no room",
+        |s| s.per_rank(|r| r.dropped_records as f64),
+    ),
+    counter(
+        "ampere_late_events", None, &["rank"],
+        "Events that came after their time had been attributed; of the whole node, on its first process",
+        |s| s.per_rank(|r| r.late_events as f64),
+    ),
+    counter(
+        "ampere_counter_resets", None, &["device"],
+        "How often a device's counter was reset",
+        |s| s.per_device(|d| d.counter.counter_resets as f64),
+    ),
+    counter(
+        "ampere_counter_wraps", None, &["device"],
+        "How often a device's counter wrapped, which was corrected",
+        |s| s.per_device(|d| d.counter.counter_wraps as f64),
+    ),
+    counter(
+        "ampere_sampling_gaps", None, &["device"],
+        "Sample intervals that were so long that their energy is lost",
+        |s| s.per_device(|d| d.counter.sampling_gaps as f64),
+    ),
+    counter(
+        "ampere_unusable_samples", None, &["device"],
+        "Readings that were not numbers, came out of order or were impossible",
+        |s| s.per_device(|d| d.counter.unusable_samples as f64),
+    ),
+    counter(
+        "ampere_device_uncovered_seconds", None, &["device"],
+        "Time whose energy is unknown: the counter was reset, or its readings were impossible",
+        |s| s.per_device(|d| d.counter.uncovered_seconds),
+    ),
+    counter(
+        "ampere_collector_cpu", SECONDS, &[],
+        "CPU time of the collector",
+        |s| of_node(s.snapshot.collector.collector_cpu_seconds),
+    ),
+    counter(
+        "ampere_run_busy_cpu", SECONDS, &[],
+        "CPU time of the run's own processes on this node",
+        |s| s.of_node_cpu(|cpu| cpu.own_busy_seconds),
+    ),
+    counter(
+        "ampere_node_busy_cpu", SECONDS, &[],
+        "CPU time of all processes on the node since the collector began",
+        |s| s.of_node_cpu(|cpu| cpu.node_busy_seconds),
+    ),
+    gauge(
+        "ampere_counter_stale", &["device"],
+        "1 if a device's counter has not changed for long: it is frozen, or the device draws nothing",
+        |s| s.per_device(|d| f64::from(u8::from(d.counter.stale))),
+    ),
+    gauge(
+        "ampere_ring_fill_ratio", &["rank"],
+        "How full a rank's fullest ring is",
+        |s| s.per_rank(|r| r.ring_fill_ratio),
+    ),
+    gauge(
+        "ampere_lag_seconds", &[],
+        "How far attribution is behind the application",
+        |s| of_node(s.snapshot.collector.lag_seconds),
+    ),
+    gauge(
+        "ampere_conservation_error_joules", &["device"],
+        "Difference between a device's energy and the sum of attributed, idle and lost energy; rounding only",
+        |s| s.per_device(|d| d.division.conservation_error_joules),
+    ),
+    gauge(
+        "ampere_collector_resident_bytes", &[],
+        "Resident memory of the collector",
+        |s| of_node(s.snapshot.collector.collector_rss_bytes as f64),
+    ),
+    // Of a replay nothing is sampled: the following seven metrics are absent.
+    counter(
+        "ampere_sampler_readings", None, &["device"],
+        "Successful readings of a device's counter",
+        |s| s.per_sampled_device(|r| r.readings as f64),
+    ),
+    counter(
+        "ampere_sampler_failed_readings", None, &["device"],
+        "Failed readings of a device's counter",
+        |s| s.per_sampled_device(|r| r.failed_readings as f64),
+    ),
+    counter(
+        "ampere_sampler_deadlines", None, &[],
+        "How often the sampler had to wake up",
+        |s| s.of_sampler(|sampler| sampler.deadlines as f64),
+    ),
+    counter(
+        "ampere_sampler_missed_deadlines", None, &[],
+        "How often the sampler woke up more than a millisecond too late",
+        |s| s.of_sampler(|sampler| sampler.missed_deadlines as f64),
+    ),
+    counter(
+        "ampere_sampler_read", SECONDS, &["device"],
+        "Time that the readings of a device's counter took",
+        |s| s.per_sampled_device(|r| r.read_seconds),
+    ),
+    counter(
+        "ampere_sampler_cpu", SECONDS, &[],
+        "CPU time of the sampler",
+        |s| s.of_sampler(|sampler| sampler.cpu_seconds),
+    ),
+    counter(
+        "ampere_sampler_gauges", SECONDS, &[],
+        "Time that reading the devices' gauges took: power, temperature, memory",
+        |s| s.of_sampler(|sampler| sampler.gauges_seconds),
+    ),
+    gauge(
+        "ampere_sampler_longest_late_seconds", &[],
+        "The longest that the sampler woke up too late",
+        |s| s.of_sampler(|sampler| sampler.longest_late_seconds),
+    ),
+    gauge(
+        "ampere_sampler_update_seconds", &["device"],
+        "Observed time between two changes of a device's counter; 0 while it is unknown",
+        |s| s.per_sampled_device(|r| r.update_seconds),
+    ),
+    // A gauge and not OpenMetrics' info, which the tools for the older text format refuse.
+    gauge(
+        "ampere_build_info", &["version"],
+        "1; the version of ampere that measures",
+        |_| vec![(vec![env!("CARGO_PKG_VERSION")], 1.0)],
+    ),
+    gauge(
+        "ampere_run_info", &["run", "scheduler", "job_id"],
+        "1; the run that is measured, and the batch system's job that it belongs to",
+        Scrape::run_info,
+    ),
+];
+
+/// What one scrape shows.
+#[derive(Debug)]
+struct Scrape {
+    snapshot: Arc<Snapshot>,
+    ranks: Vec<RankFigures>,
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let encoder = &mut encoder;
-        self.devices(encoder)?;
-        self.gauges(encoder)?;
-        self.agreement(encoder)?;
-        self.energy(encoder)?;
-        self.time(encoder)?;
-        self.health(encoder)
+        METRICS.iter().try_for_each(|metric| metric.encode(self, &mut encoder))
     }
 }
 
+/// A metric with one series for the node.
+fn of_node<'a>(value: f64) -> Series<'a> {
+    vec![(Vec::new(), value)]
+}
+
 impl Scrape {
-    fn node(&self) -> (&'static str, &str) {
-        ("node", &self.snapshot.node)
+    fn per_device(&self, value: impl Fn(&DeviceFigures) -> f64) -> Series<'_> {
+        self.snapshot.devices.iter().map(|d| (vec![d.device.as_str()], value(d))).collect()
     }
 
-    fn per_device(&self, value: impl Fn(&DeviceFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
-        let devices = self.snapshot.devices.iter();
-        devices.map(|d| (vec![self.node(), ("device", d.device.as_str())], value(d))).collect()
+    fn per_device_with_quality(&self, value: impl Fn(&DeviceFigures) -> Option<f64>) -> Series<'_> {
+        let known = self.snapshot.devices.iter().filter_map(|d| Some((d, value(d)?)));
+        known.map(|(d, value)| (vec![d.device.as_str(), d.energy.as_str()], value)).collect()
     }
 
-    fn devices(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        // How far the figures can be trusted is on the series itself: energy="estimated" is no measurement.
-        let with_quality = |value: fn(&DeviceFigures) -> Option<f64>| {
-            let known = self.snapshot.devices.iter().filter_map(|d| Some((d, value(d)?)));
-            known
-                .map(|(d, value)| {
-                    (vec![self.node(), ("device", d.device.as_str()), ("energy", d.energy.as_str())], value)
-                })
-                .collect()
-        };
-        Family {
-            name: "ampere_device_energy",
-            help: "Energy of a device since the run began, as of the last attributed sample",
-            unit: Some(Unit::Joules),
-            series: with_quality(|d| Some(d.joules)),
-        }
-        .counter(encoder)?;
-        Family {
-            name: "ampere_device_power_watts",
-            help: "Power of a device over the last second that was sampled; absent if that is long ago",
-            unit: None,
-            series: with_quality(|d| d.watts),
-        }
-        .gauge(encoder)?;
-        let sources = self.snapshot.devices.iter().map(|d| {
-            let labels = vec![
-                self.node(),
-                ("device", d.device.as_str()),
-                ("source", d.source.as_str()),
-                ("energy", d.energy.as_str()),
-                ("kind", d.kind.as_str()),
-                // What is within another device must not be added to it.
-                ("within", d.within.as_str()),
-            ];
-            (labels, 1.0)
-        });
-        Family {
-            name: "ampere_device_info",
-            help: "1; where a device's figures come from, what it is, and which device also contains its joules",
-            unit: None,
-            series: sources.collect(),
-        }
-        .gauge(encoder)
+    fn per_rank(&self, value: impl Fn(&RankFigures) -> f64) -> Series<'_> {
+        self.ranks.iter().map(|r| (vec![r.rank.as_str()], value(r))).collect()
     }
 
-    /// What devices say beside their energy. In an OpenMetrics name the unit comes last.
-    fn gauges(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let families: [(&'static str, &'static str, Quantity, Option<&'static str>); 5] = [
-            (
-                "ampere_device_reported_power_watts",
-                "Power of a device as the device reports it; kind: a mean, or now",
-                Quantity::Power,
-                Some("kind"),
-            ),
-            (
-                "ampere_device_temperature_celsius",
-                "Temperature of a device as the device reports it, by its sensor",
-                Quantity::Temperature,
-                Some("sensor"),
-            ),
-            (
-                "ampere_device_busy_ratio",
-                "The part of the time in which a device computes, as the device reports it",
-                Quantity::Busy,
-                None,
-            ),
-            (
-                "ampere_device_memory_used_bytes",
-                "Memory of a device that is used, as the device reports it",
-                Quantity::MemoryUsed,
-                None,
-            ),
-            (
-                "ampere_device_memory_size_bytes",
-                "All memory of a device, as the device reports it",
-                Quantity::MemorySize,
-                None,
-            ),
-        ];
-        for (name, help, quantity, label) in families {
-            let mut series = Vec::new();
-            for device in &self.snapshot.devices {
-                for now in device.gauges.iter().filter(|now| now.quantity == quantity.as_str()) {
-                    let mut labels = vec![self.node(), ("device", device.device.as_str())];
-                    labels.extend(label.map(|label| (label, now.which.as_str())));
-                    series.push((labels, now.value));
-                }
-            }
-            Family { name, help, unit: None, series }.gauge(encoder)?;
+    fn per_sampled_device(&self, value: impl Fn(&Readings) -> f64) -> Series<'_> {
+        match self.snapshot.collector.sampler {
+            Some(_) => self.per_device(|d| value(&d.readings)),
+            None => Vec::new(),
         }
-        Ok(())
     }
 
-    /// Counters against each other.
-    fn agreement(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    fn of_sampler(&self, value: impl Fn(&SamplerOverhead) -> f64) -> Series<'_> {
+        self.snapshot.collector.sampler.iter().map(|sampler| (Vec::new(), value(sampler))).collect()
+    }
+
+    fn of_node_cpu(&self, seconds: impl Fn(&NodeCpu) -> f64) -> Series<'_> {
+        self.snapshot.collector.node_cpu.iter().map(|cpu| (Vec::new(), seconds(cpu))).collect()
+    }
+
+    /// The gauges of one quantity. The second label, if the metric has one, says which power or sensor it is.
+    fn reported(&self, quantity: Quantity) -> Series<'_> {
+        let mut series = Vec::new();
+        for device in &self.snapshot.devices {
+            let gauges = device.gauges.iter().filter(|gauge| gauge.quantity == quantity.as_str());
+            series.extend(
+                gauges.map(|gauge| (vec![device.device.as_str(), gauge.which.as_str()], gauge.value)),
+            );
+        }
+        series
+    }
+
+    fn agreement(&self) -> Series<'_> {
         let mut series = Vec::new();
         for device in &self.snapshot.devices {
             for check in &device.checks {
-                let labels = vec![
-                    self.node(),
-                    ("device", device.device.as_str()),
-                    ("against", check.against.as_str()),
-                    ("kind", check.kind.as_str()),
-                ];
+                let labels = vec![device.device.as_str(), check.against.as_str(), check.kind.as_str()];
                 series.extend(check.difference_ratio.map(|difference| (labels, 1.0 + difference)));
             }
         }
-        Family {
-            name: "ampere_device_counter_agreement_ratio",
-            help: "Energy by another measurement over that by the device's counter, in the time that both cover",
-            unit: None,
-            series,
-        }
-        .gauge(encoder)
+        series
     }
 
-    fn energy(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        Family {
-            name: "ampere_region_energy",
-            help: "Exclusive energy of a region on a rank (ranks view)",
-            unit: Some(Unit::Joules),
-            series: self
-                .snapshot
-                .region_energy
-                .iter()
-                .map(|row| {
-                    let labels = vec![
-                        self.node(),
-                        ("rank", row.rank.as_str()),
-                        ("device", row.device.as_str()),
-                        ("region", row.region.as_str()),
-                    ];
-                    (labels, row.joules)
-                })
-                .collect(),
-        }
-        .counter(encoder)?;
-        Family {
-            name: "ampere_kernel_energy",
-            help: "Exclusive energy of a GPU kernel (kernels view)",
-            unit: Some(Unit::Joules),
-            series: self
-                .snapshot
-                .kernel_energy
-                .iter()
-                .map(|row| {
-                    let labels =
-                        vec![self.node(), ("device", row.device.as_str()), ("kernel", row.kernel.as_str())];
-                    (labels, row.joules)
-                })
-                .collect(),
-        }
-        .counter(encoder)?;
-        let idle = self.snapshot.devices.iter().flat_map(|d| {
-            [("ranks", d.idle_joules_ranks), ("kernels", d.idle_joules_kernels)].map(|(view, joules)| {
-                (vec![self.node(), ("device", d.device.as_str()), ("view", view)], joules)
-            })
-        });
-        Family {
-            name: "ampere_idle_energy",
-            help: "Energy spent while no consumer of the view was active",
-            unit: Some(Unit::Joules),
-            series: idle.collect(),
-        }
-        .counter(encoder)?;
-        Family {
-            name: "ampere_lost_energy",
-            help: "Energy that cannot be attributed because of a gap in sampling",
-            unit: Some(Unit::Joules),
-            series: self.per_device(|d| d.lost_joules),
-        }
-        .counter(encoder)?;
-        Family {
-            name: "ampere_pending_energy_joules",
-            help: "Energy that the kernels view has not handed out yet: GPU streams report late",
-            unit: None,
-            series: self.per_device(|d| d.pending_joules_kernels),
-        }
-        .gauge(encoder)
-    }
-
-    fn time(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let rows = || self.snapshot.region_time.iter();
-        Family {
-            name: "ampere_region_calls",
-            help: "Calls of a region on a rank's main location",
-            unit: None,
-            series: rows()
-                .map(|r| {
-                    (
-                        vec![self.node(), ("rank", r.rank.as_str()), ("region", r.region.as_str())],
-                        r.calls as f64,
-                    )
-                })
-                .collect(),
-        }
-        .counter(encoder)?;
-        Family {
-            name: "ampere_region_time",
-            help: "Exclusive time of a region on a rank's main location",
-            unit: Some(Unit::Seconds),
-            series: rows()
-                .map(|r| {
-                    (vec![self.node(), ("rank", r.rank.as_str()), ("region", r.region.as_str())], r.seconds)
-                })
-                .collect(),
-        }
-        .counter(encoder)
-    }
-
-    fn per_rank(&self, value: impl Fn(&RankFigures) -> f64) -> Vec<(Labels<'_>, f64)> {
-        self.ranks.iter().map(|r| (vec![self.node(), ("rank", r.rank.as_str())], value(r))).collect()
-    }
-
-    /// How the counters are read. Nothing of it in a replay.
-    fn sampler(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let Some(sampler) = &self.snapshot.sampler else { return Ok(()) };
-        let of_node = |value: f64| vec![(vec![self.node()], value)];
-        let counters: [Plain; 4] = [
-            (
-                "ampere_sampler_readings",
-                "Successful readings of a device's counter",
-                self.per_device(|d| d.readings.readings as f64),
-            ),
-            (
-                "ampere_sampler_failed_readings",
-                "Failed readings of a device's counter",
-                self.per_device(|d| d.readings.failed_readings as f64),
-            ),
-            (
-                "ampere_sampler_deadlines",
-                "Times that the sampler had to wake up",
-                of_node(sampler.deadlines as f64),
-            ),
-            (
-                "ampere_sampler_missed_deadlines",
-                "Times that the sampler woke up more than a millisecond too late",
-                of_node(sampler.missed_deadlines as f64),
-            ),
-        ];
-        for (name, help, series) in counters {
-            Family { name, help, unit: None, series }.counter(encoder)?;
-        }
-        let times: [Plain; 3] = [
-            (
-                "ampere_sampler_read",
-                "Time that the readings of a device's counter took",
-                self.per_device(|d| d.readings.read_seconds),
-            ),
-            ("ampere_sampler_cpu", "CPU time of the sampler", of_node(sampler.cpu_seconds)),
-            (
-                "ampere_sampler_gauges",
-                "Time that asking devices for what they say beside their energy took",
-                of_node(sampler.gauges_seconds),
-            ),
-        ];
-        for (name, help, series) in times {
-            Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;
-        }
-        let gauges: [Plain; 2] = [
-            (
-                "ampere_sampler_longest_late_seconds",
-                "The most that the sampler woke up too late",
-                of_node(sampler.longest_late_seconds),
-            ),
-            (
-                "ampere_sampler_update_seconds",
-                "Time from change to change of a device's counter, as observed; 0 while it is unknown",
-                self.per_device(|d| d.readings.update_seconds),
-            ),
-        ];
-        for (name, help, series) in gauges {
-            Family { name, help, unit: None, series }.gauge(encoder)?;
-        }
-        Ok(())
-    }
-
-    fn health(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let counters: [Plain; 11] = [
-            (
-                "ampere_events",
-                "Enter and leave events taken from the rings",
-                self.per_rank(|r| r.events as f64),
-            ),
-            (
-                "ampere_coalesced_calls",
-                "Calls that were recorded together with others, without loss",
-                self.per_rank(|r| r.coalesced_calls as f64),
-            ),
-            (
-                "ampere_suppressed_calls",
-                "Calls left out, enter and leave, because a ring was too full",
-                self.per_rank(|r| r.suppressed_calls as f64),
-            ),
-            (
-                "ampere_unrecorded_calls",
-                "Calls of locations without a ring, and of frames that were too deep; known when the process ends",
-                self.per_rank(|r| r.unrecorded_calls as f64),
-            ),
-            (
-                "ampere_dropped_records",
-                "Records for which a ring had no room",
-                self.per_rank(|r| r.dropped_records as f64),
-            ),
-            (
-                "ampere_late_events",
-                "Events that came when their time was already attributed; of the whole node, on its first process",
-                self.per_rank(|r| r.late_events as f64),
-            ),
-            (
-                "ampere_counter_resets",
-                "Times that a device's counter was reset",
-                self.per_device(|d| d.counter_resets as f64),
-            ),
-            (
-                "ampere_counter_wraps",
-                "Times that a device's counter wrapped, which was corrected",
-                self.per_device(|d| d.counter_wraps as f64),
-            ),
-            (
-                "ampere_sampling_gaps",
-                "Sample intervals that were so long that their energy is lost",
-                self.per_device(|d| d.sampling_gaps as f64),
-            ),
-            (
-                "ampere_unusable_samples",
-                "Readings that were no numbers, came out of order, or cannot be true",
-                self.per_device(|d| d.unusable_samples as f64),
-            ),
-            (
-                "ampere_device_uncovered_seconds",
-                "Time whose energy is unknown: the counter was reset, or its readings cannot be true",
-                self.per_device(|d| d.uncovered_seconds),
-            ),
-        ];
-        for (name, help, series) in counters {
-            Family { name, help, unit: None, series }.counter(encoder)?;
-        }
-        Family {
-            name: "ampere_collector_cpu",
-            help: "CPU time of the collector",
-            unit: Some(Unit::Seconds),
-            series: vec![(vec![self.node()], self.snapshot.collector_cpu_seconds)],
-        }
-        .counter(encoder)?;
-        let of_node_cpu = |seconds: fn(&NodeCpu) -> f64| {
-            self.snapshot.node_cpu.iter().map(|cpu| (vec![self.node()], seconds(cpu))).collect()
+    fn idle_energy(&self) -> Series<'_> {
+        let of_device = |d: &DeviceFigures| {
+            [("ranks", d.division.idle_joules_ranks), ("kernels", d.division.idle_joules_kernels)]
         };
-        let times: [Plain; 2] = [
-            (
-                "ampere_run_busy_cpu",
-                "CPU time of the run's own processes on this node",
-                of_node_cpu(|cpu| cpu.own_busy_seconds),
-            ),
-            (
-                "ampere_node_busy_cpu",
-                "CPU time of everything that ran on the node since the collector began",
-                of_node_cpu(|cpu| cpu.node_busy_seconds),
-            ),
-        ];
-        for (name, help, series) in times {
-            Family { name, help, unit: Some(Unit::Seconds), series }.counter(encoder)?;
-        }
-        let gauges: [Plain; 5] = [
-            (
-                "ampere_counter_stale",
-                "1 where a device's counter has stood still for long: it is frozen, or nothing is spent",
-                self.per_device(|d| f64::from(u8::from(d.stale))),
-            ),
-            (
-                "ampere_ring_fill_ratio",
-                "How full a rank's fullest ring is",
-                self.per_rank(|r| r.ring_fill_ratio),
-            ),
-            (
-                "ampere_lag_seconds",
-                "How far attribution is behind the application",
-                vec![(vec![self.node()], self.snapshot.lag_seconds)],
-            ),
-            (
-                "ampere_conservation_error_joules",
-                "Difference between a device's energy and what is attributed, idle and lost; rounding only",
-                self.per_device(|d| d.conservation_error_joules),
-            ),
-            (
-                "ampere_collector_resident_bytes",
-                "Resident memory of the collector",
-                vec![(vec![self.node()], self.snapshot.collector_rss_bytes as f64)],
-            ),
-        ];
-        for (name, help, series) in gauges {
-            Family { name, help, unit: None, series }.gauge(encoder)?;
-        }
-        self.sampler(encoder)?;
-        // A gauge, and not OpenMetrics' info, which the tools for the older text format refuse.
-        Family {
-            name: "ampere_build_info",
-            help: "1; the version of ampere",
-            unit: None,
-            series: vec![(vec![self.node(), ("version", env!("CARGO_PKG_VERSION"))], 1.0)],
-        }
-        .gauge(encoder)?;
-        let job = self.snapshot.job.clone().unwrap_or_default();
-        let labels = vec![
-            self.node(),
-            ("run", self.snapshot.run.as_str()),
-            ("scheduler", &job.scheduler),
-            ("job_id", &job.id),
-        ];
-        Family {
-            name: "ampere_run_info",
-            help: "1; the run, and the batch system's job that it belongs to",
-            unit: None,
-            series: vec![(labels, 1.0)],
-        }
-        .gauge(encoder)
+        let devices = self.snapshot.devices.iter();
+        devices
+            .flat_map(|d| of_device(d).map(|(view, joules)| (vec![d.device.as_str(), view], joules)))
+            .collect()
+    }
+
+    fn run_info(&self) -> Series<'_> {
+        let (scheduler, id) =
+            self.snapshot.job.as_ref().map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
+        vec![(vec![self.snapshot.run.as_str(), scheduler, id], 1.0)]
     }
 }
 

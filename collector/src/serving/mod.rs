@@ -1,4 +1,4 @@
-//! The live figures: snapshots of them, Prometheus metrics, HTTP, and who may read them.
+//! The live figures: snapshots, Prometheus metrics, and the HTTP server and its access control.
 
 pub mod access;
 pub mod client;

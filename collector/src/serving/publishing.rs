@@ -6,7 +6,7 @@ use crate::node_watch::NodeWatch;
 use crate::options::Options;
 use crate::overhead;
 use crate::sampling::Sampling;
-use crate::sampling::gauges::{self, Seen};
+use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::metrics::Latest;
 use crate::serving::power::Power;
 use crate::serving::snapshot::{self, Limits, RankFigures, Snapshot};
@@ -98,13 +98,13 @@ impl Publisher {
             None => (node_name(), of.elapsed.as_secs_f64()),
         };
         (snapshot.run, snapshot.job) = (of.options.run_id.clone(), of.options.manifest.job.clone());
-        snapshot.lag_seconds = clock.seconds(now.saturating_sub(of.timeline.done_until));
-        snapshot.node_cpu = of.node.and_then(NodeWatch::cpu);
+        snapshot.collector.lag_seconds = clock.seconds(now.saturating_sub(of.timeline.done_until));
+        snapshot.collector.node_cpu = of.node.and_then(NodeWatch::cpu);
         snapshot.notes.extend(of.node.iter().flat_map(|node| node.notes(attributor)));
-        snapshot.collector_cpu_seconds = overhead::cpu_seconds();
-        snapshot.collector_rss_bytes = overhead::resident_bytes();
+        snapshot.collector.collector_cpu_seconds = overhead::cpu_seconds();
+        snapshot.collector.collector_rss_bytes = overhead::resident_bytes();
         let sampler = of.sampling.sampler.as_ref();
-        snapshot.sampler = sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures));
+        snapshot.collector.sampler = sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures));
         self.add_power_and_readings(&of, &mut snapshot);
         snapshot.ranks = rank_figures(&of);
         of.ingest.locations_mut().for_each(|location| location.fullest = 0.0);
@@ -126,7 +126,7 @@ impl Publisher {
             shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);
             if let Some(figures) = figures {
                 shown.readings.add(&Readings::from(figures));
-                gauges::add_all(&mut shown.gauges, figures.gauges.iter().filter_map(Seen::now));
+                gauges::add_all(&mut shown.gauges, figures.gauges.iter().filter_map(GaugeStatistics::now));
             }
         }
     }

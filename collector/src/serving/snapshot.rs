@@ -1,22 +1,25 @@
-//! What /metrics and the live table show: a consistent picture of one moment.
+//! What /metrics, /snapshot.json and the live table show: the figures of one moment.
 
-use crate::sampling::gauges::Now;
+use crate::sampling::gauges::GaugeReading;
 use ampere_attribution::LocationIndex;
 use ampere_model::RegionRef;
 use ampere_report::job::Job;
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_timeline::agreement::{self, Check};
-use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
+use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::threads;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// The figures of a run on one node at one moment. As JSON, all groups of fields are flat.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// The node's name; empty before anything is known.
     pub node: String,
-    /// Of the summary, and what it is a part of.
+    /// The run's id, as in the summary.
     #[serde(default)]
     pub run: String,
+    /// The batch system's job that the run belongs to.
     #[serde(default)]
     pub job: Option<Job>,
     /// The run is over: these are its final figures.
@@ -24,197 +27,315 @@ pub struct Snapshot {
     pub is_last: bool,
     /// Seconds since the first process joined.
     pub seconds: f64,
+    /// One for each device name.
     pub devices: Vec<DeviceFigures>,
-    /// Ranks view: exclusive joules by (rank, device, region).
+    /// Ranks view: exclusive joules by rank, device and region.
     pub region_energy: Vec<RegionEnergy>,
-    /// Kernels view: exclusive joules by (device, kernel).
+    /// Kernels view: exclusive joules by device and kernel.
     pub kernel_energy: Vec<KernelEnergy>,
+    /// Calls and exclusive time by rank and region.
     pub region_time: Vec<RegionTime>,
+    /// One for each process.
     pub ranks: Vec<RankFigures>,
-    /// The run's part of what the node's CPUs did; nothing of a replay.
-    #[serde(default)]
-    pub node_cpu: Option<NodeCpu>,
-    /// Where other threads of a rank ran more than its main thread: joules by region as all threads of a rank share them, of the
-    /// devices that are in no other.
+    /// Where other threads of a rank were busier than its main thread: joules by region as all threads of a rank share them,
+    /// of the topmost devices.
     #[serde(default)]
     pub threads_energy: Vec<ThreadsEnergy>,
-    /// What is to be known of the figures, one line each.
+    /// What readers of the figures should know, one line each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How far attribution is behind.
-    pub lag_seconds: f64,
-    pub collector_cpu_seconds: f64,
-    /// `None` where nothing is sampled, as in a replay.
-    #[serde(default)]
-    pub sampler: Option<SamplerOverhead>,
-    pub collector_rss_bytes: u64,
+    /// The collector and the node that it runs on.
+    #[serde(flatten)]
+    pub collector: CollectorFigures,
 }
 
+/// The collector itself, and the node that it runs on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CollectorFigures {
+    /// Seconds that attribution is behind the application.
+    pub lag_seconds: f64,
+    /// CPU time of the collector.
+    pub collector_cpu_seconds: f64,
+    /// Resident memory of the collector.
+    pub collector_rss_bytes: u64,
+    /// `None` if nothing is sampled, as in a replay.
+    #[serde(default)]
+    pub sampler: Option<SamplerOverhead>,
+    /// The run's part of the CPU time that was used on the node; `None` for a replay.
+    #[serde(default)]
+    pub node_cpu: Option<NodeCpu>,
+}
+
+/// The figures of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceFigures {
+    /// The device's name.
     pub device: String,
+    /// The counter source: "rapl", "nvml", "cray_pm" and so on.
     pub source: String,
-    /// "measured", "integrated", "estimated", "simulated".
+    /// The quality of its energy: "measured", "integrated", "estimated", "simulated".
     pub energy: String,
-    /// "gpu", "cpu", "memory", "node"; empty where that is not known.
+    /// "gpu", "cpu", "memory", "node"; empty if unknown.
     #[serde(default)]
     pub kind: String,
-    /// The device whose joules have these in them; empty if there is none. Only what is in no other may be added up.
+    /// The device whose joules contain this one's; empty for a topmost device. Only topmost devices may be added up.
     #[serde(default)]
     pub within: String,
+    /// Energy since the run began.
     pub joules: f64,
-    /// `None` where it is not known.
+    /// Current power; `None` if unknown.
     #[serde(default)]
     pub watts: Option<f64>,
-    pub lost_joules: f64,
-    pub idle_joules_ranks: f64,
-    pub idle_joules_kernels: f64,
-    /// Energy that the kernels view has not yet handed out, because GPU streams report late.
-    pub pending_joules_kernels: f64,
-    pub conservation_error_joules: f64,
-    pub samples: u64,
-    pub counter_resets: u64,
-    pub counter_wraps: u64,
-    pub sampling_gaps: u64,
-    pub unusable_samples: u64,
-    /// Of these, the energy is not known.
-    #[serde(default)]
-    pub uncovered_seconds: f64,
-    /// Whether the counter stands still.
-    pub stale: bool,
+    /// What became of the joules.
+    #[serde(flatten)]
+    pub division: EnergyDivision,
+    /// The state of its counter.
+    #[serde(flatten)]
+    pub counter: CounterFigures,
+    /// How its counter was read.
     #[serde(default)]
     pub readings: Readings,
-    /// What it says now beside its energy.
+    /// What it reports now besides its energy.
     #[serde(default)]
-    pub gauges: Vec<Now>,
-    /// Other measurements of its energy, so far.
+    pub gauges: Vec<GaugeReading>,
+    /// Comparisons with other measurements of its energy, so far.
     #[serde(default)]
     pub checks: Vec<Check>,
 }
 
+/// What became of a device's joules; the rest is attributed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EnergyDivision {
+    /// Of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    /// While no consumer of the ranks view was active.
+    pub idle_joules_ranks: f64,
+    /// While no consumer of the kernels view was active.
+    pub idle_joules_kernels: f64,
+    /// Not yet attributed in the kernels view, because GPU streams report late.
+    pub pending_joules_kernels: f64,
+    /// Total less attributed, idle and lost: rounding only.
+    pub conservation_error_joules: f64,
+}
+
+impl EnergyDivision {
+    fn add(&mut self, other: &EnergyDivision) {
+        self.lost_joules += other.lost_joules;
+        self.idle_joules_ranks += other.idle_joules_ranks;
+        self.idle_joules_kernels += other.idle_joules_kernels;
+        self.pending_joules_kernels += other.pending_joules_kernels;
+        self.conservation_error_joules += other.conservation_error_joules;
+    }
+}
+
+/// The state of a device's counter.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CounterFigures {
+    /// Samples that were recorded.
+    pub samples: u64,
+    /// How often it was reset.
+    pub counter_resets: u64,
+    /// How often it wrapped, which was corrected.
+    #[serde(default)]
+    pub counter_wraps: u64,
+    /// Sample intervals that were too long: their energy is lost.
+    pub sampling_gaps: u64,
+    /// Readings that were not numbers, came out of order or were impossible.
+    pub unusable_samples: u64,
+    /// Time whose energy is unknown.
+    #[serde(default)]
+    pub uncovered_seconds: f64,
+    /// It has not changed for long.
+    pub stale: bool,
+}
+
+impl CounterFigures {
+    fn add(&mut self, other: &CounterFigures) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.counter_resets = self.counter_resets.saturating_add(other.counter_resets);
+        self.counter_wraps = self.counter_wraps.saturating_add(other.counter_wraps);
+        self.sampling_gaps = self.sampling_gaps.saturating_add(other.sampling_gaps);
+        self.unusable_samples = self.unusable_samples.saturating_add(other.unusable_samples);
+        self.uncovered_seconds += other.uncovered_seconds;
+        self.stale |= other.stale;
+    }
+}
+
+/// Exclusive joules of a region on a rank, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionEnergy {
+    /// See [`rank_label`].
     pub rank: String,
+    /// The device's name.
     pub device: String,
+    /// The region's name, or [`OTHER`].
     pub region: String,
+    /// Exclusive energy.
     pub joules: f64,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Joules of a region as all threads of a rank share them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadsEnergy {
+    /// The region's name.
     pub region: String,
+    /// Exclusive energy on all ranks.
     pub joules: f64,
 }
 
+/// Exclusive joules of a GPU kernel, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
+    /// The device's name.
     pub device: String,
+    /// The kernel's name, or [`OTHER`].
     pub kernel: String,
+    /// Exclusive energy.
     pub joules: f64,
 }
 
+/// Calls and time of a region on a rank's main location.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionTime {
+    /// See [`rank_label`].
     pub rank: String,
+    /// The region's name, or [`OTHER`].
     pub region: String,
+    /// How often it was called.
     pub calls: u64,
+    /// Exclusive time.
     pub seconds: f64,
 }
 
+/// What was recorded of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankFigures {
+    /// See [`rank_label`].
     pub rank: String,
+    /// Enter and leave events taken from its rings.
     pub events: u64,
+    /// Calls that were recorded in groups, without loss.
     pub coalesced_calls: u64,
+    /// Calls that were left out because a ring was too full.
     pub suppressed_calls: u64,
-    /// Of locations that got no ring, as far as the process has said.
+    /// Calls of locations without a ring, as far as the process has reported them.
     #[serde(default)]
     pub unrecorded_calls: u64,
+    /// Events that came after their time had been attributed.
     pub late_events: u64,
+    /// Records for which a ring had no room.
     pub dropped_records: u64,
+    /// How full its fullest ring was, between 0 and 1.
     pub ring_fill_ratio: f64,
-    /// The region that runs now.
+    /// The region that its main location is in; empty if none.
     pub current_region: String,
 }
 
 impl DeviceFigures {
+    fn of(attributor: &Attributor, number: usize, checks: Vec<Check>) -> DeviceFigures {
+        let device = &attributor.devices[number];
+        let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
+        let kernels = attributor.engine.totals(device.views.kernels);
+        let counter = device.counter_figures();
+        DeviceFigures {
+            device: device.info.name.clone(),
+            source: device.info.source.clone(),
+            energy: device.info.quality.as_str().to_owned(),
+            kind: device.info.traits.kind.clone(),
+            within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
+            joules: ranks.total_joules,
+            watts: None,
+            division: EnergyDivision {
+                lost_joules: ranks.lost_joules,
+                idle_joules_ranks: ranks.idle_joules,
+                idle_joules_kernels: kernels.idle_joules,
+                pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
+                conservation_error_joules: ranks
+                    .conservation_error_joules
+                    .max(kernels.conservation_error_joules),
+            },
+            counter: CounterFigures {
+                samples: counter.samples,
+                counter_resets: ranks.counter_resets,
+                counter_wraps: counter.wraps,
+                sampling_gaps: counter.gaps,
+                unusable_samples: counter.misreadings,
+                uncovered_seconds: ranks.unknown_ticks as f64 / attributor.ticks_per_second as f64,
+                stale: counter.stale,
+            },
+            readings: Readings::default(),
+            gauges: Vec::new(),
+            checks,
+        }
+    }
+
     /// Metrics that the settings give the same name are one device: two series with the same labels would make a
     /// scrape invalid.
-    fn add(&mut self, more: &DeviceFigures) {
+    fn add(&mut self, other: &DeviceFigures) {
         if self.energy == "measured" {
-            self.energy.clone_from(&more.energy); // a sum is as good as the worst of it
+            self.energy.clone_from(&other.energy); // a sum is only as good as its worst part
         }
-        self.joules += more.joules;
-        self.lost_joules += more.lost_joules;
-        self.idle_joules_ranks += more.idle_joules_ranks;
-        self.idle_joules_kernels += more.idle_joules_kernels;
-        self.pending_joules_kernels += more.pending_joules_kernels;
-        self.conservation_error_joules += more.conservation_error_joules;
-        self.samples = self.samples.saturating_add(more.samples);
-        self.counter_resets = self.counter_resets.saturating_add(more.counter_resets);
-        self.counter_wraps = self.counter_wraps.saturating_add(more.counter_wraps);
-        self.sampling_gaps = self.sampling_gaps.saturating_add(more.sampling_gaps);
-        self.unusable_samples = self.unusable_samples.saturating_add(more.unusable_samples);
-        self.uncovered_seconds += more.uncovered_seconds;
-        self.stale |= more.stale;
+        self.joules += other.joules;
+        self.division.add(&other.division);
+        self.counter.add(&other.counter);
     }
 }
 
 impl Snapshot {
-    /// Before anything is known but where we are.
+    /// A snapshot that has only the node's name.
     pub fn of_this_node() -> Snapshot {
         let node = ampere_ring::process::node_name();
         Snapshot { node, ..Snapshot::default() }
     }
 
-    /// The devices that are in no other: what may be added up.
+    /// The devices that no other contains: they may be added up.
     pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
         self.devices.iter().filter(|device| device.within.is_empty())
     }
 
-    /// One row for each rank label. Two processes have the same when a script starts mpirun twice. What processes say of
-    /// themselves may be any number: no sum overflows.
+    /// One row for each rank label: two processes have the same if a script starts mpirun twice. Processes may report any
+    /// number, so no sum overflows.
     pub fn distinct_ranks(&self) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<&str, RankFigures> = BTreeMap::new();
-        for more in &self.ranks {
-            let sum = ranks.entry(&more.rank).or_default();
-            sum.rank.clone_from(&more.rank);
-            sum.events = sum.events.saturating_add(more.events);
-            sum.coalesced_calls = sum.coalesced_calls.saturating_add(more.coalesced_calls);
-            sum.suppressed_calls = sum.suppressed_calls.saturating_add(more.suppressed_calls);
-            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(more.unrecorded_calls);
-            sum.late_events = sum.late_events.saturating_add(more.late_events);
-            sum.dropped_records = sum.dropped_records.saturating_add(more.dropped_records);
-            sum.ring_fill_ratio = sum.ring_fill_ratio.max(more.ring_fill_ratio);
-            sum.current_region.clone_from(&more.current_region);
+        for process in &self.ranks {
+            let sum = ranks.entry(&process.rank).or_default();
+            sum.rank.clone_from(&process.rank);
+            sum.events = sum.events.saturating_add(process.events);
+            sum.coalesced_calls = sum.coalesced_calls.saturating_add(process.coalesced_calls);
+            sum.suppressed_calls = sum.suppressed_calls.saturating_add(process.suppressed_calls);
+            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(process.unrecorded_calls);
+            sum.late_events = sum.late_events.saturating_add(process.late_events);
+            sum.dropped_records = sum.dropped_records.saturating_add(process.dropped_records);
+            sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
+            sum.current_region.clone_from(&process.current_region);
         }
         ranks.into_values().collect()
     }
 }
 
-/// Where what finds no room goes.
+/// The region or kernel whose series has the sum of those that the limit on the number of series leaves out.
 pub const OTHER: &str = "other";
 
-/// Decides which series get a name of their own. Once a series has one it keeps it, and what once was in "other" stays
-/// there: counters must not go back.
+/// Decides which series get a name of their own. A decision is final, because counters must not decrease: a named series
+/// keeps its name, and what once was added to [`OTHER`] always is.
 #[derive(Debug)]
-pub struct SeriesLimit {
+struct SeriesLimit {
     most: usize,
     named: HashSet<(String, String, String)>,
-    /// What was decided, by device and label: many thousand decisions are looked up for each snapshot.
+    /// Decisions by device and rank label: many thousands are looked up for each snapshot.
     decided: Vec<Vec<Decisions>>,
 }
 
-/// Of one label on one device.
+/// The decisions for one rank label on one device.
 #[derive(Clone, Debug, Default)]
 struct Decisions {
-    /// The label they were made for: it changes when a process gets its rank.
+    /// It changes when a process learns its rank; then its decisions are made anew.
     label: String,
     by_region: Vec<Option<bool>>,
 }
 
 impl SeriesLimit {
-    pub fn new(most: usize) -> SeriesLimit {
+    fn new(most: usize) -> SeriesLimit {
         SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
     }
 
@@ -223,7 +344,7 @@ impl SeriesLimit {
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
-    /// The same, remembered by numbers.
+    /// The same with numbers, by which decisions are looked up.
     fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
         let decisions = at(at(&mut self.decided, device.0), label.0);
         if decisions.label != label.1 {
@@ -238,7 +359,7 @@ impl SeriesLimit {
     }
 }
 
-/// An element of a vector that grows as needed.
+/// An element of a vector, which grows as needed.
 fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
     if all.len() <= index {
         all.resize(index + 1, T::default());
@@ -246,7 +367,7 @@ fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
     &mut all[index]
 }
 
-/// Limits of each family of metrics.
+/// Limits on the number of series of each metric.
 #[derive(Debug)]
 pub struct Limits {
     regions: SeriesLimit,
@@ -255,60 +376,35 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// At most so many named series of each metric.
     pub fn new(most: usize) -> Limits {
         let limit = || SeriesLimit::new(most);
         Limits { regions: limit(), kernels: limit(), times: limit() }
     }
 }
 
-/// The attributor's part of a snapshot.
+/// The part of a snapshot that the attributor knows.
 pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut snapshot = Snapshot::default();
-    let (mut regions, mut kernel_sums) = (BTreeMap::new(), BTreeMap::new());
+    let (mut regions, mut kernels) = (BTreeMap::new(), BTreeMap::new());
     let labels = Labels::of(attributor);
     let mut checks = agreement::checks(attributor, false);
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
     for (number, device) in energies {
-        let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
-        let kernels = attributor.engine.totals(device.views.kernels);
-        let counter = device.counter_figures();
-        let figures = DeviceFigures {
-            device: device.info.name.clone(),
-            source: device.info.source.clone(),
-            energy: device.info.quality.as_str().to_owned(),
-            kind: device.info.traits.kind.clone(),
-            within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
-            joules: ranks.total_joules,
-            watts: None,
-            lost_joules: ranks.lost_joules,
-            idle_joules_ranks: ranks.idle_joules,
-            idle_joules_kernels: kernels.idle_joules,
-            pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
-            conservation_error_joules: ranks.conservation_error_joules.max(kernels.conservation_error_joules),
-            samples: counter.samples,
-            counter_resets: ranks.counter_resets,
-            counter_wraps: counter.wraps,
-            sampling_gaps: counter.gaps,
-            unusable_samples: counter.misreadings,
-            uncovered_seconds: ranks.unknown_ticks as f64 / attributor.ticks_per_second as f64,
-            stale: counter.stale,
-            readings: Readings::default(),
-            gauges: Vec::new(),
-            checks: std::mem::take(&mut checks[number]),
-        };
+        let figures = DeviceFigures::of(attributor, number, std::mem::take(&mut checks[number]));
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
             Some(known) => known.add(&figures),
             None => snapshot.devices.push(figures),
         }
         region_energy(attributor, number, &labels, limits, &mut regions);
-        kernel_energy(attributor, device, limits, &mut kernel_sums);
+        kernel_energy(attributor, device, limits, &mut kernels);
     }
     snapshot.region_energy = regions
         .into_iter()
         .map(|((rank, device, region), joules)| RegionEnergy { rank, device, region, joules })
         .collect();
-    snapshot.kernel_energy = kernel_sums
+    snapshot.kernel_energy = kernels
         .into_iter()
         .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
         .collect();
@@ -333,10 +429,10 @@ fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
     sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
 }
 
-/// The labels of ranks, each once: a rank may have many threads.
+/// The distinct rank labels: a rank may have many threads.
 struct Labels {
     names: Vec<String>,
-    /// By location, which of them.
+    /// By location, the index of its label.
     of_location: Vec<usize>,
 }
 
@@ -355,7 +451,7 @@ impl Labels {
         labels
     }
 
-    /// Sums by label and region, densely: there may be a hundred thousand, and only the named ones need their names.
+    /// Empty sums by label and region number: there may be a hundred thousand, and only the named ones need their names.
     fn sums<T: Clone + Default>(&self) -> Vec<Vec<T>> {
         vec![Vec::new(); self.names.len()]
     }
@@ -397,7 +493,7 @@ fn region_energy(
 
 fn kernel_energy(
     attributor: &Attributor,
-    device: &ampere_timeline::attributor::Device,
+    device: &Device,
     limits: &mut Limits,
     named: &mut BTreeMap<(String, String), f64>,
 ) {
@@ -440,7 +536,7 @@ fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, sn
     }));
 }
 
-/// "0", or the location group's name where the rank is not known.
+/// The rank's number, or the location group's name if that is unknown.
 pub fn rank_label(attributor: &Attributor, location: u32) -> String {
     let info = &attributor.locations[location as usize];
     info.rank.map_or_else(|| info.group.clone(), |rank| rank.to_string())

@@ -1,7 +1,8 @@
-//! A session, and a process in it, as a test makes them; and the collector's loop over it.
+//! A session with a process in it, as a test makes them, and the collector's loop over it.
 
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::run_directory::output::Output;
 use ampere_collector::serving::metrics::Latest;
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{LogWriter, RingProducer, Session};
@@ -9,7 +10,7 @@ use ampere_settings::Config;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// In a directory that goes with the test.
+/// A session in a directory that is removed with the test.
 pub fn session(name: &str) -> (tempfile::TempDir, Session) {
     let root =
         tempfile::Builder::new().prefix("ampere-made-up-").tempdir_in("/dev/shm").expect("a directory");
@@ -23,27 +24,18 @@ pub fn session(name: &str) -> (tempfile::TempDir, Session) {
     (root, session)
 }
 
-/// A collector, in the place of another one if there was one.
+/// A collector, which takes over if there was another one before.
 pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
-    let output = root.join("out");
-    let spool = output.join("spool");
+    let spool = root.join("out/spool");
     std::fs::create_dir_all(&spool).expect("a directory");
     let config = Config { trace, ..Config::default() };
     let new = || Manifest::new(session.directory(), "made-up", &[], None);
     let manifest = Manifest::load(&spool).unwrap_or_else(|_| new());
-    let options = Options {
-        output,
-        spool,
-        config,
-        command: Vec::new(),
-        run_id: "made-up".to_owned(),
-        replay: None,
-        manifest,
-        mode: Mode::Collector,
-    };
+    let options = Options::new(&Output::of_spool(&spool), config, manifest, None, Mode::Collector);
     LiveRun::new(session, options, Latest::default()).expect("a run")
 }
 
+/// The log of this process, which has joined the session.
 pub fn log(directory: &Path) -> LogWriter {
     let (pid, clocks) = (std::process::id(), ampere_ring::clock::read_clocks());
     let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).expect("a log");
@@ -53,6 +45,7 @@ pub fn log(directory: &Path) -> LogWriter {
     log
 }
 
+/// The definition of a region.
 pub fn region(handle: u32) -> Definition {
     Definition::Region(Region {
         handle: RegionHandle(handle),
@@ -66,6 +59,7 @@ pub fn region(handle: u32) -> Definition {
     })
 }
 
+/// The definition of a location and its ring.
 pub fn location(id: u32, ring: &str) -> Definition {
     let (name, ring) = (format!("thread {id}"), ring.to_owned());
     Definition::Location(Location {
@@ -77,15 +71,31 @@ pub fn location(id: u32, ring: &str) -> Definition {
     })
 }
 
+/// A ring of this process, and its name.
 pub fn ring(directory: &Path, id: u32, records: u64) -> (RingProducer, String) {
     let name = format!("{}.{id}.ring", std::process::id());
     (RingProducer::create(&directory.join(&name), records, id).expect("a ring"), name)
 }
 
-pub fn rounds(run: &mut LiveRun, milliseconds: u64) {
+/// Runs rounds of the loop until a condition holds.
+#[track_caller]
+pub fn until(run: &mut LiveRun, what: &str, holds: impl Fn(&mut LiveRun) -> bool) {
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(milliseconds) {
+    while !holds(run) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:#?}", run.notes());
         run.round();
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Whether the run's clock is known, so that rings can be read.
+pub fn has_clock(run: &mut LiveRun) -> bool {
+    run.publish();
+    run.latest().get().seconds > 0.0
+}
+
+/// Events of all processes that have been read.
+pub fn events(run: &mut LiveRun) -> u64 {
+    run.publish();
+    run.latest().get().ranks.iter().map(|rank| rank.events).sum()
 }

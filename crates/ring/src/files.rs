@@ -4,7 +4,7 @@ use crate::mapping;
 use ampere_signal_safety::without_write_signals;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 /// The most bytes that are read of such a file.
@@ -43,11 +43,29 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     without_write_signals(|| file.write_all(text.as_bytes()))
 }
 
+/// Writes a file under another name and renames it: it is there completely or not at all. `create`: [`create_private`] or
+/// [`create_shared`].
+pub fn replace(
+    path: &Path,
+    create: impl FnOnce(&Path) -> io::Result<File>,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // No file of the user's has such a name.
+    let unfinished = path.with_file_name(format!(".ampere-{name}.part"));
+    let written = create(&unfinished).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written.and_then(|()| std::fs::rename(&unfinished, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&unfinished);
+    })
+}
+
 /// As [`write_private`], completely or not at all.
 pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
-    let making = path.with_extension("part");
-    write_private(&making, text)?;
-    std::fs::rename(&making, path)
+    without_write_signals(|| replace(path, create_private, |file| file.write_all(text.as_bytes())))
 }
 
 /// The beginning of such a file, safe to print. Empty if there is none.
@@ -64,6 +82,22 @@ pub fn read_text(path: &Path) -> String {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_is_replaced_completely_or_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("summary.json");
+        write_private(&path, "old").unwrap();
+        let interrupted = replace(&path, create_shared, |file| {
+            file.write_all(b"ne")?;
+            Err(io::Error::other("interrupted"))
+        });
+        assert!(interrupted.is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
+        replace_private(&path, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+    }
 
     #[test]
     fn links_are_not_followed_and_files_are_not_open_to_others() {

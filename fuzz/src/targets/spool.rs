@@ -74,14 +74,14 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     let all = match find(&output) {
         Ok(all) => all,
         Err(why) => {
-            assert_is_line(&why);
+            assert_is_line(&why.to_string());
             return Vec::new();
         }
     };
     let mut summaries = Vec::new();
     for left in all {
         match left.and_then(|left| recover(left, None)) {
-            Err(why) => assert_is_line(&why),
+            Err(why) => assert_is_line(&why.to_string()),
             Ok(Recovered::Removed(..)) => {}
             Ok(Recovered::Finished(done)) => {
                 let (run, quality) = (&done.summary.run, &done.summary.quality);

@@ -1,0 +1,279 @@
+//! Collecting: from the claim of the output directory to the results.
+
+use crate::Arguments;
+use crate::rounds::{self, EndConditions, JOIN_LIMIT};
+use ampere_collector::cpus;
+use ampere_collector::live::{LiveRun, Mode, Options};
+use ampere_collector::run_directory::leftover;
+use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
+use ampere_collector::run_directory::output::{self, Output};
+use ampere_collector::run_directory::stale;
+use ampere_collector::sampling::counters_only;
+use ampere_collector::serving::access::Access;
+use ampere_collector::serving::http::{self, SummaryRequest};
+use ampere_collector::serving::linger;
+use ampere_collector::serving::listen::Listen;
+use ampere_collector::serving::metrics::Latest;
+use ampere_collector::signals::asked_to_end;
+use ampere_ring::process::node_name;
+use ampere_ring::session::OUT_OF_REACH;
+use ampere_ring::{CollectorState, Session};
+use ampere_settings::Config;
+use ampere_trace::replay::Replay;
+use anyhow::{anyhow, bail};
+use crossbeam_channel::Sender;
+use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// The server of a run that is over.
+pub struct Served {
+    server: http::Server,
+    ended: Instant,
+    is_asked: Arc<AtomicBool>,
+}
+
+impl Served {
+    /// Serves on until all scrapers have the final figures.
+    pub fn linger(self) -> Option<UnixStream> {
+        // The job's file systems may be unmounted meanwhile.
+        let _ = std::env::set_current_dir("/");
+        linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, &self.is_asked)
+    }
+}
+
+/// Collects a run, or continues what a killed collector began. Errors are one line.
+pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<Served>> {
+    if session.is_given_up() {
+        bail!("it comes too late");
+    }
+    session.set_finishing(false);
+    session.set_collector(std::process::id(), CollectorState::Starting);
+    // Signals to the job's process group are not for the collector, nor is the core that a launcher may have bound the starting
+    // rank to.
+    let _ = rustix::process::setsid();
+    cpus::leave_the_core();
+    allow_many_files();
+    let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
+    if arguments.counters_only {
+        return sample_only(session, &load_config(&arguments)?.1).map(|()| None);
+    }
+    if let Some(output) = session.output() {
+        if let Some((output, manifest)) = output::claimed_by(session.directory(), &output, &node_name()) {
+            return take_over(&output, manifest, session, &arguments);
+        }
+        // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
+        // another run's results, which the claim below will find.
+        if output::holds_results(&output) && output::remove_finished_spool(&output, &node_name()) {
+            end(session, &output);
+            return Ok(None);
+        }
+    }
+    begin(session, &arguments, recoverable)
+}
+
+/// With what a run is begun or continued.
+struct Start {
+    config: Config,
+    /// Where metrics are served, and to which requests.
+    serving: anyhow::Result<(Listen, Access)>,
+    manifest: Manifest,
+    notes: Vec<String>,
+    /// In the place of a killed collector: only what makes measuring impossible is a reason to give up.
+    takes_over: bool,
+}
+
+/// Begins a run in a new claim. `recoverable`: other runs that can be recovered.
+fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow::Result<Option<Served>> {
+    let (path, config) = load_config(arguments)?;
+    let serving = (listen_address(arguments)?, Access::load(&config)?);
+    let run_id = leftover::run_id(session.directory());
+    let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
+    let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
+    // A collector that takes over looks there, even if this one gets no further.
+    session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
+    let command: Vec<String> =
+        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut manifest = Manifest::new(session.directory(), &run_id, &command, path.as_deref());
+    manifest.replay = arguments.replay.is_some();
+    if manifest.replay {
+        manifest.job = None; // it did not spend the energy
+    }
+    let output = claim(&wanted, &manifest)?;
+    let mut notes = Vec::new();
+    if recoverable > 0 && !arguments.until_input_closes {
+        notes.push(stale::notice(recoverable)); // else `ampere run` prints it
+    }
+    let start = Start { config, serving: Ok(serving), manifest, notes, takes_over: false };
+    let result = collect_into(&output, session, arguments, start);
+    output.end_announcement();
+    if result.is_err() {
+        output.give_up();
+    }
+    result
+}
+
+/// Claims the output directory, unless another collector of this run and node has: one whose session this process cannot see.
+fn claim(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
+    let collected_elsewhere = || {
+        let other = leftover::collected_elsewhere(wanted, manifest)?;
+        Some(anyhow!(
+            "another collector of this run and node writes to {}, and this process does not find its session: {OUT_OF_REACH}",
+            other.display()
+        ))
+    };
+    if let Some(why) = collected_elsewhere() {
+        return Err(why);
+    }
+    let claimed = output::claim(wanted, &node_name(), &manifest.text());
+    // The other collector may have been faster just now.
+    claimed.map_err(|why| collected_elsewhere().unwrap_or_else(|| why.into()))
+}
+
+/// Continues the run of a killed collector: in its directory, with its settings, and on its port if that is free.
+fn take_over(
+    output: &Output,
+    mut manifest: Manifest,
+    session: Session,
+    arguments: &Arguments,
+) -> anyhow::Result<Option<Served>> {
+    output::remove_unfinished_trace(&output.directory, &mut manifest);
+    output.release_reserve(); // the disk may be full
+    let address = output.announced().map_or_else(|| listen_address(arguments), Ok);
+    // The program goes on.
+    (manifest.progress.has_ended, manifest.progress.is_drained) = (false, false);
+    let manifest = manifest.by_this_process();
+    let notes = manifest.save(&output.spool).err().map(|why| why.to_string()).into_iter().collect();
+    let config = manifest.config()?;
+    let serving = address.and_then(|address| Ok((address, Access::load(&config)?)));
+    let start = Start { config, serving, manifest, notes, takes_over: true };
+    let result = collect_into(output, session, arguments, start);
+    output.end_announcement();
+    result
+}
+
+fn collect_into(
+    output: &Output,
+    session: Session,
+    arguments: &Arguments,
+    start: Start,
+) -> anyhow::Result<Option<Served>> {
+    let Start { config, serving, manifest, mut notes, takes_over } = start;
+    let cpus = cpus::count(); // of the whole job, not only those that the collector runs on
+    let _heartbeat = Heartbeat::start(&output.spool);
+    let not_on_cpus = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
+    let latest = Latest::default();
+    let (summaries, requests) = crossbeam_channel::bounded(16);
+    let server = match serve(serving, latest.clone(), summaries) {
+        Ok(server) => Some(server),
+        // A job is measured even if its metrics cannot be served.
+        Err(why) => {
+            let any_more = if takes_over { " any more" } else { "" };
+            notes.push(format!("metrics are not served{any_more}: {why}"));
+            output.end_announcement();
+            None
+        }
+    };
+    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    let launcher = rustix::process::getppid()
+        .map(|pid| pid.as_raw_nonzero().get() as u32)
+        .filter(|_| arguments.until_input_closes);
+    let mut input_closed = None;
+    if arguments.until_input_closes {
+        session.set_waited_for(launcher.unwrap_or(0));
+        input_closed = Some(watch_input().map_err(cannot_start_a_thread)?);
+    }
+    let announced =
+        server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &node_name(), &manifest.run_id));
+    match announced {
+        Err(why) if takes_over => notes.push(why.to_string()),
+        announced => announced?,
+    }
+    session.set_output(&output.directory);
+    let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
+    let options = Options::new(output, config, manifest, replay, Mode::Collector);
+    let mut run = LiveRun::new(session, options, latest).map_err(anyhow::Error::msg)?;
+    run.watch_node(cpus, launcher);
+    let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
+    let of_cpus = not_on_cpus.map(|why| why.to_string());
+    notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
+    if run.session().is_given_up() {
+        bail!("it was ready too late");
+    }
+    run.session().set_collector(std::process::id(), CollectorState::Running);
+    let is_over = rounds::run(&mut run, &requests, EndConditions::new(input_closed, is_asked.clone()));
+    let ended = Instant::now();
+    let (_, session) = run.finish(is_over).map_err(anyhow::Error::msg)?;
+    output.release();
+    end(session, &output.directory);
+    Ok(server.map(|server| Served { server, ended, is_asked }))
+}
+
+fn serve(
+    serving: anyhow::Result<(Listen, Access)>,
+    latest: Latest,
+    summaries: Sender<SummaryRequest>,
+) -> anyhow::Result<http::Server> {
+    let (address, access) = serving?;
+    Ok(http::serve(&address, access, latest, summaries)?)
+}
+
+/// Ends the session. The files go first: a process that waits for the state finds everything done.
+fn end(session: Session, output: &Path) {
+    let _ = std::fs::remove_file(output.join("collector.json"));
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
+}
+
+/// Samples for a metric plugin, without output directory and port: the samples are in Score-P's trace.
+fn sample_only(session: Session, config: &Config) -> anyhow::Result<()> {
+    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    counters_only::serve(&session, config, JOIN_LIMIT, || is_asked.load(Ordering::Relaxed))?;
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
+    Ok(())
+}
+
+/// The value of a variable; an empty one counts as unset.
+fn from_environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The path of the settings file, and the settings.
+fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config)> {
+    let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
+    let config = Config::load(path.as_deref())?;
+    Ok((path, config))
+}
+
+fn listen_address(arguments: &Arguments) -> anyhow::Result<Listen> {
+    let wanted = arguments.listen.clone().map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
+    Ok(wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())?)
+}
+
+/// Raises the limit on open files: each thread of the application has a ring and a spool file, and 1,024 are soon used up.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // If that fails, the limit stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Becomes true when standard input is closed.
+fn watch_input() -> std::io::Result<Arc<AtomicBool>> {
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let closed = is_closed.clone();
+    let watch = move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        closed.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch)?;
+    Ok(is_closed)
+}
+
+fn cannot_start_a_thread(why: std::io::Error) -> anyhow::Error {
+    anyhow!("cannot start a thread: {why}")
+}

@@ -1,0 +1,156 @@
+//! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
+
+use ampere_collector::live::LiveRun;
+use ampere_collector::sampling::clock::best_reading;
+use ampere_collector::serving::http::SummaryRequest;
+use ampere_report::clock_text::rfc3339;
+use crossbeam_channel::Receiver;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The least and the greatest sleep between two rounds.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+const LONGEST_SLEEP: Duration = Duration::from_millis(4);
+/// After this time without records the sleep is longer.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(30);
+/// How full the fullest ring should be at the next round.
+const COMFORTABLE: f64 = 0.05;
+/// From here on there is no time to sleep: in a ring that is half full, calls are coalesced.
+const PRESSED: f64 = 0.25;
+/// If no process joins in this time, there is nothing to collect.
+pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// How long to wait for processes that outlive the command.
+const STRAGGLER_LIMIT: Duration = Duration::from_secs(10);
+/// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
+/// more.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
+
+/// When the run ends.
+pub struct EndConditions {
+    /// If set, the run ends when this becomes true, and not when its processes end.
+    pub input_closed: Option<Arc<AtomicBool>>,
+    /// A signal asked the collector to end.
+    pub is_asked: Arc<AtomicBool>,
+    begun: Instant,
+    closed_at: Option<Instant>,
+    /// With the wall-clock time in nanoseconds.
+    asked_at: Option<(Instant, u64)>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All of its processes have ended.
+    Complete,
+    /// Some of its processes may go on.
+    Incomplete,
+}
+
+impl EndConditions {
+    pub fn new(input_closed: Option<Arc<AtomicBool>>, is_asked: Arc<AtomicBool>) -> EndConditions {
+        EndConditions { input_closed, is_asked, begun: Instant::now(), closed_at: None, asked_at: None }
+    }
+
+    fn end_of(&mut self, run: &mut LiveRun) -> Option<End> {
+        let all_over = run.all_over();
+        let is_empty = run.processes_seen() == 0;
+        match &self.input_closed {
+            Some(closed) if closed.load(Ordering::Relaxed) => {
+                if all_over || is_empty {
+                    return Some(End::Complete);
+                }
+                if self.closed_at.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT {
+                    run.add_note("processes of the command still run: they were measured up to its end");
+                    return Some(End::Incomplete);
+                }
+            }
+            Some(_) => {}
+            None if all_over => return Some(End::Complete),
+            None if is_empty && self.begun.elapsed() > JOIN_LIMIT => return Some(End::Incomplete),
+            None => {}
+        }
+        if !self.is_asked.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (since, at) = *self.asked_at.get_or_insert_with(|| (Instant::now(), best_reading().realtime_ns));
+        if since.elapsed() <= SIGNAL_LIMIT {
+            return None;
+        }
+        run.add_note(format!(
+            "the collector was asked to end (by a signal) at {}, and the program went on: what it did more than {} s after \
+             that is not in here",
+            rfc3339(at),
+            SIGNAL_LIMIT.as_secs()
+        ));
+        Some(End::Incomplete)
+    }
+}
+
+/// How long the loop sleeps. Under load the rings must not fill up; an idle job should not be disturbed.
+struct Pace {
+    sleep: Duration,
+    /// When a round last found records.
+    busy: Instant,
+}
+
+impl Pace {
+    fn is_idle(&self) -> bool {
+        self.busy.elapsed() > IDLE_AFTER
+    }
+
+    /// The sleep after a round with so many records and a fullest ring that was so full, between 0 and 1.
+    fn sleep_after(&mut self, records: usize, fullest: f64) -> Duration {
+        if records > 0 {
+            self.busy = Instant::now();
+        }
+        self.sleep = if fullest > PRESSED {
+            Duration::ZERO
+        } else if self.is_idle() {
+            IDLE_SLEEP
+        } else {
+            // Such that the fullest ring will be comfortably full, but at most twice as long as the last time.
+            let longer = (COMFORTABLE / fullest.max(1e-6)).min(2.0);
+            self.sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+        };
+        self.sleep
+    }
+}
+
+/// Collects until the run ends. Returns whether all of its processes have ended.
+pub fn run(run: &mut LiveRun, requests: &Receiver<SummaryRequest>, mut conditions: EndConditions) -> bool {
+    let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: conditions.begun };
+    loop {
+        let round = run.round();
+        while let Ok(request) = requests.try_recv() {
+            let mut summary = run.summary(false);
+            summary.run.running = true;
+            let _ = request.send(Box::new(summary));
+        }
+        if let Some(end) = conditions.end_of(run) {
+            return end == End::Complete;
+        }
+        let sleep = pace.sleep_after(round.records, round.fullest);
+        run.is_idle = pace.is_idle();
+        if !sleep.is_zero() {
+            std::thread::sleep(sleep);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sleep_follows_the_fullest_ring() {
+        let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: Instant::now() };
+        assert_eq!(pace.sleep_after(1, 0.3), Duration::ZERO, "there is no time");
+        assert_eq!(pace.sleep_after(1, 0.2), SHORTEST_SLEEP);
+        assert_eq!(pace.sleep_after(1, 0.01), 2 * SHORTEST_SLEEP, "at most twice as long as before");
+        (0..10).for_each(|_| _ = pace.sleep_after(1, 0.01));
+        assert_eq!(pace.sleep_after(1, 0.0), LONGEST_SLEEP);
+        assert_eq!(pace.sleep_after(1, 0.1), LONGEST_SLEEP / 2, "half as long, the ring fills half as much");
+    }
+}

@@ -1,0 +1,77 @@
+//! Space on the disk that the results go to, which the job's own output may share. A trace must not fill it: recording for
+//! the trace ends while there is still space to write it, and the figures go on. Limits that cannot be seen in advance (a
+//! quota) are covered by a reserve that is kept for the summary.
+
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Reserved for the summary.
+const RESERVE_BYTES: u64 = 2 << 20;
+/// The name of the file that reserves it.
+const RESERVE: &str = "reserve";
+/// Space that is left to others, but no more than a twentieth of the file system.
+const LEFT_TO_OTHERS_BYTES: u64 = 64 << 20;
+
+/// The space on a run's disk.
+pub struct DiskSpace {
+    spool: PathBuf,
+    /// The output directory, kept open so that its inode number is not used again.
+    output: Option<File>,
+    /// Bytes of records at the last check.
+    recorded_bytes: Option<u64>,
+}
+
+/// The device and inode that identify a file.
+fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    found.ok().map(|found| (found.dev(), found.ino()))
+}
+
+impl DiskSpace {
+    /// Reserves space in the spool. On a file system without room or without `fallocate` there is no reserve.
+    pub fn reserve(spool: &Path) -> DiskSpace {
+        let reserve = spool.join(RESERVE);
+        let kept = ampere_ring::files::create_private(&reserve).is_ok_and(|file| {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
+        });
+        if !kept {
+            let _ = std::fs::remove_file(&reserve);
+        }
+        let output = spool.parent().and_then(|output| File::open(output).ok());
+        DiskSpace { spool: spool.to_owned(), output, recorded_bytes: None }
+    }
+
+    /// The free bytes, if they are too few for a trace of this many bytes of records; else `None`. A trace is no larger than
+    /// its records. Until the next check there may be as many new records as since the last one, and each takes space twice:
+    /// in the spool and in the trace.
+    pub fn shortage(&mut self, recorded_bytes: u64) -> Option<u64> {
+        let before = self.recorded_bytes.replace(recorded_bytes).unwrap_or(recorded_bytes);
+        let more = recorded_bytes.saturating_sub(before);
+        let needed = recorded_bytes.saturating_add(more.saturating_mul(2));
+        // If the directory is gone, its free space is unknown; open files in it can still be written.
+        let system = rustix::fs::statvfs(&self.spool).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+        let (left, all) = (bytes(system.f_bavail), bytes(system.f_blocks));
+        if all == 0 {
+            return None; // a tmpfs without a size limit
+        }
+        (left < needed.saturating_add(LEFT_TO_OTHERS_BYTES.min(all / 20))).then_some(left)
+    }
+
+    /// Whether the output directory is still the one at the beginning.
+    pub fn is_of(&self, output: &Path) -> bool {
+        let before = self.output.as_ref().map(File::metadata);
+        before.is_none_or(|before| identity(before) == identity(std::fs::metadata(output)))
+    }
+
+    /// Frees the reserve, to write the summary.
+    pub fn release(&self) {
+        release_reserve(&self.spool);
+    }
+}
+
+/// Frees the reserve in a spool, which a killed collector may have left.
+pub fn release_reserve(spool: &Path) {
+    let _ = std::fs::remove_file(spool.join(RESERVE));
+}

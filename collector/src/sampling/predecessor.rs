@@ -1,0 +1,127 @@
+//! Taking over ring, log and device numbers of a sampler whose collector was killed.
+
+use crate::sampling::clock::Timer;
+use ampere_counters::{LastReading, Source};
+use ampere_model::{Definition, Device, Quality};
+use ampere_ring::samples::{self, Sample};
+use ampere_ring::{Kind, LogWriter, Record, RingProducer};
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// The name of the sampler's ring in the session.
+pub const RING_NAME: &str = "sampler.0.ring";
+/// The name of the log that has the sampled devices.
+pub const LOG_NAME: &str = "sampler.defs";
+
+/// A sampler whose collector was killed. It has left its ring and its log.
+pub struct Predecessor {
+    /// The devices in its log. They keep their numbers; new devices get further ones.
+    pub devices: Vec<Device>,
+    /// The rate of the clock of its samples.
+    pub ticks_per_second: u64,
+}
+
+impl Predecessor {
+    /// Removes estimates of devices that it has not estimated: the estimate would be added to what it has measured, if a
+    /// counter is not found any more.
+    pub(super) fn remove_new_estimates(&self, sources: &mut Vec<Box<dyn Source>>) {
+        let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
+        let is_in_place = |device: &ampere_counters::Device| {
+            device.quality != Quality::Estimated || is_known(&device.metric)
+        };
+        sources.retain(|source| source.devices().iter().all(is_in_place));
+    }
+
+    /// Takes over ring and log. Devices get the numbers that they had, and sources that count by themselves continue from
+    /// what they had counted.
+    pub(super) fn take_over(
+        &self,
+        directory: &Path,
+        timer: Timer,
+        sources: &mut [Box<dyn Source>],
+        devices: &mut [Device],
+    ) -> Result<RingProducer, ampere_ring::Error> {
+        let mut log = LogWriter::reopen(&directory.join(LOG_NAME))?;
+        let mut next = self.devices.len() as u32;
+        for device in &mut *devices {
+            let before = self.devices.iter().find(|before| before.metric == device.metric);
+            device.index = before.map_or(next, |before| before.index);
+            if before.is_none() {
+                next += 1;
+                log.append(&Definition::Device(device.clone()));
+            }
+        }
+        let (ring, records) = RingProducer::take_over(&directory.join(RING_NAME))?;
+        let last = self.last_readings(directory, timer, &records);
+        let mut devices = devices.iter();
+        for source in sources {
+            for at in 0..source.devices().len() {
+                let Some(device) = devices.next() else { break };
+                if let Some(last) = last.get(&device.index) {
+                    source.go_on(at, *last);
+                }
+            }
+        }
+        Ok(ring)
+    }
+
+    /// The last reading of each device, by its number.
+    fn last_readings(&self, directory: &Path, timer: Timer, records: &[Record]) -> HashMap<u32, LastReading> {
+        let mut last = self.last_in_ring(records, timer.now());
+        // The series have the times of the usual timer.
+        if timer == Timer::usual() {
+            for (device, reading) in self.last_in_series(directory, timer.now()) {
+                if last.get(&device).is_none_or(|in_ring| in_ring.ago > reading.ago) {
+                    last.insert(device, reading);
+                }
+            }
+        }
+        last
+    }
+
+    /// From the records that are left in the ring's memory.
+    fn last_in_ring(&self, records: &[Record], now: u64) -> HashMap<u32, LastReading> {
+        let mut last: HashMap<u32, (u64, LastReading)> = HashMap::new();
+        for pair in records.windows(2) {
+            let [head, value] = pair else { continue };
+            if (head.kind(), value.kind()) != (Some(Kind::Sample), Some(Kind::Value)) {
+                continue;
+            }
+            let sample = (head.word0, value.word0);
+            let reading = self.reading(last.get(&head.argument()), sample, now);
+            last.insert(head.argument(), (sample.0, reading));
+        }
+        last.into_iter().map(|(number, (_, reading))| (number, reading)).collect()
+    }
+
+    /// From the series for a metric plugin: if no collector empties the ring, they have more samples than it.
+    fn last_in_series(&self, directory: &Path, now: u64) -> HashMap<u32, LastReading> {
+        let last_of = |device: &Device| {
+            let series = samples::read(&samples::path_of(directory, device.index as usize)).ok()?;
+            let mut last = None;
+            for sample in series.samples.iter().skip(series.samples.len().saturating_sub(2)) {
+                last = Some((sample.0, self.reading(last.as_ref(), *sample, now)));
+            }
+            last.map(|(_, reading)| (device.index, reading))
+        };
+        self.devices.iter().filter_map(last_of).collect()
+    }
+
+    /// A device's reading, with the power since the one before. `before`: that one's time and reading.
+    fn reading(
+        &self,
+        before: Option<&(u64, LastReading)>,
+        (time, nanojoules): Sample,
+        now: u64,
+    ) -> LastReading {
+        let seconds = |ticks: u64| ticks as f64 / self.ticks_per_second.max(1) as f64;
+        let watts = before.map_or(0.0, |(then, reading)| {
+            let joules = nanojoules.wrapping_sub(reading.nanojoules) as f64 * 1e-9;
+            let passed = seconds(time.saturating_sub(*then));
+            if passed > 0.0 { joules / passed } else { reading.watts }
+        });
+        let ago = Duration::try_from_secs_f64(seconds(now.saturating_sub(time))).unwrap_or_default();
+        LastReading { nanojoules, watts, ago }
+    }
+}

@@ -1,0 +1,265 @@
+//! When a counter is read next. Times are ticks of the sampler's period.
+//!
+//! A counter that changes every 100 ms need not be read a hundred times in between, but the time of the change is the time of
+//! the sample, and should be known to a tick. So the interval between changes is learned, for all devices of a source together
+//! (one of them may draw so little that its counter changes less often than it could). Then a device is read tick by tick
+//! around the time when its next change is due, and not in between.
+//!
+//! A change that came before its window shows that the interval is different: it is learned anew, with a wider window. A
+//! device whose change does not come at all is read four times in an interval.
+
+/// Changes that an interval is learned from.
+const LEARNED_FROM: usize = 8;
+/// Changes in their windows after which an early change is forgotten.
+const FORGOTTEN_AFTER: usize = 64;
+/// Counters with a shorter interval are read every tick.
+const LEAST_INTERVAL: u64 = 8;
+/// Longer intervals are not learned: a second at 1 kHz.
+const LONGEST_INTERVAL: u64 = 1000;
+/// The window begins this fraction of an interval before a change is due, one in 8, and at least two ticks before.
+const WINDOW: u64 = 8;
+const LEAST_WINDOW: u64 = 2;
+/// So many early changes in a row count as a surprise even if the time of the change before them is uncertain.
+const EARLY: u32 = 3;
+/// After so many intervals without a change the time of the next one is unknown.
+const STALLED: u64 = 4;
+
+/// The learned interval between the changes of a source's counters.
+#[derive(Clone, Debug, Default)]
+pub struct UpdateInterval {
+    /// The last intervals between changes.
+    recent: [u64; LEARNED_FROM],
+    /// Changes so far.
+    count: usize,
+    learned: Option<u64>,
+    /// Early changes: each doubles the window, and many changes in their windows halve it.
+    surprises: u32,
+}
+
+impl UpdateInterval {
+    /// Ticks between two changes; `None` until that is learned.
+    pub fn ticks(&self) -> Option<u64> {
+        self.learned
+    }
+
+    fn add(&mut self, interval: u64) {
+        self.recent[self.count % LEARNED_FROM] = interval;
+        self.count += 1;
+        if self.count.is_multiple_of(FORGOTTEN_AFTER) {
+            self.surprises = self.surprises.saturating_sub(1);
+        }
+        if self.count.is_multiple_of(LEARNED_FROM) {
+            self.learned = self.recent.iter().min().copied().filter(|least| *least <= LONGEST_INTERVAL);
+        }
+    }
+
+    fn surprise(&mut self) {
+        *self = UpdateInterval { surprises: (self.surprises + 1).min(8), ..UpdateInterval::default() };
+    }
+
+    /// Interval and window, if it is worth waiting for a change.
+    fn worth_waiting(&self) -> Option<(u64, u64)> {
+        let interval = self.learned.filter(|interval| *interval >= LEAST_INTERVAL)?;
+        let window = (interval / WINDOW).max(LEAST_WINDOW) << self.surprises;
+        (2 * window < interval).then_some((interval, window))
+    }
+}
+
+/// When one device of a source is read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadSchedule {
+    /// The tick of the last reading that showed a change, and whether the change came right before it.
+    changed: Option<(u64, bool)>,
+    /// The tick of the last reading.
+    read: Option<u64>,
+    /// Changes in a row that came before their windows.
+    early: u32,
+}
+
+impl ReadSchedule {
+    /// After a failed reading: the time of the next change says nothing.
+    pub fn forget(&mut self) {
+        *self = ReadSchedule::default();
+    }
+
+    /// Records a reading at a tick, and returns the tick of the next one. `late`: it came after the tick that was planned.
+    /// `changed`: the value differs from the one before.
+    pub fn next(&mut self, interval: &mut UpdateInterval, tick: u64, late: bool, changed: bool) -> u64 {
+        let waited = self.read.replace(tick).is_some_and(|before| tick > before + 1);
+        if changed {
+            self.record_change(interval, tick, waited, late);
+        }
+        let (Some((changed, _)), Some((ticks, window))) = (self.changed, interval.worth_waiting()) else {
+            return tick + 1;
+        };
+        let since = tick - changed;
+        if since >= STALLED * ticks {
+            return tick + (ticks / 4).max(1);
+        }
+        // The next change that may be due: the first whose window is not over.
+        let due = changed + ticks * ((since + ticks - window) / ticks).max(1);
+        (due - window).max(tick + 1)
+    }
+
+    /// `waited`: ticks were left out before the reading that showed the change.
+    fn record_change(&mut self, interval: &mut UpdateInterval, tick: u64, waited: bool, late: bool) {
+        let before = self.changed.replace((tick, !waited && !late));
+        let Some((before, certain)) = before else { return };
+        if !waited {
+            self.early = 0;
+            if certain && !late {
+                interval.add(tick - before);
+            }
+            return;
+        }
+        // The change came at an unknown time in the pause. That says nothing if the pause was not planned, if the counter had
+        // stood still, or, for a few changes, if the time of the change before is uncertain too.
+        let stalled = tick >= before + STALLED * interval.learned.unwrap_or(0);
+        if late || stalled {
+            return;
+        }
+        self.early += 1;
+        if certain || self.early >= EARLY {
+            self.early = 0;
+            interval.surprise();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A counter that moves at the ticks that `moves` says, sampled for so long: (readings, the worst delay from a change to
+    /// its being seen, after a while for learning).
+    fn sample(moves: impl Fn(u64) -> bool, ticks: u64, learning: u64) -> (u64, u64) {
+        let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
+        let (mut due, mut readings, mut worst) = (1, 0, 0);
+        let mut unseen: Option<u64> = None;
+        for tick in 0..ticks {
+            if moves(tick) {
+                unseen.get_or_insert(tick);
+            }
+            if tick < due {
+                continue;
+            }
+            readings += u64::from(tick >= learning);
+            let changed = unseen.take();
+            if let Some(at) = changed.filter(|_| tick >= learning) {
+                worst = worst.max(tick - at);
+            }
+            due = schedule.next(&mut interval, tick, false, changed.is_some());
+            assert!(due > tick);
+        }
+        (readings, worst)
+    }
+
+    #[test]
+    fn a_slow_counter_is_read_when_it_is_due() {
+        let (readings, worst) = sample(|tick| tick.is_multiple_of(100), 10_000, 1_000);
+        assert_eq!(worst, 0, "every change is seen in its tick");
+        assert!(readings <= 9_000 / 100 * 14, "{readings} readings at 90 changes");
+    }
+
+    #[test]
+    fn jitter_costs_no_time_stamp() {
+        // 15 to 16 ticks, by turns that are not even.
+        let (mut at, mut moves) = (0, Vec::new());
+        while at < 20_000 {
+            at += 15 + (at / 7) % 2;
+            moves.push(at);
+        }
+        let (readings, worst) = sample(|tick| moves.binary_search(&tick).is_ok(), 20_000, 1_000);
+        assert_eq!(worst, 0);
+        assert!(readings < 19_000 / 3, "{readings}");
+    }
+
+    #[test]
+    fn a_controller_that_is_not_punctual_is_waited_for() {
+        // Every 100 ticks, up to 5 earlier or later.
+        let moves = |tick: u64| {
+            let nth = (tick + 50) / 100;
+            tick + 5 == 100 * nth + (nth * 7) % 11
+        };
+        let (readings, worst) = sample(moves, 50_000, 1_200);
+        assert_eq!(worst, 0, "every change is seen in its tick");
+        assert!(readings < 49_000 / 3, "{readings}");
+    }
+
+    #[test]
+    fn a_sampler_that_loses_its_core_learns_nothing_wrong() {
+        // Every 50th look comes 40 ticks late, of a counter that moves every 100 ticks.
+        let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
+        let (mut due, mut readings, mut seen) = (1, 0u64, 0);
+        while due < 100_000 {
+            readings += 1;
+            let lost = readings.is_multiple_of(50);
+            let tick = if lost { due + 40 } else { due };
+            let changed = tick / 100 != seen;
+            seen = tick / 100;
+            due = schedule.next(&mut interval, tick, lost, changed);
+        }
+        assert_eq!(interval.ticks(), Some(100));
+        assert!(readings < 100_000 / 4, "{readings}");
+    }
+
+    #[test]
+    fn a_fast_counter_is_read_every_tick() {
+        for period in 1..LEAST_INTERVAL {
+            let (readings, worst) = sample(|tick| tick.is_multiple_of(period), 5_000, 1_000);
+            assert_eq!((readings, worst), (4_000, 0), "every {period} ticks");
+        }
+    }
+
+    #[test]
+    fn one_that_becomes_faster_is_learned_anew() {
+        let moves = |tick: u64| tick.is_multiple_of(if tick < 5_000 { 100 } else { 20 });
+        let (_, worst) = sample(moves, 10_000, 5_500);
+        assert_eq!(worst, 0);
+        let (_, worst) = sample(moves, 10_000, 1_000);
+        assert!(worst < 100, "one change was late, by no more than a period: {worst}");
+    }
+
+    #[test]
+    fn a_counter_that_becomes_slower_is_read_less_often() {
+        let moves = |tick: u64| tick.is_multiple_of(if tick < 5_000 { 20 } else { 200 });
+        let (readings, worst) = sample(moves, 20_000, 8_000);
+        assert_eq!(worst, 0);
+        assert!(readings < 12_000 / 4, "{readings}");
+    }
+
+    #[test]
+    fn one_that_stands_still_is_not_forgotten() {
+        let moves = |tick: u64| tick.is_multiple_of(100) && !(5_000..9_000).contains(&tick);
+        let (_, worst) = sample(moves, 20_000, 10_500);
+        assert_eq!(worst, 0);
+        let (readings, worst) = sample(moves, 20_000, 1_000);
+        assert!(worst <= 25, "the first change after it is seen within a quarter of a period: {worst}");
+        assert!(readings < 19_000 / 5, "{readings}");
+    }
+
+    #[test]
+    fn a_device_that_draws_little_is_seen_when_it_draws_more() {
+        // A node's counter moves every 100 ticks; a part of it every third time only, and then each time.
+        let (mut interval, mut schedules) =
+            (UpdateInterval::default(), [ReadSchedule::default(), ReadSchedule::default()]);
+        let (mut due, mut unseen, mut worst) = ([1, 1], [None, None], 0);
+        for tick in 0..20_000u64 {
+            let moves =
+                [tick.is_multiple_of(100), tick.is_multiple_of(if tick < 10_000 { 300 } else { 100 })];
+            for device in 0..2 {
+                if moves[device] {
+                    unseen[device].get_or_insert(tick);
+                }
+                if tick >= due[device] {
+                    let changed = unseen[device].take();
+                    if let Some(at) = changed.filter(|_| tick > 3_000) {
+                        worst = worst.max(tick - at);
+                    }
+                    due[device] = schedules[device].next(&mut interval, tick, false, changed.is_some());
+                }
+            }
+        }
+        assert_eq!(worst, 0);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the sampler counts about itself and its devices.
+
+use crate::sampling::gauges::GaugeStatistics;
+use ampere_report::summary::{Readings, SamplerOverhead};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the sampler counts about itself. Times are nanoseconds.
+#[derive(Debug, Default)]
+pub struct SamplerFigures {
+    /// How often it had to wake up.
+    pub deadlines: AtomicU64,
+    /// How often it woke up more than a millisecond too late.
+    pub missed_deadlines: AtomicU64,
+    /// The sum of the times by which it woke up too late.
+    pub late_ns: AtomicU64,
+    /// The greatest of them.
+    pub latest_ns: AtomicU64,
+    /// CPU time of its thread.
+    pub cpu_ns: AtomicU64,
+    /// The time since it began.
+    pub run_ns: AtomicU64,
+    /// The time that reading gauges took.
+    pub gauges_ns: AtomicU64,
+    /// The longest time that reading gauges took at once.
+    pub longest_gauge_ns: AtomicU64,
+    pub(super) devices: OnceLock<Vec<DeviceFigures>>,
+}
+
+/// What the sampler counts about a device. Times are nanoseconds.
+#[derive(Debug, Default)]
+pub struct DeviceFigures {
+    /// Successful readings.
+    pub readings: AtomicU64,
+    /// Failed readings.
+    pub failed_readings: AtomicU64,
+    /// The time that readings took.
+    pub read_ns: AtomicU64,
+    /// The longest time that a reading took.
+    pub longest_read_ns: AtomicU64,
+    /// Observed time between two changes of the source's counters; 0 while it is unknown.
+    pub update_ns: AtomicU64,
+    /// What it reports besides its energy.
+    pub gauges: Vec<GaugeStatistics>,
+}
+
+impl SamplerFigures {
+    /// By the sampler's numbers; empty until the counters are open.
+    pub fn devices(&self) -> &[DeviceFigures] {
+        self.devices.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Failed readings of all devices.
+    pub fn failed_readings(&self) -> u64 {
+        self.devices().iter().map(|device| device.failed_readings.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl From<&DeviceFigures> for Readings {
+    fn from(figures: &DeviceFigures) -> Readings {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        Readings {
+            readings: figures.readings.load(Ordering::Relaxed),
+            failed_readings: figures.failed_readings.load(Ordering::Relaxed),
+            read_seconds: seconds(&figures.read_ns),
+            longest_read_seconds: seconds(&figures.longest_read_ns),
+            update_seconds: seconds(&figures.update_ns),
+        }
+    }
+}
+
+impl From<&SamplerFigures> for SamplerOverhead {
+    fn from(figures: &SamplerFigures) -> SamplerOverhead {
+        let seconds = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 * 1e-9;
+        let (cpu_seconds, run) = (seconds(&figures.cpu_ns), seconds(&figures.run_ns));
+        let deadlines = figures.deadlines.load(Ordering::Relaxed);
+        SamplerOverhead {
+            cpu_seconds,
+            // The run time is updated now and then, and not by a sampler that hangs: the quotient may be too large.
+            cpu_share: if run > 0.0 { (cpu_seconds / run).min(1.0) } else { 0.0 },
+            deadlines,
+            missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),
+            mean_late_seconds: seconds(&figures.late_ns) / deadlines.max(1) as f64,
+            longest_late_seconds: seconds(&figures.latest_ns),
+            gauges_seconds: seconds(&figures.gauges_ns),
+            longest_gauge_seconds: seconds(&figures.longest_gauge_ns),
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The sampler's thread: opens the counters, reads each when it is due, and writes samples.
+
+use crate::sampling::clock::Timer;
+use crate::sampling::gauges::{GaugeSchedule, GaugeStatistics, PowerReading};
+use crate::sampling::predecessor::{LOG_NAME, Predecessor, RING_NAME};
+use crate::sampling::read_schedule::{ReadSchedule, UpdateInterval};
+use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
+use ampere_counters::{Quantity, Settings, SharedRunCpu, Source};
+use ampere_model::{Definition, Device};
+use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
+use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS, Session, ToLeave};
+use crossbeam_channel::Sender;
+use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Eight devices at 1 kHz fill this in four seconds.
+const RING_RECORDS: u64 = 1 << 16;
+/// How often an unchanged counter is sampled.
+const UNCHANGED_PERIOD: Duration = Duration::from_secs(1);
+/// Waking up later than this is a missed deadline.
+const LATE: Duration = Duration::from_millis(1);
+/// After so many failed readings in a row a device is reported, and read less often.
+const FAILURES: u32 = 3;
+const RETRY_PERIOD: Duration = Duration::from_millis(100);
+/// How often sources are asked for news.
+const NEWS_PERIOD: Duration = Duration::from_secs(1);
+/// How often the thread's CPU time is recorded.
+const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
+/// The log of the sources' notes, which the plugin prints.
+const NOTES_NAME: &str = "sampler.notes";
+
+/// What the sampler has found to sample.
+pub struct Found {
+    /// By the sampler's numbers.
+    pub devices: Vec<Device>,
+    /// One line for each source that was not found or cannot be used, with what to do.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no sampler; in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum SamplerError {
+    /// Its thread cannot be started.
+    #[error("cannot start the sampler: {0}")]
+    Thread(std::io::Error),
+    /// Its ring or log cannot be made or taken over.
+    #[error(transparent)]
+    Ring(#[from] ampere_ring::Error),
+}
+
+/// How to sample.
+#[derive(Default)]
+pub struct SamplerOptions {
+    /// The time between two readings of a counter that changes fast.
+    pub period: Duration,
+    /// The time in which each gauge is read once; `None`: never.
+    pub gauges: Option<Duration>,
+    /// Which counters to open.
+    pub settings: Settings,
+    /// The sampler of a killed collector, whose ring is continued.
+    pub predecessor: Option<Predecessor>,
+    /// The CPU time of the run, for estimates of its energy.
+    pub run_cpu: Option<SharedRunCpu>,
+}
+
+/// What the thread reports to the collector.
+pub(super) struct Reports {
+    pub figures: Arc<SamplerFigures>,
+    pub news: Sender<String>,
+    pub powers: Sender<PowerReading>,
+    pub is_calm: Arc<AtomicBool>,
+}
+
+/// One device and what is remembered of it.
+#[derive(Default)]
+struct Slot {
+    /// Value and time of its last sample.
+    last: Option<(u64, Instant)>,
+    schedule: ReadSchedule,
+    /// The tick at which it is read next.
+    due: u64,
+    /// Failed readings since the last successful one.
+    failures: u32,
+    /// The failures were reported.
+    is_reported: bool,
+}
+
+/// A source and its devices.
+struct Counters {
+    source: Box<dyn Source>,
+    interval: UpdateInterval,
+    slots: Vec<Slot>,
+    /// The number of its first device among all devices.
+    first: usize,
+}
+
+/// Where samples go: the ring and, for a metric plugin, series.
+struct Samples {
+    ring: EventWriter,
+    series: SampleWriter,
+    timer: Timer,
+    /// What devices are called in the ring, by the sampler's numbers.
+    numbers: Vec<u32>,
+}
+
+impl Samples {
+    fn add(&mut self, number: usize, time: u64, nanojoules: u64) {
+        self.ring.sample(time, self.numbers[number], nanojoules);
+        let usual = Timer::usual();
+        let time = if self.timer == usual { time } else { usual.now() };
+        self.series.add(self.numbers[number] as usize, time, nanojoules);
+    }
+
+    fn close(&mut self) {
+        self.series.flush(Timer::usual().now());
+        self.ring.close();
+    }
+}
+
+pub(super) struct SamplerThread {
+    counters: Vec<Counters>,
+    gauges: GaugeSchedule,
+    period: Duration,
+    samples: Samples,
+    reports: Reports,
+}
+
+impl SamplerThread {
+    /// Opens counters, ring and log.
+    pub(super) fn open(
+        directory: &Path,
+        timer: Timer,
+        options: SamplerOptions,
+        reports: Reports,
+    ) -> Result<(SamplerThread, Found), SamplerError> {
+        let SamplerOptions { period, gauges, settings, predecessor, run_cpu } = options;
+        let mut opened = ampere_counters::open_sources(&settings);
+        let sources = &mut opened.sources;
+        run_cpu.iter().for_each(|run| sources.iter_mut().for_each(|source| source.count_for(run)));
+        if let Some(before) = &predecessor {
+            before.remove_new_estimates(sources);
+        }
+        let mut devices = list(sources);
+        // Also about absent sources: the settings may name them.
+        let notes: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
+        let write_notes =
+            || ampere_ring::files::write_private(&directory.join(NOTES_NAME), &notes.join("\n"));
+        let ring = match &predecessor {
+            Some(before) => {
+                let _ = write_notes();
+                before.take_over(directory, timer, sources, &mut devices)?
+            }
+            None => {
+                // The plugin takes the ring for the sign that devices and notes are complete: it is made last.
+                let _ = std::fs::remove_file(directory.join(RING_NAME));
+                let _ = write_notes();
+                write_log(&directory.join(LOG_NAME), &devices)?;
+                make_ring(&directory.join(RING_NAME))?
+            }
+        };
+        // Enough for the numbers of a predecessor's devices, too.
+        let count = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
+        let series = SampleWriter::new(directory, count, MOST_SAMPLES);
+        let series = if predecessor.is_some() { series.continued() } else { series };
+        let figures = sources.iter().flat_map(|source| figures_of(source.as_ref()));
+        let _ = reports.figures.devices.set(figures.collect());
+        let ticks = |time: Duration| time.as_nanos() / period.as_nanos().max(1);
+        let samples = Samples {
+            ring: EventWriter::new(ring),
+            series,
+            timer,
+            numbers: devices.iter().map(|device| device.index).collect(),
+        };
+        let thread = SamplerThread {
+            gauges: GaugeSchedule::new(sources, gauges.map(|time| ticks(time) as u64)),
+            counters: counters_of(opened.sources),
+            period,
+            samples,
+            reports,
+        };
+        Ok((thread, Found { devices, notes: opened.notes }))
+    }
+
+    /// Samples until `stop` is set, and takes a last sample of every device then.
+    pub(super) fn run(&mut self, stop: &AtomicBool) {
+        let start = Instant::now();
+        let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS_PERIOD, start);
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            self.read_due(tick, stopping);
+            let now = Instant::now();
+            if now >= cpu_at || stopping {
+                cpu_at = now + CPU_TIME_PERIOD;
+                self.record_cpu_time(now.duration_since(start));
+            }
+            if stopping {
+                self.samples.close();
+                return;
+            }
+            self.samples.series.flush_if_due(|| Timer::usual().now());
+            self.read_gauges(tick);
+            if now >= news_at {
+                news_at = now + NEWS_PERIOD;
+                let news = self.counters.iter_mut().filter_map(|counters| counters.source.news());
+                news.for_each(|line| drop(self.reports.news.try_send(line)));
+            }
+            let slots = self.counters.iter().flat_map(|counters| &counters.slots);
+            let due = slots.map(|slot| slot.due).chain(self.gauges.due()).min();
+            // Without devices the thread only waits for the end, which wakes it.
+            let due = due.unwrap_or(tick + self.ticks(NEWS_PERIOD)).max(tick + 1);
+            let deadline = start + tick_time(self.period, due);
+            sleep_until(deadline, stop);
+            let late = Instant::now().saturating_duration_since(deadline);
+            // Ticks are skipped if reading took too long or the thread did not get a core.
+            tick = due + (late.as_nanos() / self.period.as_nanos().max(1)) as u64;
+            if !stop.load(Ordering::Relaxed) {
+                self.record_lateness(late);
+            }
+        }
+    }
+
+    fn record_cpu_time(&self, run: Duration) {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+        self.reports.figures.cpu_ns.store(cpu.as_nanos() as u64, Ordering::Relaxed);
+        self.reports.figures.run_ns.store(run.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn record_lateness(&self, late: Duration) {
+        let figures = &self.reports.figures;
+        add(&figures.deadlines, 1);
+        add(&figures.missed_deadlines, u64::from(late > LATE));
+        add(&figures.late_ns, late.as_nanos() as u64);
+        raise(&figures.latest_ns, late.as_nanos() as u64);
+    }
+
+    /// Ticks in a time, at least one.
+    fn ticks(&self, time: Duration) -> u64 {
+        (time.as_nanos().div_ceil(self.period.as_nanos().max(1)) as u64).max(1)
+    }
+
+    /// Reads the counters that are due. `is_last`: reads and samples all of them.
+    fn read_due(&mut self, tick: u64, is_last: bool) {
+        for at in 0..self.counters.len() {
+            for device in 0..self.counters[at].slots.len() {
+                if is_last || self.counters[at].slots[device].due <= tick {
+                    self.read(at, device, tick, is_last);
+                }
+            }
+        }
+    }
+
+    /// Reads the gauges that are due, after the counters, which must not wait for them.
+    fn read_gauges(&mut self, tick: u64) {
+        let count = self.gauges.count_at(tick);
+        if count == 0 {
+            return;
+        }
+        let figures = self.reports.figures.clone();
+        let timer = self.samples.timer;
+        let begun = Instant::now();
+        for _ in 0..count {
+            let Some(place) = self.gauges.next_gauge() else { break };
+            let statistics = &figures.devices()[place.number].gauges[place.gauge];
+            let before = timer.now();
+            let value = self.counters[place.source].source.gauge(place.device, statistics.gauge);
+            statistics.add(value);
+            if statistics.gauge.quantity() == Quantity::Power {
+                let time = halfway(before, timer.now());
+                let which = statistics.gauge.which();
+                // If they are not taken, the comparison with the counter has a longer step.
+                let reading = PowerReading { device: place.number, which, time, watts: value };
+                let _ = self.reports.powers.try_send(reading);
+            }
+        }
+        let took = begun.elapsed();
+        add(&figures.gauges_ns, took.as_nanos() as u64);
+        raise(&figures.longest_gauge_ns, took.as_nanos() as u64);
+        self.gauges.took(tick, took, self.period);
+    }
+
+    fn read(&mut self, at: usize, device: usize, tick: u64, is_last: bool) {
+        let begun = Instant::now();
+        let before = self.samples.timer.now();
+        let reading = self.counters[at].source.read(device);
+        let time = halfway(before, self.samples.timer.now());
+        let now = Instant::now();
+        let took = now.duration_since(begun).as_nanos() as u64;
+        let (shortest, retry) = (self.shortest_period(at, device), self.ticks(RETRY_PERIOD));
+        let counters = &mut self.counters[at];
+        let slot = &mut counters.slots[device];
+        let number = counters.first + device;
+        let figures = &self.reports.figures.devices()[number];
+        add(&figures.read_ns, took);
+        raise(&figures.longest_read_ns, took);
+        match reading {
+            Ok(reading) => {
+                add(&figures.readings, 1);
+                (slot.failures, slot.is_reported) = (0, false);
+                let changed = slot.last.is_none_or(|(value, _)| value != reading.nanojoules);
+                let is_due = slot.last.is_some_and(|(_, at)| now.duration_since(at) >= UNCHANGED_PERIOD);
+                if changed || is_due || is_last {
+                    slot.last = Some((reading.nanojoules, now));
+                    self.samples.add(number, time, reading.nanojoules);
+                }
+                slot.due = if shortest > 1 {
+                    tick + shortest
+                } else {
+                    let late = tick > slot.due;
+                    let due = slot.schedule.next(&mut counters.interval, tick, late, changed);
+                    let update = self.period.as_nanos() as u64 * counters.interval.ticks().unwrap_or(0);
+                    figures.update_ns.store(update, Ordering::Relaxed);
+                    due
+                };
+            }
+            Err(error) => {
+                add(&figures.failed_readings, 1);
+                slot.failures = slot.failures.saturating_add(1);
+                slot.schedule.forget();
+                slot.due = tick + if slot.failures < FAILURES { 1 } else { retry };
+                if slot.failures >= FAILURES && !slot.is_reported {
+                    slot.is_reported = true;
+                    let name = &counters.source.devices()[device].name;
+                    let line =
+                        format!("{name} cannot be read: {error}; its samples go on when it can be again");
+                    let _ = self.reports.news.try_send(line);
+                }
+            }
+        }
+    }
+
+    /// Ticks that a source asks for between two readings; 1 if that depends on how often its counter changes.
+    fn shortest_period(&self, at: usize, device: usize) -> u64 {
+        let source = &self.counters[at].source;
+        let is_calm = self.reports.is_calm.load(Ordering::Relaxed);
+        let period =
+            if is_calm { source.shortest_calm_period(device) } else { source.shortest_period(device) };
+        self.ticks(period)
+    }
+}
+
+/// Adds to a figure that only one thread writes.
+fn add(to: &AtomicU64, more: u64) {
+    to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// Raises a maximum that only one thread writes.
+fn raise(to: &AtomicU64, value: u64) {
+    if value > to.load(Ordering::Relaxed) {
+        to.store(value, Ordering::Relaxed);
+    }
+}
+
+fn halfway(before: u64, after: u64) -> u64 {
+    before + after.saturating_sub(before) / 2
+}
+
+/// The time of a tick, at most 584 years after the start.
+fn tick_time(period: Duration, tick: u64) -> Duration {
+    Duration::from_nanos((period.as_nanos().saturating_mul(u128::from(tick))).min(u64::MAX.into()) as u64)
+}
+
+/// Sleeps until the deadline, or until a stop wakes the thread.
+fn sleep_until(deadline: Instant, stop: &AtomicBool) {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+fn figures_of(source: &dyn Source) -> Vec<DeviceFigures> {
+    let gauges = (0..source.devices().len()).map(|device| GaugeStatistics::of_device(source, device));
+    gauges.map(|gauges| DeviceFigures { gauges, ..DeviceFigures::default() }).collect()
+}
+
+fn counters_of(sources: Vec<Box<dyn Source>>) -> Vec<Counters> {
+    let mut first = 0;
+    let counters = sources.into_iter().map(|source| {
+        let slots: Vec<Slot> = source.devices().iter().map(|_| Slot::default()).collect();
+        let counters = Counters { first, source, interval: UpdateInterval::default(), slots };
+        first += counters.slots.len();
+        counters
+    });
+    counters.collect()
+}
+
+/// Makes the log that names the devices.
+fn write_log(path: &Path, devices: &[Device]) -> Result<(), Error> {
+    let _ = std::fs::remove_file(path);
+    let mut log = LogWriter::create(path)?;
+    for device in devices {
+        log.append(&Definition::Device(device.clone()));
+    }
+    Ok(())
+}
+
+/// Makes the ring, a smaller one if there is little memory: it is drained every few milliseconds, and the size only helps when
+/// the collector is held up.
+fn make_ring(path: &Path) -> Result<RingProducer, Error> {
+    let session = path.parent().and_then(|directory| Session::open(directory).ok());
+    let mut records = RING_RECORDS;
+    loop {
+        let is_least = records <= SMALLEST_RING_RECORDS;
+        let to_leave = session.as_ref().filter(|_| !is_least).map_or(ToLeave::NOTHING, Session::to_leave);
+        match RingProducer::create_leaving(path, records, 0, to_leave) {
+            Err(Error::NoSpace { .. }) if !is_least => records /= 2,
+            made => return made,
+        }
+    }
+}
+
+/// All devices, numbered across the sources.
+fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
+    let all = || sources.iter().flat_map(|source| source.devices());
+    let metrics_of = |names: &[String]| {
+        let named = all().filter(|device| names.contains(&device.name));
+        named.map(|device| device.metric.clone()).collect()
+    };
+    all()
+        .enumerate()
+        .map(|(index, device)| Device {
+            index: index as u32,
+            name: device.name.clone(),
+            metric: device.metric.clone(),
+            source: device.source.to_owned(),
+            quality: device.quality,
+            resolution_joules: device.resolution_joules,
+            kind: device.kind.as_str().to_owned(),
+            pci: device.pci.clone().unwrap_or_default(),
+            description: device.description.clone(),
+            contains: metrics_of(&device.contains),
+            wraps_at: device.wraps_at_nanojoules,
+        })
+        .collect()
+}
