@@ -39,7 +39,7 @@ pub fn mpirun(ranks: u32, program: &Path, arguments: &[&str]) -> Vec<OsString> {
 
 /// Calls of `step` that had returned when the process ended, as the process itself has counted them.
 pub fn counted(place: &Place, name: &str) -> u64 {
-    let bytes = std::fs::read(place.path(&format!("calls.{name}"))).unwrap_or_default();
+    let bytes = std::fs::read(place.path(format!("calls.{name}"))).unwrap_or_default();
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// Any 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// Below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.draw() % end
     }
 
     /// One of these.
@@ -57,7 +57,7 @@ pub fn rounds(usual: u64, mut round: impl FnMut(&mut Random)) {
     let mut failed = Vec::new();
     for number in 0..count {
         // The first round has the seed as it is, so that it can be repeated by it.
-        let own = if number == 0 { seed } else { Random::new(seed ^ number.rotate_left(32)).next() };
+        let own = if number == 0 { seed } else { Random::new(seed ^ number.rotate_left(32)).draw() };
         if catch_unwind(AssertUnwindSafe(|| round(&mut Random::new(own)))).is_err() {
             println!("this was AMPERE_TEST_ROUNDS=1 AMPERE_TEST_SEED={own}");
             failed.push(own);

@@ -217,7 +217,7 @@ fn manual_pages_and_completions_are_of_all_commands() {
     assert!(commands.contains(&"recover") && commands.len() > 8, "{help}");
     let completion = std::fs::read_to_string(place.path("completions/ampere.bash")).expect("a completion");
     for command in commands {
-        let page = std::fs::read_to_string(place.path(&format!("man/man1/ampere-{command}.1")));
+        let page = std::fs::read_to_string(place.path(format!("man/man1/ampere-{command}.1")));
         assert!(page.is_ok_and(|page| page.contains(".TH")) || command == "help", "no page of {command}");
         assert!(
             completion.contains(&format!("ampere,{command})")) || command == "help",

@@ -138,7 +138,10 @@ impl Ingest {
 
     /// Whether there are records that were read by an earlier collector and not kept.
     pub fn take_lost_beginnings(&mut self) -> bool {
-        let lost = |location: &mut LiveLocation| std::mem::take(&mut location.left.beginning_is_lost);
-        self.locations_mut().fold(false, |before, location| lost(location) || before)
+        let mut is_lost = false;
+        for location in self.locations_mut() {
+            is_lost |= std::mem::take(&mut location.left.beginning_is_lost);
+        }
+        is_lost
     }
 }

@@ -37,7 +37,7 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
 
 /// A run that writes to a disk, which is filled meanwhile; and the same program without ampere.
 fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
-    let words = [build_serial(&place).into(), "none".into(), "20000".into()];
+    let words = [build_serial(place).into(), "none".into(), "20000".into()];
     let without = without_ampere(place, &words);
     let running = start(&mut place.ampere_run("disk/out", &words));
     until_counted(place, "0", 2000);
