@@ -303,10 +303,10 @@ fn metrics() {
         # HELP ampere_device_busy_ratio Fraction of the time in which a device computes, as the device reports it
         # TYPE ampere_device_busy_ratio gauge
         ampere_device_busy_ratio{node,device}
-        # HELP ampere_device_memory_used_bytes Memory of a device that is used, as the device reports it
+        # HELP ampere_device_memory_used_bytes Used memory of a device, as the device reports it
         # TYPE ampere_device_memory_used_bytes gauge
         ampere_device_memory_used_bytes{node,device}
-        # HELP ampere_device_memory_size_bytes All memory of a device, as the device reports it
+        # HELP ampere_device_memory_size_bytes Size of a device's memory, as the device reports it
         # TYPE ampere_device_memory_size_bytes gauge
         ampere_device_memory_size_bytes{node,device}
         # HELP ampere_region_energy_joules Exclusive energy of a region on a rank (ranks view)
@@ -502,27 +502,27 @@ fn mistakes_in_settings() {
         &place,
         &lines,
         expect![[r#"
-        $ ampere run --config key.toml -- true
-        ampere: key.toml:2: unknown key "polcy"; did you mean "policy"?
-        [1]
+            $ ampere run --config key.toml -- true
+            ampere: key.toml:2: unknown key "polcy"; did you mean "policy"?
+            [1]
 
-        $ ampere run --config value.toml -- true
-        ampere: value.toml: [attribution] policy: "fair" is no policy: use "time_sliced" or "busy_only"
-        [1]
+            $ ampere run --config value.toml -- true
+            ampere: value.toml:2: policy: "fair": use time_sliced or busy_only
+            [1]
 
-        $ ampere run --config syntax.toml -- true
-        ampere: syntax.toml:1: unclosed table, expected `]`
-        [1]
+            $ ampere run --config syntax.toml -- true
+            ampere: syntax.toml:1: unclosed table, expected `]`
+            [1]
 
-        $ ampere run --config regex.toml -- true
-        ampere: regex.toml: device "x": metric = "(" is no regular expression: unclosed group
-        [1]
+            $ ampere run --config regex.toml -- true
+            ampere: regex.toml:3: metric: "(" is not a regular expression: unclosed group
+            [1]
 
-        $ ampere run --config absent.toml -- true
-        ampere: cannot read the configuration absent.toml: No such file or directory (os error 2)
-        [1]
+            $ ampere run --config absent.toml -- true
+            ampere: cannot read the configuration absent.toml: No such file or directory (os error 2)
+            [1]
 
-    "#]],
+        "#]],
     );
 }
 
@@ -587,43 +587,43 @@ fn runs_that_are_not_there() {
         &place,
         &lines,
         expect![[r#"
-        $ ampere report absent
-        ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
-        [1]
+            $ ampere report absent
+            ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+            [1]
 
-        $ ampere report empty
-        ampere: cannot read empty/summary.json: No such file or directory (os error 2): name an output directory of ampere run
-        [1]
+            $ ampere report empty
+            ampere: cannot read empty/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+            [1]
 
-        $ ampere report out --device GPU-7
-        ampere: there is no device "GPU-7": there is GPU-0, cpu_energy
-        [1]
+            $ ampere report out --device GPU-7
+            ampere: there is no device "GPU-7": there is GPU-0, cpu_energy
+            [1]
 
-        $ ampere report out -o absent/file
-        ampere: cannot write absent/file: No such file or directory (os error 2)
-        [1]
+            $ ampere report out -o absent/file
+            ampere: cannot write absent/file: No such file or directory (os error 2)
+            [1]
 
-        $ ampere top
-        ampere: no run of yours goes on on this node: name an output directory or a collector's address
-        [1]
+            $ ampere top
+            ampere: you have no run on this node: name an output directory or a collector's address
+            [1]
 
-        $ ampere top out
-        ampere: no run goes on in out: there is no collector.json that tells where it is
-        [1]
+            $ ampere top out
+            ampere: no run goes on in out: it has no collector.json with an address
+            [1]
 
-        $ ampere recover absent
-        ampere: there is no absent: name an output directory of a run that was killed
-        [1]
+            $ ampere recover absent
+            ampere: there is no absent: name an output directory of a run that was killed
+            [1]
 
-        $ ampere recover empty
-        ampere: there is nothing to recover in empty: no spool-<node> of a run that was killed
-        [1]
+            $ ampere recover empty
+            ampere: there is nothing to recover in empty: no spool-<node> of a run that was killed
+            [1]
 
-        $ ampere compare out absent
-        ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
-        [1]
+            $ ampere compare out absent
+            ampere: cannot read absent/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+            [1]
 
-    "#]],
+        "#]],
     );
 }
 
