@@ -80,7 +80,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &arguments.output {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
-        finish::write_results(directory, &summary).map_err(anyhow::Error::msg)?;
+        finish::write_results(directory, &summary)?;
     }
     print("the summary", |out| match arguments.json {
         true => {

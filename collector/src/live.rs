@@ -54,7 +54,7 @@ pub(crate) struct Began {
 }
 
 impl LiveRun {
-    pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, String> {
+    pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, ampere_ring::Error> {
         let spool = SpoolDirectory {
             directory: options.spool.clone(),
             wanted: options.config.trace,
@@ -108,14 +108,14 @@ impl LiveRun {
     }
 
     /// Of a replay, clock and devices are known before it begins.
-    fn begin_replay(&mut self) -> Result<(), String> {
+    fn begin_replay(&mut self) -> Result<(), ampere_ring::Error> {
         let Some(replay) = &self.options.replay else { return Ok(()) };
         let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
         let mut timeline = Timeline::new(clock, true, &self.options.config);
         self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
         let (spool, notes) = (&self.ingest.spool, &mut self.notes);
-        self.sampling.begin_replay(found, spool, &mut timeline, notes).map_err(|e| e.to_string())?;
+        self.sampling.begin_replay(found, spool, &mut timeline, notes)?;
         self.timeline = Some(timeline);
         Ok(())
     }

@@ -8,7 +8,7 @@
 mod results;
 mod summary;
 
-pub use results::{knows_more, write_results};
+pub use results::{ResultsError, knows_more, write_results};
 
 use crate::live::{LiveRun, Mode};
 use crate::node_watch::NodeWatch;
@@ -39,7 +39,7 @@ struct Traced {
 
 impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
-    pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), String> {
+    pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
         self.read_everything();
         self.end_sampling();
@@ -61,7 +61,7 @@ impl LiveRun {
     }
 
     /// Makes trace and summary of what is left of a run that is over. The error is one line.
-    pub fn recover(mut self) -> Result<(Summary, Session), String> {
+    pub fn recover(mut self) -> Result<(Summary, Session), ResultsError> {
         self.read_definitions();
         if !self.clock_is_certain() {
             self.find_clock();
@@ -132,10 +132,10 @@ impl LiveRun {
         self.notes.extend(conflicts::notes(attributor, &metrics));
     }
 
-    fn remake_output(&mut self) -> Result<(), String> {
+    fn remake_output(&mut self) -> Result<(), ResultsError> {
         self.ingest.disk.release();
         if !self.ingest.disk.is_of(&self.options.output) {
-            output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why.to_string()))?;
+            output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why.into()))?;
             self.notes.add("the output directory was removed while the job ran, and has been made again");
         }
         Ok(())

@@ -1,16 +1,31 @@
 //! The files that a run leaves in its output directory.
 
 use crate::live::{LiveRun, Mode};
-use crate::run_directory::files::{write_whole, write_whole_with};
-use crate::run_directory::output;
+use crate::run_directory::files::{WriteError, write_whole, write_whole_with};
+use crate::run_directory::output::{self, ClaimError};
 use ampere_report::summary::Summary;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Why results are not where they belong, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    #[error(transparent)]
+    Output(#[from] ClaimError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Render(#[from] ampere_report::ReportError),
+    #[error("cannot read {}: {why}", path.display())]
+    Read { path: PathBuf, why: std::io::Error },
+    #[error("{why}; the figures without a trace are in {}", directory.display())]
+    WrittenElsewhere { why: Box<ResultsError>, directory: PathBuf },
+}
 
 impl LiveRun {
     /// Writes the tables, unless there are some that know more than the records that are left.
-    pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), String> {
+    pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
         if knows_more(&self.options.output, summary) {
             return Ok(());
         }
@@ -29,20 +44,20 @@ impl LiveRun {
 
     /// Figures that the output directory does not take are nowhere else once this process is gone: they are left where
     /// temporary files are. `why` it does not take them; what becomes of the records is another matter.
-    pub(super) fn write_elsewhere(&self, why: String) -> String {
+    pub(super) fn write_elsewhere(&self, why: ResultsError) -> ResultsError {
         if self.options.mode != Mode::Collector {
             return why; // `ampere recover -o` may have another directory
         }
         let directory = std::env::temp_dir().join(output::default_directory(&self.options.run_id));
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|e| e.to_string());
-        match made.and_then(|()| write_results(&directory, &self.summary(false))) {
-            Ok(()) => format!("{why}; the figures without a trace are in {}", directory.display()),
-            Err(_) => why,
+        let is_made = std::fs::DirBuilder::new().mode(0o700).create(&directory).is_ok();
+        if is_made && write_results(&directory, &self.summary(false)).is_ok() {
+            return ResultsError::WrittenElsewhere { why: Box::new(why), directory };
         }
+        why
     }
 
     /// Of the figures that lie there.
-    fn write_page(&self, summary: &Summary) -> Result<(), String> {
+    fn write_page(&self, summary: &Summary) -> Result<(), ResultsError> {
         let directory = &self.options.output;
         if output::holds_foreign_page(directory, &summary.run.id) {
             return Ok(()); // a note says so
@@ -50,8 +65,12 @@ impl LiveRun {
         if !knows_more(directory, summary) {
             return write_page(directory, summary);
         }
-        let known = std::fs::read(directory.join("summary.json")).map_err(|e| e.to_string())?;
-        write_page(directory, &serde_json::from_slice(&known).map_err(|e| e.to_string())?)
+        let path = directory.join("summary.json");
+        let known = std::fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        match known {
+            Ok(known) => write_page(directory, &known),
+            Err(why) => Err(ResultsError::Read { path, why }),
+        }
     }
 }
 
@@ -68,23 +87,21 @@ pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
 }
 
 /// `summary.json`, `summary.txt` and `report.html`, each whole or not at all.
-pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), String> {
+pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     write_tables(directory, summary)?;
     write_page(directory, summary)
 }
 
-fn write_tables(directory: &Path, summary: &Summary) -> Result<(), String> {
+fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     let path = directory.join("summary.json");
     write_whole_with(&path, |file| {
         serde_json::to_writer_pretty(&mut *file, summary)?;
         file.write_all(b"\n")
-    })
-    .and_then(|()| write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false)))
-    .map_err(|e| e.to_string())
+    })?;
+    Ok(write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
 }
 
-fn write_page(directory: &Path, summary: &Summary) -> Result<(), String> {
-    let page = ampere_report::render(summary, ampere_report::Format::Html, false)
-        .map_err(|error| error.to_string())?;
-    write_whole(&directory.join(output::PAGE), page).map_err(|e| e.to_string())
+fn write_page(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
+    let page = ampere_report::render(summary, ampere_report::Format::Html, false)?;
+    Ok(write_whole(&directory.join(output::PAGE), page)?)
 }

@@ -195,7 +195,7 @@ fn collect_into(
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
     let options = Options::new(output, config, manifest, replay, Mode::Collector);
-    let mut run = LiveRun::new(session, options, latest).map_err(anyhow::Error::msg)?;
+    let mut run = LiveRun::new(session, options, latest)?;
     run.watch_node(cpus, launcher);
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
@@ -206,7 +206,7 @@ fn collect_into(
     run.session().set_collector(std::process::id(), CollectorState::Running);
     let is_over = rounds::run(&mut run, &requests, EndConditions::new(input_closed, is_asked.clone()));
     let ended = Instant::now();
-    let (_, session) = run.finish(is_over).map_err(anyhow::Error::msg)?;
+    let (_, session) = run.finish(is_over)?;
     output.release();
     end(session, &output.directory);
     Ok(server.map(|server| Served { server, ended, is_asked }))

@@ -1,6 +1,6 @@
 //! Finishing a run whose collector is dead and will not be replaced: `ampere recover`.
 
-use crate::finish::knows_more;
+use crate::finish::{ResultsError, knows_more};
 use crate::live::{LiveRun, Mode, Options};
 use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
 use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
@@ -10,7 +10,7 @@ use ampere_model::text::printable;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
-use ampere_trace::replay::{self, Replay};
+use ampere_trace::replay::{self, Replay, ReplayFileError};
 use std::path::{Path, PathBuf};
 
 /// What became of a leftover.
@@ -80,15 +80,10 @@ enum Problem {
     Session(#[from] ampere_ring::Error),
     #[error(transparent)]
     Settings(#[from] ampere_settings::ConfigError),
-    /// The run cannot be read or finished.
-    #[error("{0}")]
-    Run(String),
-}
-
-impl Problem {
-    fn run(why: impl ToString) -> Problem {
-        Problem::Run(why.to_string())
-    }
+    #[error(transparent)]
+    Replay(#[from] ReplayFileError),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
 }
 
 /// What there is to recover in a directory: a session, a spool, or an output directory. That may hold the spools of several
@@ -243,13 +238,13 @@ fn finish(
     mode: Mode,
 ) -> Result<Recovered, Problem> {
     let replay = session.directory().join(replay::FILE_NAME);
-    let replay = manifest.replay.then(|| Replay::load(&replay)).transpose().map_err(Problem::run)?;
+    let replay = manifest.replay.then(|| Replay::load(&replay)).transpose()?;
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     let config = manifest.config()?;
     let is_traced = config.trace;
     let options = Options::new(&output, config, manifest, replay, mode);
-    let run = LiveRun::new(session, options, Latest::default()).map_err(Problem::run)?;
-    let (summary, session) = run.recover().map_err(Problem::run)?;
+    let run = LiveRun::new(session, options, Latest::default())?;
+    let (summary, session) = run.recover()?;
     output.end_announcement();
     output.release();
     if mode == Mode::Recovery {
