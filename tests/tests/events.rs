@@ -74,7 +74,7 @@ fn coalesced_calls_give_the_figures_of_a_run_with_all_events() {
         let offline = attribute(&place.path("out/traces.otf2"), &[]);
         assert_eq!(offline["quality"]["coalesced_calls"], folded["quality"]["coalesced_calls"]);
         assert_same_figures(&folded, &offline);
-        // A replay has no words for folded calls: that is said.
+        // A replay has no words for coalesced calls: a note says so.
         let again = Place::new();
         let mut replay = again.command(artifact("ampere"));
         replay
@@ -83,9 +83,10 @@ fn coalesced_calls_give_the_figures_of_a_run_with_all_events() {
             .args(["--speed", "max", "-o"])
             .arg(again.path("out"));
         let messages = text(&succeed(&mut replay).stderr);
-        assert!(messages.contains(&format!("{coalesced} calls were folded")), "{messages}");
+        assert!(messages.contains(&format!("{coalesced} calls were coalesced")), "{messages}");
         assert!(
-            text(again.summary("out")["run"]["notes"].to_string().as_bytes()).contains("calls were folded")
+            text(again.summary("out")["run"]["notes"].to_string().as_bytes())
+                .contains("calls were coalesced")
         );
         if on_path("otf2-print") {
             let printed =

@@ -250,7 +250,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     assert_eq!(report(&place, &["out", "-f", "poem"]).code, 2);
     let without = run(&mut place.ampere(["top"]));
     assert_eq!(without.code, 1);
-    without.said_once(&["no run of yours goes on"]);
+    without.said_once(&["you have no run on this node"]);
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
     unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);

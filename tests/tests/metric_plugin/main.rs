@@ -226,7 +226,7 @@ fn metrics_that_cannot_be_recorded_are_named_in_one_line() {
     refused(
         &host,
         watts.env("AMPERE_ESTIMATE_IDLE_WATTS", "many"),
-        &["AMPERE_ESTIMATE_IDLE_WATTS", "no number of 0 or more"],
+        &["AMPERE_ESTIMATE_IDLE_WATTS", "is not a number"],
     );
     let mut disabled = host.command("usual", "0", "ns", &["*"]);
     assert_eq!(text(&run(disabled.env("AMPERE_DISABLE", "1")).stderr), "");
