@@ -114,6 +114,7 @@ fn play(data: &[u8]) -> Option<Summary> {
                     Ok(next) => run = next,
                     // The samples' ring is what a replay is about: without its header there is no run.
                     Err(why) => {
+                        let why = why.to_string();
                         assert!(why.contains(sampler::RING_NAME) && !why.contains('\n'), "{why}");
                         return None;
                     }
