@@ -1,4 +1,10 @@
-//! `ampere`: the command line. Each command has a file or a folder of its name.
+//! `ampere`: the command line. Each command has a file or a folder of its name; these are shared:
+//!
+//! ```text
+//! collector/  starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
+//! terminal/   what is printed while a command runs      parts.rs  finds ampere's other programs and libraries
+//! shipped.rs  manual pages, completions and references for `make install`
+//! ```
 #![forbid(unsafe_code)]
 
 #[macro_use]

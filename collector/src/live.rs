@@ -189,7 +189,7 @@ impl LiveRun {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_replayed())
     }
 
-    /// Nothing happens, and nobody looks.
+    /// No events come, and nothing asks for the figures.
     fn is_calm(&self) -> bool {
         self.is_idle && self.publisher.is_unwatched()
     }

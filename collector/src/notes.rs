@@ -1,6 +1,6 @@
-//! What has to be said about a run, one line each.
+//! Messages about a run, one line each, for the summary and the terminal.
 
-/// More than this is of no use to anybody.
+/// The notes that are kept; more than a reader can use.
 const MOST_NOTES: usize = 1000;
 
 /// The notes of a run, and whether one of them is about something that is lost.

@@ -28,14 +28,14 @@ pub struct Options {
     pub mode: Mode,
 }
 
-/// How this collector came to be.
+/// Why this collector runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The run's collector, the first or another one in a dead one's place.
+    /// The run's collector: the first, or one that replaces a killed one.
     Collector,
-    /// The run is over and its collector is dead: what is left is finished.
+    /// `ampere recover`: the run and its collector have ended; its results are written from rings and spool.
     Recovery,
-    /// The same, without the rings.
+    /// `ampere recover` when the rings are gone: the results are written from the spool alone.
     RecoveryFromDisk,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Timeline {
     pub behind: Option<Timestamp>,
     /// The last watermark, and since when it has been that.
     waits_at: Option<(Timestamp, Instant)>,
-    /// The part of the usual time that a silent GPU stream is waited for.
+    /// A silent GPU stream is waited for this part of `stream_lag`: 1 at first, less once too many events wait.
     pub patience: f64,
 }
 
@@ -67,8 +67,12 @@ impl Timeline {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// Hands over what is before the watermark. `queue_samples`: puts samples that have become known into the lanes. `streams`: the GPU streams whose processes are not over. `longest_lag`: how long a
-    /// silent one is waited for. `awaits_streams`: a stream may come that nothing has been heard of.
+    /// Hands over what is before the watermark.
+    ///
+    /// - `queue_samples` puts samples that have become known into the lanes.
+    /// - `streams` are the streams that are still read.
+    /// - `longest_lag` is how long a silent stream is waited for (the setting `stream_lag`; in a replay, what the trace needs).
+    /// - `awaits_streams`: a process may still define its first stream.
     pub fn advance(
         &mut self,
         queue_samples: impl FnOnce(&mut Attributor, &mut [Lane]),
@@ -128,7 +132,7 @@ impl Timeline {
     }
 
     /// Makes one lane of several: a stream that draws from several devices can be handed over only once. `queues`: all places in
-    /// lanes that somebody holds.
+    /// lanes that are kept elsewhere.
     pub fn join_lanes<'a>(
         &mut self,
         first: usize,

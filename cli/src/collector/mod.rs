@@ -1,4 +1,6 @@
-//! The collector of `ampere run` and `ampere replay`: how it is started, kept alive and asked.
+//! The collector of `ampere run` and `ampere replay`: how it is started, restarted and asked.
+//!
+//! `keeper.rs` starts another one when it was killed; `announced.rs` finds the address of a running one.
 
 pub mod announced;
 pub mod keeper;

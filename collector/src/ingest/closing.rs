@@ -1,4 +1,7 @@
-//! Processes that are over: their rings are read to the end, and what is still open in them ends.
+//! Processes that have ended or were killed: when that was ([`Ingest::end_of`]), and the end of their open frames.
+//!
+//! Before that, their rings are read to the end. Here is also the check for free disk space, which ends the trace of all processes
+//! at once ([`Ingest::look_at_room`]).
 
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
@@ -11,7 +14,8 @@ use ampere_trace::spool::{Retired, Spool};
 use std::path::Path;
 
 impl Ingest {
-    /// It has not ended its measurement in order, and its program runs no more.
+    /// Marks a process as killed, or as replaced by another program (exec): its program runs no more, and it has not ended its
+    /// measurement.
     pub fn set_ended(&mut self, process: usize) {
         let is_replaced = self.is_replaced(process) || self.processes[process].is_another_program();
         self.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
@@ -22,7 +26,7 @@ impl Ingest {
         self.processes.iter().any(|other| self.processes[process].is_before(other))
     }
 
-    /// Its program is over, although it has not said so.
+    /// Whether a process has ended without writing so to its log.
     pub fn is_gone(&self, process: usize) -> bool {
         let of = &self.processes[process];
         !of.is_alive() || of.is_another_program() || self.is_replaced(process)
@@ -56,7 +60,7 @@ impl Ingest {
         }
     }
 
-    /// Ends what is still open on a location, of which everything has been read. `keeps_ring`: another collector may need it.
+    /// Ends the open frames of a location whose ring was read to the end. `keeps_rings`: another collector may need the ring.
     pub fn close_location(
         &mut self,
         process: usize,
@@ -93,7 +97,7 @@ impl Ingest {
         self.end_frames(process, location, end, timeline);
     }
 
-    /// Once the disk has no more room than the trace will need, it ends here: for all at the same time.
+    /// Ends the trace of all processes, with a note, once the disk has only the space that the trace needs.
     pub fn look_at_room(&mut self, samples: Option<&mut Spool>, output: &Path, notes: &mut Notes) {
         let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
         let spools = locations.filter_map(|location| location.spool.as_mut());

@@ -1,5 +1,5 @@
-//! What an application can make the collector hold, at most. None of these numbers is met by a program that is well: they
-//! are there so that one that is not, or means harm, costs its own figures and not the node's memory.
+//! What an application can make the collector hold, at most. No correct program reaches these numbers. One that is defective
+//! or hostile loses its own figures, and the memory of the node is not used up.
 
 /// Open frames of one location. Where nothing is attributed to it, there are no call paths that would tell.
 const MOST_FRAMES: usize = 1 << 20;

@@ -1,4 +1,14 @@
-//! Processes of the run, their definition logs and their rings; and what comes out of the rings, on its way to the lanes.
+//! Reads what the processes of the run write: their definition logs and their rings.
+//!
+//! The decoded events go into the lanes of `timeline.rs`, which bring the events of all locations into the order of time.
+//!
+//! ```text
+//! process.rs      one process: what its log says       location.rs  one location of it: its ring
+//! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
+//! closing.rs      ends the open frames of processes that have ended or were killed; ends the trace when the disk is nearly full
+//! limits.rs       how much a process can make the collector hold
+//! catching_up.rs  a new collector reads what a killed one had read
+//! ```
 
 mod catching_up;
 mod closing;
@@ -71,7 +81,7 @@ impl Ingest {
         self.processes.iter_mut().flat_map(|process| &mut process.locations)
     }
 
-    /// Over all locations. Some of it comes from other processes' memory: anything may be there.
+    /// The sum over all locations. Some values come from other processes' memory, so they can be any number.
     pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
         self.processes.iter().map(|process| process.sum(&value)).fold(0, u64::saturating_add)
     }
@@ -81,7 +91,7 @@ impl Ingest {
         self.locations().map(|location| location.decoder.last_time()).max()
     }
 
-    /// GPU streams whose lane waits for them. One whose process is over has reported all that it had to report.
+    /// The streams that their lanes wait for: those that are not closed. A closed one has reported all that it had to report.
     pub fn streams(&self) -> Vec<StreamProgress> {
         let open = self.locations().filter(|location| !location.closed);
         let queued = open.filter_map(|location| {

@@ -1,4 +1,13 @@
-//! What is on disk for a run: its output directory, the manifest, what killed runs leave, and how they are finished.
+//! A run's files on disk, the files that killed runs leave, and how such runs are finished.
+//!
+//! ```text
+//! output.rs       the output directory, and which run has it     files.rs        files that are written whole or not at all
+//! manifest.rs     what is needed to finish a run, beside its records
+//! nodes.rs        one directory for each node of a run           neighbours.rs   other runs on the same node
+//! disk_space.rs   when the disk is too full for a trace          command_end.rs  how the command ended
+//! leftover.rs     what killed collectors have left               recover.rs      `ampere recover`
+//! stale.rs        removes sessions in shared memory that are no longer needed
+//! ```
 
 pub mod command_end;
 pub(crate) mod disk_space;

@@ -1,4 +1,15 @@
-//! When counters and gauges are read, what becomes of their readings, and the clock that times are of.
+//! Reads counters and gauges, and finds out which clock the timestamps are of.
+//!
+//! ```text
+//! sampler.rs        the sampler, as the collector uses it      sampler_thread.rs   its thread, which reads the counters
+//! read_schedule.rs  when a counter is read next                sampler_figures.rs  what it counts about itself
+//! samples.rs        samples from the sampler's ring to the engine
+//! gauges.rs         what devices report beside their energy
+//! clock.rs          the clock of the timestamps, and the length of its ticks
+//! predecessor.rs    takes over the ring of a killed collector's sampler
+//! gaps.rs           times without samples between two collectors
+//! counters_only.rs  a collector that only samples, for Score-P's trace
+//! ```
 
 pub mod clock;
 pub mod counters_only;

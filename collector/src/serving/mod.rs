@@ -1,4 +1,13 @@
 //! The live figures: snapshots, Prometheus metrics, and the HTTP server and its access control.
+//!
+//! ```text
+//! snapshot.rs   the figures of one moment          publishing.rs  when a snapshot is made, and its contents
+//! metrics.rs    the table of metrics, as text      reference.rs   the same table as a page of the documentation
+//! http.rs       the HTTP server                    client.rs      the HTTP client of `ampere run` and `ampere top`
+//! listen.rs     address or socket                  access.rs      which requests are answered
+//! linger.rs     serves on after the run, until Prometheus has the final figures
+//! power.rs      the current power of each device
+//! ```
 
 pub mod access;
 pub mod client;

@@ -19,6 +19,13 @@
 //!
 //! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
 //! [`ViewTotals::conservation_error_joules`] says by how much rounding breaks it.
+//!
+//! ```text
+//! engine.rs     locations, their stacks, and the views        view/      one view: who is charged with how much
+//! counter.rs    readings to joules between two samples        lines/     which readings can be true
+//! callpaths.rs  one location's call paths                     report.rs  a view as a table (the crate `report` writes files)
+//! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

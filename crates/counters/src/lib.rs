@@ -29,8 +29,15 @@
 //! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
 //! one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
-//! Architecture invariant: `unsafe` is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and `amdsmi`, and
-//! nowhere else.
+//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and
+//! `amdsmi`.
+//!
+//! ```text
+//! select.rs     which sources are opened                relations.rs  which device contains which, and their names
+//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share
+//! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
+//! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
+//! ```
 #![deny(unsafe_code)]
 
 use std::fmt;

@@ -1,7 +1,10 @@
 //! The vocabulary: OTF2's and Score-P's words as types, without dependencies.
 //!
-//! Every other crate speaks in these. A handle (Score-P's word) is valid in its own process only; a reference
+//! The crates of ampere exchange these types. A handle (Score-P's word) is valid in its own process only; a reference
 //! (OTF2's word) is valid in the whole trace.
+//!
+//! `definition.rs` has what a process defines before its events, `metric.rs` the meaning of metric names and units, `regions.rs` one
+//! number per region of a run, `text.rs` text for people. The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

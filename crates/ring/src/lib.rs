@@ -78,6 +78,18 @@
 //! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write position
 //! has not gone back and is at most one capacity ahead, copies a record before it examines it, and counts unknown kinds and
 //! handles instead of panicking.
+//!
+//! # Files
+//!
+//! ```text
+//! session.rs      a session and its collector          process.rs    pid and start time
+//! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
+//! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
+//! events.rs       the event path of the writer         decoder.rs    records to events
+//! coalescing.rs, calltree.rs        what is done with calls when a ring is nearly full
+//! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
+//! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
+//! ```
 
 mod calltree;
 mod cgroup;

@@ -4,6 +4,13 @@
 //! environment are read by it ([`Config::load`]), `ampere doctor` checks variables by it ([`Setting::check`]), and the
 //! reference in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the
 //! collector is to use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
+//!
+//! ```text
+//! table.rs   the table                              config.rs     the checked settings of a run
+//! value.rs   how values are written                 device.rs     `[[device]]`
+//! file.rs    reads `ampere.toml`                    reference.rs  the reference for manual and documentation
+//! names.rs   mistyped names, patterns               error.rs      what can be wrong
+//! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
