@@ -372,19 +372,19 @@ impl LiveRun {
         }
         self.next_liveness = Instant::now() + LIVENESS_PERIOD;
         let samples = self.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
-        self.ingest.look_at_room(samples, &self.options.output, &mut self.notes);
+        self.ingest.end_trace_if_disk_full(samples, &self.options.output, &mut self.notes);
         for at in 0..self.ingest.processes.len() {
-            if self.ingest.processes[at].life.state == State::Running && self.ingest.is_gone(at) {
+            if self.ingest.processes[at].life.state == State::Running && self.ingest.has_ended_silently(at) {
                 // What it wrote before it ended is in its log and its rings.
                 self.ingest.processes[at].read_log(&self.ingest.spool);
                 self.introduce();
                 if self.ingest.processes[at].life.state == State::Running {
-                    self.ingest.set_ended(at);
+                    self.ingest.mark_dead(at);
                 }
             }
             if self.ingest.processes[at].life.state != State::Running {
                 self.close_locations(at);
-                self.ingest.look_whether_it_lives_on(at);
+                self.ingest.check_unmeasured_successor(at);
             } else {
                 self.look_at_threads(at);
                 let now = self.timeline.as_ref().map(|timeline| timeline.now(&self.session));
@@ -462,7 +462,7 @@ impl LiveRun {
             self.ingest.processes[at].read_log(&self.ingest.spool);
             self.introduce();
             if self.ingest.processes[at].life.state == State::Running {
-                self.ingest.set_ended(at);
+                self.ingest.mark_dead(at);
             }
             self.ingest.spool_all(at);
         }

@@ -1,7 +1,7 @@
 //! What else happens on the node while the run goes on: CPU time of the run's processes and of all others, and other runs.
 
 use crate::overhead;
-use crate::run_directory::neighbours::Neighbours;
+use crate::run_directory::other_runs::Neighbours;
 use ampere_counters::{RunCpu, Settings, SharedRunCpu};
 use ampere_model::Quality;
 use ampere_report::summary::NodeCpu;

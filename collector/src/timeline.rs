@@ -29,7 +29,7 @@ pub(crate) struct Timeline {
     /// The last watermark, and since when it has been that.
     waits_at: Option<(Timestamp, Instant)>,
     /// A silent GPU stream is waited for this part of `stream_lag`: 1 at first, less once too many events wait.
-    pub patience: f64,
+    pub stream_lag_factor: f64,
 }
 
 /// A GPU stream, as far as its lane has to wait for it.
@@ -50,7 +50,7 @@ impl Timeline {
             done_until: 0,
             behind: None,
             waits_at: None,
-            patience: 1.0,
+            stream_lag_factor: 1.0,
         }
     }
 
@@ -84,7 +84,7 @@ impl Timeline {
         let watermark = self.decided_until(watermark, queue_samples);
         self.lanes[RANKS].advance(watermark, &mut self.attributor);
         self.done_until = self.done_until.max(watermark);
-        let longest_lag = (longest_lag as f64 * self.patience) as u64;
+        let longest_lag = (longest_lag as f64 * self.stream_lag_factor) as u64;
         for lane in 1..self.lanes.len() {
             let feeding = streams.iter().filter(|stream| stream.lane == lane);
             // A stream that was never heard of yet keeps its lane waiting, but not for ever.

@@ -1,7 +1,7 @@
 //! Processes that have ended or were killed: when that was ([`Ingest::end_of`]), and the end of their open frames.
 //!
 //! Before that, their rings are read to the end. Here is also the check for free disk space, which ends the trace of all processes
-//! at once ([`Ingest::look_at_room`]).
+//! at once ([`Ingest::end_trace_if_disk_full`]).
 
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
@@ -16,7 +16,7 @@ use std::path::Path;
 impl Ingest {
     /// Marks a process as killed, or as replaced by another program (exec): its program runs no more, and it has not ended its
     /// measurement.
-    pub fn set_ended(&mut self, process: usize) {
+    pub fn mark_dead(&mut self, process: usize) {
         let is_replaced = self.is_replaced(process) || self.processes[process].is_another_program();
         self.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
     }
@@ -27,17 +27,17 @@ impl Ingest {
     }
 
     /// Whether a process has ended without writing so to its log.
-    pub fn is_gone(&self, process: usize) -> bool {
+    pub fn has_ended_silently(&self, process: usize) -> bool {
         let of = &self.processes[process];
         !of.is_alive() || of.is_another_program() || self.is_replaced(process)
     }
 
     /// Looks whether a process that is over goes on as a program that is not measured, and may become one that is.
-    pub fn look_whether_it_lives_on(&mut self, process: usize) {
+    pub fn check_unmeasured_successor(&mut self, process: usize) {
         let of = &self.processes[process];
-        let lives_on = of.life.state == State::Replaced && !self.is_replaced(process) && of.is_alive();
-        self.processes[process].life.lives_on = lives_on;
-        if !lives_on {
+        let runs_unmeasured = of.life.state == State::Replaced && !self.is_replaced(process) && of.is_alive();
+        self.processes[process].life.runs_unmeasured = runs_unmeasured;
+        if !runs_unmeasured {
             self.processes[process].close_files();
         }
     }
@@ -98,7 +98,7 @@ impl Ingest {
     }
 
     /// Ends the trace of all processes, with a note, once the disk has only the space that the trace needs.
-    pub fn look_at_room(&mut self, samples: Option<&mut Spool>, output: &Path, notes: &mut Notes) {
+    pub fn end_trace_if_disk_full(&mut self, samples: Option<&mut Spool>, output: &Path, notes: &mut Notes) {
         let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
         let spools = locations.filter_map(|location| location.spool.as_mut());
         let mut spools: Vec<&mut Spool> = spools.chain(samples).filter(|spool| !spool.is_cut()).collect();

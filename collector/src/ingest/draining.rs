@@ -175,7 +175,7 @@ impl Ingest {
     /// is not read any further.
     pub fn relieve(&mut self, timeline: &mut Timeline, now: Timestamp, future: Timestamp, notes: &mut Notes) {
         if timeline.lanes[RANKS].waiting() < limits::MOST_WAITING / 2 {
-            timeline.patience /= 2.0;
+            timeline.stream_lag_factor /= 2.0;
             notes.add(
                 "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \
                  later is late, and settled when the run ends",

@@ -110,7 +110,8 @@ impl Ingest {
 
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self, session: &Session) -> bool {
-        let is_over = |process: &Process| process.life.state != State::Running && !process.life.lives_on;
+        let is_over =
+            |process: &Process| process.life.state != State::Running && !process.life.runs_unmeasured;
         let over = !self.processes.is_empty() && self.processes.iter().all(is_over);
         if !over {
             self.over_since = None;

@@ -70,7 +70,7 @@ pub(crate) struct Life {
     /// When it ended, where it did not say so itself.
     pub died_at: Option<Timestamp>,
     /// It became another program, and that one, which is not measured, still runs.
-    pub lives_on: bool,
+    pub runs_unmeasured: bool,
     /// Its log was locked when it was found.
     holds_log: bool,
 }

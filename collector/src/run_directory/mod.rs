@@ -3,7 +3,7 @@
 //! ```text
 //! output.rs       the output directory, and which run has it     files.rs        files that are written whole or not at all
 //! manifest.rs     what is needed to finish a run, beside its records
-//! nodes.rs        one directory for each node of a run           neighbours.rs   other runs on the same node
+//! nodes.rs        one directory for each node of a run           other_runs.rs   other runs on the same node
 //! disk_space.rs   when the disk is too full for a trace          command_end.rs  how the command ended
 //! leftover.rs     what killed collectors have left               recover.rs      `ampere recover`
 //! stale.rs        removes sessions in shared memory that are no longer needed
@@ -14,8 +14,8 @@ pub(crate) mod disk_space;
 pub mod files;
 pub mod leftover;
 pub mod manifest;
-pub(crate) mod neighbours;
 pub mod nodes;
+pub(crate) mod other_runs;
 pub mod output;
 pub mod recover;
 pub mod stale;

@@ -14,7 +14,7 @@ use ampere_ring::decoder::{Decoder, Event};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
-use locations::{LocationEvents, Task};
+use events::{LocationEvents, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
@@ -24,7 +24,7 @@ use otf2::{
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-mod locations;
+mod events;
 
 /// The part of a run that its trace has.
 pub struct TracedRun<'a> {
@@ -235,7 +235,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     if run.processes.iter().any(in_mpi) {
         trace.definitions.add_mpi_world(&mains);
     }
-    for LocationEvents { reference, events } in locations::write(parts, &archive, &tasks, &mut span)? {
+    for LocationEvents { reference, events } in events::write(parts, &archive, &tasks, &mut span)? {
         if let Some(location) = trace.definitions.locations.get_mut(reference) {
             location.events = events;
         }
