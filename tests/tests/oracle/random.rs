@@ -412,6 +412,9 @@ struct Sampled {
     instantaneous: bool,
     value: u64,
     largest_step: u64,
+    /// All its steps are alike: of a counter that begins at 0, a first step that is much larger than all that follow
+    /// leaves open whether the 0 was a reading of it at all.
+    is_steady: bool,
     samples: u64,
 }
 
@@ -426,6 +429,7 @@ impl Sampled {
             kind: device.value,
             instantaneous: device.instantaneous,
             value,
+            is_steady: value == 0,
             samples: 0,
             largest_step: random.of(&[2, 1000, 5_000_000]),
         }
@@ -433,7 +437,11 @@ impl Sampled {
 
     /// A counter stands still now and then.
     fn read(&mut self, random: &mut Random) -> MetricValue {
-        let step = if random.one_in(5) { 0 } else { random.below(self.largest_step) };
+        let step = match random.one_in(5) {
+            true => 0,
+            false if self.is_steady => self.largest_step / 2 + random.below(self.largest_step / 2),
+            false => random.below(self.largest_step),
+        };
         self.samples += 1;
         self.value = if self.instantaneous { step } else { self.value + step };
         match self.kind {
