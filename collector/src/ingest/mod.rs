@@ -22,7 +22,7 @@ pub(crate) use catching_up::Again;
 
 use crate::options::BATCH;
 use crate::run_directory::disk_space::DiskSpace;
-use crate::timeline::StreamProgress;
+use crate::timeline::{RANKS, StreamProgress};
 use ampere_model::Timestamp;
 use ampere_ring::{Record, Session};
 use ampere_trace::spool::SpoolDirectory;
@@ -95,7 +95,7 @@ impl Ingest {
     pub fn streams(&self) -> Vec<StreamProgress> {
         let open = self.locations().filter(|location| !location.closed);
         let queued = open.filter_map(|location| {
-            let (lane, _) = location.queue?;
+            let (lane, _) = location.queue.filter(|(lane, _)| *lane != RANKS)?;
             Some(StreamProgress { lane, heard: location.decoder.last_time() })
         });
         queued.collect()
