@@ -2,7 +2,7 @@
 
 use crate::ingest::process::State;
 use crate::ingest::{Ingest, Round, limits};
-use crate::node_watch::NodeWatch;
+pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::options::LIVENESS_PERIOD;
 pub use crate::options::{Mode, Options};
@@ -54,7 +54,14 @@ pub(crate) struct Began {
 }
 
 impl LiveRun {
-    pub fn new(session: Session, options: Options, latest: Latest) -> Result<LiveRun, ampere_ring::Error> {
+    /// `node`: of a run that goes on now, on this machine. The estimate is made from the CPU time of the run's processes, which it
+    /// counts.
+    pub fn new(
+        session: Session,
+        options: Options,
+        node: Option<NodeWatch>,
+        latest: Latest,
+    ) -> Result<LiveRun, ampere_ring::Error> {
         let spool = SpoolDirectory {
             directory: options.spool.clone(),
             wanted: options.config.trace,
@@ -68,7 +75,7 @@ impl LiveRun {
             sampling: Sampling::new(session.directory()),
             timeline: None,
             publisher: Publisher::new(latest, options.config.metrics.most_series),
-            node: None,
+            node,
             notes: Notes::default(),
             next_thorough: Instant::now(),
             next_liveness: Instant::now(),
@@ -131,20 +138,6 @@ impl LiveRun {
         let (options, spool) = (&mut self.options, &self.ingest.spool);
         self.sampling.take_over(options, spool, run_cpu, &mut timeline, &mut self.notes);
         self.timeline = Some(timeline);
-    }
-
-    /// The run goes on now, on this machine: CPU time of its processes is counted from here on, and others' runs are looked
-    /// for. To be called before the first round. `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
-    pub fn watch_node(&mut self, cpus: usize, launcher: Option<u32>) {
-        if self.options.replay.is_some() {
-            return;
-        }
-        let settings = &self.options.config.sources;
-        let node = NodeWatch::begin(self.session.directory(), settings, cpus, launcher);
-        for process in &self.ingest.processes {
-            node.add_process(process.info.pid, process.info.start_time);
-        }
-        self.node = Some(node);
     }
 
     /// One round: read definitions, drain rings, attribute what is certain, publish.

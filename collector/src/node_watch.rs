@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How often other runs are looked for.
 const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
 
-pub(crate) struct NodeWatch {
+pub struct NodeWatch {
     run_cpu: SharedRunCpu,
     /// As last read.
     cpu: Option<NodeCpu>,
@@ -23,7 +23,7 @@ pub(crate) struct NodeWatch {
 }
 
 impl NodeWatch {
-    /// `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
+    /// Begins to count. `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
     pub fn begin(session: &Path, settings: &Settings, cpus: usize, launcher: Option<u32>) -> NodeWatch {
         let mut run_cpu = RunCpu::new(settings, cpus);
         launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
@@ -37,20 +37,20 @@ impl NodeWatch {
     }
 
     /// For the estimate, which reads it in the sampler's thread.
-    pub fn shared(&self) -> SharedRunCpu {
+    pub(crate) fn shared(&self) -> SharedRunCpu {
         self.run_cpu.clone()
     }
 
-    pub fn add_process(&self, pid: u32, start_time: u64) {
+    pub(crate) fn add_process(&self, pid: u32, start_time: u64) {
         self.with(|run| run.add(pid, start_time));
     }
 
     /// What the run's processes have used until now.
-    pub fn read_processes(&self) {
+    pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);
     }
 
-    pub fn cpu(&self) -> Option<NodeCpu> {
+    pub(crate) fn cpu(&self) -> Option<NodeCpu> {
         self.cpu
     }
 
@@ -58,7 +58,7 @@ impl NodeWatch {
         ask(&mut self.run_cpu.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let (busy, (cpus, node_cpus)) = self.with(|run| (run.busy(), run.cpus()));
         self.cpu = busy.map(|busy| NodeCpu {
             seconds: self.since.elapsed().as_secs_f64(),
@@ -75,7 +75,7 @@ impl NodeWatch {
     }
 
     /// What the counters have counted of others' work.
-    pub fn notes(&self, attributor: &Attributor) -> Vec<String> {
+    pub(crate) fn notes(&self, attributor: &Attributor) -> Vec<String> {
         let mut energies = attributor.devices.iter().filter(|d| d.info.unit == Unit::Joules).peekable();
         if energies.peek().is_none() {
             return Vec::new();

@@ -107,7 +107,7 @@ impl Day {
             mode: Mode::Collector,
         };
         let teller = Session::open(session.directory()).expect("the session");
-        let run = LiveRun::new(session, options, Latest::default()).expect("a collector");
+        let run = LiveRun::new(session, options, None, Latest::default()).expect("a collector");
         for rank in &mut ranks {
             rank.next = START;
             rank.writer.program_begin(START);

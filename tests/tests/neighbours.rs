@@ -1,6 +1,6 @@
 //! What a run is charged with where others work on the same node, and where other threads than the main one do the work.
 
-use ampere_tests::collector::announced;
+use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use serde_json::Value;
@@ -125,6 +125,29 @@ fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_
         notes(&summary)
     );
     assert!(done.stderr.contains("busy CPU time were this run's own"), "{}", done.stderr);
+}
+
+#[test]
+fn a_collector_that_takes_over_estimates_from_the_runs_own_cpu_time_too() {
+    let place = Place::new();
+    let program = place.compile("cc", "sleeps", SLEEPS, INSTRUMENTED);
+    let mut command = place.ampere_run("out", [program.to_str().expect("a path"), "3"]);
+    command.env("AMPERE_COUNTERS", "estimate").env("AMPERE_ESTIMATE_IDLE_WATTS", "10");
+    let done = beside_a_neighbour(|| {
+        let running = start(command.env("AMPERE_ESTIMATE_WATTS_PER_CORE", "100"));
+        let begun = || announced(&place.path("out"));
+        until("it is measured", || begun().is_some() && events(&place.path("out")) > 0);
+        let first = begun().expect("a collector");
+        first.kill();
+        until("another collector goes on", || begun().is_some_and(|second| second.pid != first.pid));
+        running.wait()
+    });
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    let device = &summary["devices"][0];
+    let (seconds, joules) = (number(&device["sampled_seconds"]), joules(&device["views"][0], "sleeps"));
+    assert!(seconds > 2.0 && joules > 5.0 * seconds, "{joules} J in {seconds} s, of 10 W idle");
+    assert!(joules < 20.0 * seconds, "{joules} J in {seconds} s, of 10 W idle");
 }
 
 #[test]

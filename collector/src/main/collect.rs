@@ -3,7 +3,7 @@
 use crate::Arguments;
 use crate::rounds::{self, EndConditions, JOIN_LIMIT};
 use ampere_collector::cpus;
-use ampere_collector::live::{LiveRun, Mode, Options};
+use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
 use ampere_collector::run_directory::output::{self, Output};
@@ -195,8 +195,11 @@ fn collect_into(
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
     let options = Options::new(output, config, manifest, replay, Mode::Collector);
-    let mut run = LiveRun::new(session, options, latest)?;
-    run.watch_node(cpus, launcher);
+    let node = options
+        .replay
+        .is_none()
+        .then(|| NodeWatch::begin(session.directory(), &options.config.sources, cpus, launcher));
+    let mut run = LiveRun::new(session, options, node, latest)?;
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));

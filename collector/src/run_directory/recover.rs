@@ -243,7 +243,7 @@ fn finish(
     let config = manifest.config()?;
     let is_traced = config.trace;
     let options = Options::new(&output, config, manifest, replay, mode);
-    let run = LiveRun::new(session, options, Latest::default())?;
+    let run = LiveRun::new(session, options, None, Latest::default())?;
     let (summary, session) = run.recover()?;
     output.end_announcement();
     output.release();

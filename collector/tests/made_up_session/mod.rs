@@ -32,7 +32,7 @@ pub fn run(root: &Path, session: Session, trace: bool) -> LiveRun {
     let new = || Manifest::new(session.directory(), "made-up", &[], None);
     let manifest = Manifest::load(&spool).unwrap_or_else(|_| new());
     let options = Options::new(&Output::of_spool(&spool), config, manifest, None, Mode::Collector);
-    LiveRun::new(session, options, Latest::default()).expect("a run")
+    LiveRun::new(session, options, None, Latest::default()).expect("a run")
 }
 
 /// The log of this process, which has joined the session.

@@ -60,7 +60,7 @@ fn play(data: &[u8]) -> Option<Summary> {
             manifest: Manifest::load(&spool).unwrap_or_else(|_| Manifest::new(&at, "fuzz", &[], None)),
             mode: Mode::Collector,
         };
-        LiveRun::new(Session::open(&at).expect("a page"), options, Latest::default())
+        LiveRun::new(Session::open(&at).expect("a page"), options, None, Latest::default())
     };
     let mut run = begin().expect("a run");
     let mut from = Bytes::new(data.get(1..).unwrap_or_default());
