@@ -1,18 +1,18 @@
 //! The collector: one process on each node that drains the rings, attributes energy, serves metrics and writes trace and summary.
 //!
 //! ```text
-//! main.rs, main/  the program: starts the collector, calls its loop (`main/rounds.rs`)
-//! live.rs         one node's run: what a round of the loop does
-//! ingest/         reads the processes' logs and rings
-//! timeline.rs     events and samples in the order of time, on their way into the engine; how long GPU streams are waited for
-//! sampling/       reads counters and gauges; the clock of the timestamps
-//! serving/        snapshots of the figures, metrics, HTTP and its access control
-//! run_directory/  the files of a run on disk: output, manifest, free space, leftovers, recovery
-//! finish/         the end of a run
-//! options.rs      the settings of a run         notes.rs      messages about a run, for the summary
-//! cpus.rs         where the collector runs      overhead.rs   what it costs
-//! signals.rs      signals that ask it to end    supervise.rs  starts it again when it was killed
-//! node_watch.rs   CPU time of other programs on the node, and other runs
+//! main.rs, main/    the program: starts the collector, calls its loop (`main/rounds.rs`)
+//! live.rs           one node's run: what a round of the loop does
+//! ingest/           reads the processes' logs and rings
+//! live_timeline.rs  events and samples in the order of time, on their way into the engine; how long GPU streams are waited for
+//! sampling/         reads counters and gauges; the clock of the timestamps
+//! serving/          snapshots of the figures, metrics, HTTP and its access control
+//! run_directory/    the files of a run on disk: output, manifest, free space, leftovers, recovery
+//! finish/           the end of a run
+//! options.rs        the settings of a run         notes.rs      messages about a run, for the summary
+//! cpus.rs           where the collector runs      overhead.rs   what it costs
+//! signals.rs        signals that ask it to end    supervise.rs  starts it again when it was killed
+//! node_watch.rs     CPU time of other programs on the node, and other runs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod cpus;
 pub mod finish;
 pub mod ingest;
 pub mod live;
+mod live_timeline;
 mod node_watch;
 mod notes;
 mod options;
@@ -29,4 +30,3 @@ pub mod sampling;
 pub mod serving;
 pub mod signals;
 pub mod supervise;
-mod timeline;

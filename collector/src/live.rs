@@ -2,6 +2,7 @@
 
 use crate::ingest::process::State;
 use crate::ingest::{Ingest, Round, limits};
+use crate::live_timeline::LiveTimeline;
 pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::options::LIVENESS_PERIOD;
@@ -11,12 +12,11 @@ use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, rec
 use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
 use crate::serving::publishing::{Published, Publisher};
-use crate::timeline::Timeline;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::{Kind, Session};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::order::Lane;
+use ampere_timeline::merger::Merger;
 use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub struct LiveRun {
     pub(crate) ingest: Ingest,
     pub(crate) sampling: Sampling,
     /// `None` until it is known how fast the run's clock goes.
-    pub(crate) timeline: Option<Timeline>,
+    pub(crate) timeline: Option<LiveTimeline>,
     pub(crate) publisher: Publisher,
     /// `None` in a replay, and in a run that is over.
     pub(crate) node: Option<NodeWatch>,
@@ -118,7 +118,7 @@ impl LiveRun {
     fn begin_replay(&mut self) -> Result<(), ampere_ring::Error> {
         let Some(replay) = &self.options.replay else { return Ok(()) };
         let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
-        let mut timeline = Timeline::new(clock, true, &self.options.config);
+        let mut timeline = LiveTimeline::new(clock, true, &self.options.config);
         self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
         let (spool, notes) = (&self.ingest.spool, &mut self.notes);
@@ -133,7 +133,7 @@ impl LiveRun {
         if self.timeline.is_some() {
             return;
         }
-        let mut timeline = Timeline::new(clock, is_certain, &self.options.config);
+        let mut timeline = LiveTimeline::new(clock, is_certain, &self.options.config);
         let run_cpu = self.node.as_ref().map(NodeWatch::shared);
         let (options, spool) = (&mut self.options, &self.ingest.spool);
         self.sampling.take_over(options, spool, run_cpu, &mut timeline, &mut self.notes);
@@ -228,8 +228,8 @@ impl LiveRun {
         let streams = self.ingest.streams();
         let awaits_streams = self.ingest.awaits_streams();
         let samples = &mut self.sampling.samples;
-        let queue_samples = |attributor: &mut Attributor, lanes: &mut [Lane]| {
-            samples.iter_mut().for_each(|samples| samples.queue(attributor, lanes));
+        let queue_samples = |attributor: &mut Attributor, mergers: &mut [Merger]| {
+            samples.iter_mut().for_each(|samples| samples.queue(attributor, mergers));
         };
         timeline.advance(queue_samples, &streams, longest_lag, awaits_streams);
     }
@@ -324,7 +324,7 @@ impl LiveRun {
     /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
     pub(crate) fn set_clock(&mut self, timer: Timer) {
         let clock = SessionClock::calibrated(timer, &self.began.clocks);
-        self.timeline = Some(Timeline::new(clock, self.clock_is_certain(), &self.options.config));
+        self.timeline = Some(LiveTimeline::new(clock, self.clock_is_certain(), &self.options.config));
         self.publisher.forget_power();
         if timer != Timer::usual() && self.sampling.forget(&mut self.notes) {
             self.options.manifest.progress.breaks.clear();
@@ -435,7 +435,7 @@ impl LiveRun {
             if self.ingest.processes[process].locations[location].ring.position() == before {
                 return;
             }
-            // Lanes grow with what is drained: let them go on, but no further than the others have been read.
+            // Mergers grow with what is drained: let them go on, but no further than the others have been read.
             self.advance_to(0);
         }
     }

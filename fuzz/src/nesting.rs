@@ -7,12 +7,12 @@ use ampere_ring::Record;
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
-use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_timeline::merger::{Merger, QueueIndex};
 
 pub struct Nesting {
     attributor: Attributor,
     location: LocationIndex,
-    lane: Lane,
+    merger: Merger,
     events: QueueIndex,
     samples: QueueIndex,
     stream: Decoder,
@@ -45,10 +45,10 @@ impl Default for Nesting {
             rank: Some(0),
             main: true,
         });
-        let mut lane = Lane::default();
-        let (events, samples) = (lane.add_location(location), lane.add_counter());
+        let mut merger = Merger::default();
+        let (events, samples) = (merger.add_location(location), merger.add_counter());
         let (stream, checked) = (Decoder::default(), Checked::default());
-        Nesting { attributor, location, lane, events, samples, stream, checked }
+        Nesting { attributor, location, merger, events, samples, stream, checked }
     }
 }
 
@@ -73,29 +73,29 @@ impl Checked {
 
 impl Nesting {
     pub fn take(&mut self, record: Record) {
-        let Nesting { attributor, lane, events, samples, stream, checked, .. } = self;
+        let Nesting { attributor, merger, events, samples, stream, checked, .. } = self;
         stream.decode(record, &mut |event| {
             checked.take(event);
-            hand_over(event, attributor, lane, *events, *samples);
+            hand_over(event, attributor, merger, *events, *samples);
         });
         assert_eq!(self.stream.is_open(), !self.checked.stack.is_empty());
     }
 
     /// Everything up to here is handed over.
     pub fn advance(&mut self, until: Timestamp) {
-        self.lane.advance(until, &mut self.attributor);
+        self.merger.advance(until, &mut self.attributor);
     }
 
     /// The end: nothing stays open, no energy is made or lost.
     pub fn finish(mut self) -> u64 {
-        let Nesting { attributor, lane, events, samples, stream, checked, .. } = &mut self;
+        let Nesting { attributor, merger, events, samples, stream, checked, .. } = &mut self;
         stream.close(0, &mut |event| {
             checked.take(event);
-            hand_over(event, attributor, lane, *events, *samples);
+            hand_over(event, attributor, merger, *events, *samples);
         });
-        self.lane.advance(Timestamp::MAX, &mut self.attributor);
+        self.merger.advance(Timestamp::MAX, &mut self.attributor);
         assert!(!self.stream.is_open() && !self.attributor.engine.is_open(self.location));
-        assert_eq!(self.lane.waiting(), 0);
+        assert_eq!(self.merger.waiting(), 0);
         conserves(&self.attributor);
         self.checked.count
     }
@@ -104,22 +104,22 @@ impl Nesting {
 fn hand_over(
     event: Event,
     attributor: &mut Attributor,
-    lane: &mut Lane,
+    merger: &mut Merger,
     events: QueueIndex,
     samples: QueueIndex,
 ) {
     let region = |region: u32| RegionRef(region % 1000);
     match event {
-        Event::Enter(time, r) => lane.queue(events).enter(time, region(r), 1),
+        Event::Enter(time, r) => merger.queue(events).enter(time, region(r), 1),
         Event::EnterCoalesced(time, r, calls) => {
-            lane.queue(events).enter(time, region(r), calls);
+            merger.queue(events).enter(time, region(r), calls);
         }
-        Event::Leave(time, _) => lane.queue(events).leave(time),
+        Event::Leave(time, _) => merger.queue(events).leave(time),
         Event::Sample(time, _, bits) => {
             let device = &mut attributor.devices[0];
             device.read(time, MetricValue::U64(bits), 0);
             while let Some(sample) = device.sample() {
-                lane.queue(samples).sample(sample.time, device.views.ranks, sample.increase);
+                merger.queue(samples).sample(sample.time, device.views.ranks, sample.increase);
             }
         }
         Event::ProgramEnd(_) => {}

@@ -11,12 +11,12 @@ mod summary;
 pub use results::{ResultsError, knows_more, write_results};
 
 use crate::live::{LiveRun, Mode};
+use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::run_directory::command_end::CommandEnd;
 use crate::run_directory::manifest::{self, Losses};
 use crate::run_directory::{nodes, output};
 use crate::sampling::clock::{CALIBRATION, Timer};
-use crate::timeline::Timeline;
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
@@ -43,7 +43,7 @@ impl LiveRun {
         self.session.set_finishing(true);
         self.read_everything();
         self.end_sampling();
-        self.timeline.iter_mut().for_each(Timeline::advance_to_the_end);
+        self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.publish_as(true);
         self.remake_output()?;
@@ -120,12 +120,12 @@ impl LiveRun {
         let Some(timeline) = &mut self.timeline else { return };
         timeline.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
         let samples = self.sampling.samples.iter_mut();
-        samples.for_each(|samples| samples.queue(&mut timeline.attributor, &mut timeline.lanes));
+        samples.for_each(|samples| samples.queue(&mut timeline.attributor, &mut timeline.mergers));
     }
 
     /// What is odd about the settings, now that everything is known.
     fn note_odd_settings(&mut self) {
-        let Some(Timeline { attributor, .. }) = &self.timeline else { return };
+        let Some(LiveTimeline { attributor, .. }) = &self.timeline else { return };
         let devices = attributor.devices.iter().map(|device| device.info.metric.clone());
         let mut metrics: BTreeSet<String> = devices.collect();
         metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
@@ -205,7 +205,7 @@ impl LiveRun {
         let _ = manifest.save(&self.ingest.spool.directory);
     }
 
-    fn write_archive(&self, timeline: &Timeline, is_over: bool) -> Result<(), NoTrace> {
+    fn write_archive(&self, timeline: &LiveTimeline, is_over: bool) -> Result<(), NoTrace> {
         let samples = self.sampling.samples.as_ref();
         let run = TracedRun {
             ticks_per_second: timeline.clock.ticks_per_second,

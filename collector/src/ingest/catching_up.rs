@@ -2,7 +2,7 @@
 //!
 //! What a run's figures are is a function of its records alone, and none of them is lost: those that the dead collector had taken
 //! out of the rings are in the spool, the others still in the rings. So a collector that takes over reads the spool again,
-//! through the same decoders and lanes into the same engine, and goes on with the rings where they were left.
+//! through the same decoders and mergers into the same engine, and goes on with the rings where they were left.
 //!
 //! The program does not wait for that: from the first round on, what comes into the rings is spooled as ever, and decoded when its
 //! turn has come. Until then nothing is published, so that no counter in /metrics ever goes back.
@@ -10,10 +10,10 @@
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::State;
+use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::{BATCH, Mode};
 use crate::sampling::samples::Samples;
-use crate::timeline::Timeline;
 use ampere_model::Timestamp;
 use std::path::Path;
 
@@ -54,7 +54,7 @@ impl Ingest {
         locations.chain(samples.map(|samples| (Again::Samples, samples.decoder.last_time())))
     }
 
-    /// The stream that is furthest behind, so that little waits in the lanes.
+    /// The stream that is furthest behind, so that little waits in the mergers.
     pub fn furthest_behind(&self, samples: Option<&Samples>) -> Option<(Again, Timestamp)> {
         self.again(samples).min_by_key(|(_, reached)| *reached)
     }
@@ -65,7 +65,7 @@ impl Ingest {
         (process, location): (usize, usize),
         (mode, session): (Mode, &Path),
         predecessors_last: Timestamp,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) {
         let mut batch = std::mem::take(&mut self.batch);
@@ -90,7 +90,7 @@ impl Ingest {
         &mut self,
         process: usize,
         location: usize,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) {
         let live = &mut self.processes[process].locations[location];
@@ -113,7 +113,7 @@ impl Ingest {
         (process, location): (usize, usize),
         (mode, session): (Mode, &Path),
         predecessors_last: Timestamp,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
     ) {
         let of = &mut self.processes[process];
         let live = &mut of.locations[location];

@@ -6,8 +6,8 @@
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
+use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
-use crate::timeline::Timeline;
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_trace::spool::{Retired, Spool};
@@ -44,7 +44,7 @@ impl Ingest {
 
     /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
     /// been handed to the engine.
-    pub fn end_of(&self, process: usize, timeline: &Timeline, now: Timestamp) -> Timestamp {
+    pub fn end_of(&self, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
         let process = &self.processes[process];
         let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
         match (process.life.program_end, process.life.state) {
@@ -66,7 +66,7 @@ impl Ingest {
         process: usize,
         location: usize,
         end: Timestamp,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         (session, keeps_rings): (&Path, bool),
     ) {
         let of = &mut self.processes[process];

@@ -1,16 +1,16 @@
-//! From the rings into the lanes: records are copied out, spooled and decoded.
+//! From the rings into the mergers: records are copied out, spooled and decoded.
 
 use super::{Ingest, Round};
 use crate::ingest::limits;
 use crate::ingest::location::LiveLocation;
+use crate::live_timeline::{LiveTimeline, RANKS};
 use crate::notes::Notes;
 use crate::options::BATCH;
-use crate::timeline::{RANKS, Timeline};
 use ampere_model::numbers::Handles;
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Kind, Record};
-use ampere_timeline::order::Queue;
+use ampere_timeline::merger::Queue;
 
 /// A ring that is no fuller waits for its turn.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
@@ -21,7 +21,7 @@ impl Ingest {
     /// All rings, or only those that would not have room for long. `now`: when what is given up ends.
     pub fn drain_all(
         &mut self,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         thorough: bool,
         now: Timestamp,
         notes: &mut Notes,
@@ -50,7 +50,7 @@ impl Ingest {
         &mut self,
         process: usize,
         location: usize,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         now: Timestamp,
         notes: &mut Notes,
     ) -> usize {
@@ -89,23 +89,23 @@ impl Ingest {
     }
 
     /// What is left in a ring is not late: the others wait for it.
-    fn stays_behind(&mut self, process: usize, location: usize, timeline: &mut Timeline) {
+    fn stays_behind(&mut self, process: usize, location: usize, timeline: &mut LiveTimeline) {
         let live = &mut self.processes[process].locations[location];
-        // Only its own lane waits for a GPU stream, and that one does anyway.
+        // Only its own merger waits for a GPU stream, and that one does anyway.
         if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
             let reached = live.decoder.last_time();
             timeline.behind = Some(timeline.behind.map_or(reached, |least| least.min(reached)));
         }
     }
 
-    /// Records of one location become events in its lane.
-    pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut Timeline) {
+    /// Records of one location become events in its merger.
+    pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut LiveTimeline) {
         let process = &mut self.processes[process];
         let regions = &mut timeline.attributor.regions;
         let mut done = 0;
         loop {
             let LiveLocation { decoder, queue, events, .. } = &mut process.locations[location];
-            let queue = queue.map(|(lane, queue)| timeline.lanes[lane].queue(queue));
+            let queue = queue.map(|(merger, queue)| timeline.mergers[merger].queue(queue));
             let feeder = QueueFeeder { regions: &mut process.regions.figures, decoder, queue, events };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
             let Some(unknown) = batch.get(done) else { return };
@@ -127,7 +127,13 @@ impl Ingest {
     }
 
     /// Ends what is open on a location.
-    pub fn end_frames(&mut self, process: usize, location: usize, end: Timestamp, timeline: &mut Timeline) {
+    pub fn end_frames(
+        &mut self,
+        process: usize,
+        location: usize,
+        end: Timestamp,
+        timeline: &mut LiveTimeline,
+    ) {
         let live = &mut self.processes[process].locations[location];
         if live.decoder.is_open() {
             let record = Record::new(Kind::LocationEnd, end.max(live.decoder.last_time()), 0);
@@ -143,7 +149,7 @@ impl Ingest {
         &mut self,
         (process, location): (usize, usize),
         why: &str,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         now: Timestamp,
         notes: &mut Notes,
     ) {
@@ -154,7 +160,7 @@ impl Ingest {
     }
 
     /// A location whose call tree, or stack, grows without end is not read any further.
-    pub fn look_at_callpaths(&mut self, timeline: &mut Timeline, now: Timestamp, notes: &mut Notes) {
+    pub fn look_at_callpaths(&mut self, timeline: &mut LiveTimeline, now: Timestamp, notes: &mut Notes) {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let live = &mut self.processes[process].locations[location];
@@ -170,11 +176,17 @@ impl Ingest {
         }
     }
 
-    /// Too much waits in the lanes. Where it is for a silent GPU stream, streams are waited for half as long from now on. Else no
+    /// Too much waits in the mergers. Where it is for a silent GPU stream, streams are waited for half as long from now on. Else no
     /// ring is waited for that is not emptied. A location with events of times that are yet to come, which would wait until then,
     /// is not read any further.
-    pub fn relieve(&mut self, timeline: &mut Timeline, now: Timestamp, future: Timestamp, notes: &mut Notes) {
-        if timeline.lanes[RANKS].waiting() < limits::MOST_WAITING / 2 {
+    pub fn relieve(
+        &mut self,
+        timeline: &mut LiveTimeline,
+        now: Timestamp,
+        future: Timestamp,
+        notes: &mut Notes,
+    ) {
+        if timeline.mergers[RANKS].waiting() < limits::MOST_WAITING / 2 {
             timeline.stream_lag_factor /= 2.0;
             notes.add(
                 "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \

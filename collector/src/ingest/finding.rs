@@ -3,11 +3,11 @@
 use super::Ingest;
 use crate::ingest::limits;
 use crate::ingest::process::Process;
+use crate::live_timeline::{LiveTimeline, RANKS};
 use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::run_directory::leftover;
 use crate::sampling::samples::Samples;
-use crate::timeline::{RANKS, Timeline};
 use ampere_model::LocationKind;
 use ampere_ring::Session;
 use ampere_timeline::attributor::LocationInfo;
@@ -77,7 +77,7 @@ impl Ingest {
     /// Makes new regions, locations and ranks known to the attributor.
     pub fn introduce(
         &mut self,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         samples: Option<&mut Samples>,
         replay: Option<&Replay>,
         notes: &mut Notes,
@@ -98,31 +98,31 @@ impl Ingest {
         }
     }
 
-    /// A GPU stream gets a place in the lane of the device that it draws from. If these are several, their lanes become one: the
+    /// A GPU stream gets a place in the merger of the device that it draws from. If these are several, their mergers become one: the
     /// stream's events can be handed over only once.
-    pub fn queue_streams(&mut self, timeline: &mut Timeline, samples: &mut Samples) {
+    pub fn queue_streams(&mut self, timeline: &mut LiveTimeline, samples: &mut Samples) {
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {
                 let location = &self.processes[process].locations[at];
                 let is_new = location.queue.is_none() && location.definition.kind == LocationKind::Gpu;
                 let Some(index) = location.index.filter(|_| is_new) else { continue };
                 let devices = timeline.attributor.kernel_devices_of(index);
-                let lane_of = |device: &usize| samples.kernel_queues[*device].map(|(lane, _)| lane);
-                let lanes: BTreeSet<usize> = devices.iter().filter_map(lane_of).collect();
-                let Some(first) = lanes.first().copied() else { continue };
-                for other in lanes.into_iter().skip(1) {
+                let merger_of = |device: &usize| samples.kernel_queues[*device].map(|(merger, _)| merger);
+                let mergers: BTreeSet<usize> = devices.iter().filter_map(merger_of).collect();
+                let Some(first) = mergers.first().copied() else { continue };
+                for other in mergers.into_iter().skip(1) {
                     let queues = self.locations_mut().map(|location| &mut location.queue);
                     let queues = queues.chain(&mut samples.kernel_queues).flatten();
-                    timeline.join_lanes(first, other, queues);
+                    timeline.join_mergers(first, other, queues);
                 }
-                let queue = timeline.lanes[first].add_location(index);
+                let queue = timeline.mergers[first].add_location(index);
                 self.processes[process].locations[at].queue = Some((first, queue));
             }
         }
     }
 }
 
-fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Timeline) {
+fn introduce_locations(process: &mut Process, number: usize, timeline: &mut LiveTimeline) {
     let attributor = &mut timeline.attributor;
     for at in 0..process.locations.len() {
         let definition = &process.locations[at].definition;
@@ -138,7 +138,7 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Time
             let location = &mut process.locations[at];
             location.index = Some(index);
             if kind == LocationKind::CpuThread {
-                location.queue = Some((RANKS, timeline.lanes[RANKS].add_location(index)));
+                location.queue = Some((RANKS, timeline.mergers[RANKS].add_location(index)));
             }
             continue;
         };

@@ -4,7 +4,7 @@ use ampere_attribution::LocationIndex;
 use ampere_model::{Location, Timestamp};
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
-use ampere_timeline::order::QueueIndex;
+use ampere_timeline::merger::QueueIndex;
 use ampere_trace::spool::{Retired, Spool, SpoolDirectory};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub(crate) struct LiveLocation {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// Its number in the attributor, and its lane with its place there. In one only: its stack is one.
+    /// Its number in the attributor, and its merger with its place there. In one only: its stack is one.
     pub index: Option<LocationIndex>,
     pub queue: Option<(usize, QueueIndex)>,
     pub events: u64,

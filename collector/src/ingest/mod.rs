@@ -1,6 +1,6 @@
 //! Reads what the processes of the run write: their definition logs and their rings.
 //!
-//! The decoded events go into the lanes of `timeline.rs`, which bring the events of all locations into the order of time.
+//! The decoded events go into the mergers of `live_timeline.rs`, which bring the events of all locations into the order of time.
 //!
 //! ```text
 //! process.rs      one process: what its log says       location.rs  one location of it: its ring
@@ -20,9 +20,9 @@ pub(crate) mod process;
 
 pub(crate) use catching_up::Again;
 
+use crate::live_timeline::{RANKS, StreamProgress};
 use crate::options::BATCH;
 use crate::run_directory::disk_space::DiskSpace;
-use crate::timeline::{RANKS, StreamProgress};
 use ampere_model::Timestamp;
 use ampere_ring::{Record, Session};
 use ampere_trace::spool::SpoolDirectory;
@@ -91,12 +91,12 @@ impl Ingest {
         self.locations().map(|location| location.decoder.last_time()).max()
     }
 
-    /// The streams that their lanes wait for: those that are not closed. A closed one has reported all that it had to report.
+    /// The streams that their mergers wait for: those that are not closed. A closed one has reported all that it had to report.
     pub fn streams(&self) -> Vec<StreamProgress> {
         let open = self.locations().filter(|location| !location.closed);
         let queued = open.filter_map(|location| {
-            let (lane, _) = location.queue.filter(|(lane, _)| *lane != RANKS)?;
-            Some(StreamProgress { lane, heard: location.decoder.last_time() })
+            let (merger, _) = location.queue.filter(|(merger, _)| *merger != RANKS)?;
+            Some(StreamProgress { merger, heard: location.decoder.last_time() })
         });
         queued.collect()
     }

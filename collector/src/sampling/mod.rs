@@ -22,9 +22,9 @@ mod sampler_figures;
 mod sampler_thread;
 pub(crate) mod samples;
 
+use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::{Mode, Options};
-use crate::timeline::Timeline;
 use ampere_counters::SharedRunCpu;
 use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
@@ -104,7 +104,7 @@ impl Sampling {
         &mut self,
         found: Vec<FoundCounter>,
         spool: &SpoolDirectory,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) -> Result<(), ampere_ring::Error> {
         let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME))?;
@@ -120,7 +120,7 @@ impl Sampling {
         options: &mut Options,
         spool: &SpoolDirectory,
         run_cpu: Option<SharedRunCpu>,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) {
         let ring = self.directory.join(sampler::RING_NAME);
@@ -159,7 +159,7 @@ impl Sampling {
         &mut self,
         options: &Options,
         spool: &SpoolDirectory,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) -> bool {
         while let Some(line) = self.sampler.as_ref().and_then(Sampler::news) {
@@ -214,7 +214,7 @@ impl Sampling {
     }
 
     /// Adds the powers that devices report, to compare them with their counters.
-    fn take_powers(&self, timeline: &mut Timeline) {
+    fn take_powers(&self, timeline: &mut LiveTimeline) {
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
         let attributor = &mut timeline.attributor;
         let ticks_per_second = attributor.ticks_per_second;

@@ -1,16 +1,16 @@
 //! The sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
 
+use crate::live_timeline::{LiveTimeline, RANKS};
 use crate::notes::Notes;
 use crate::options::BATCH;
 use crate::sampling::gaps::Gaps;
-use crate::timeline::{RANKS, Timeline};
 use ampere_attribution::Sample;
 use ampere_model::{Device, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
-use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_timeline::merger::{Merger, QueueIndex};
 use ampere_timeline::topology::CounterEvidence;
 use ampere_trace::evidence::of_device;
 use ampere_trace::replay::ReplayedMetric;
@@ -66,9 +66,9 @@ pub(crate) struct Samples {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// By device, its queue in the ranks' lane: each device has its own delay, and the times in a queue must not decrease.
+    /// By device, its queue in the ranks' merger: each device has its own delay, and the times in a queue must not decrease.
     rank_queues: Vec<QueueIndex>,
-    /// By device that may have GPU streams, its lane and queue for the kernels view.
+    /// By device that may have GPU streams, its merger and queue for the kernels view.
     pub kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// By the sampler's numbers, the attributor's.
     pub devices: Vec<Option<usize>>,
@@ -106,9 +106,9 @@ impl Samples {
         }
     }
 
-    /// Counters become devices, and those that GPU streams may draw from get a lane.
-    pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut Timeline) {
-        let (attributor, lanes) = (&mut timeline.attributor, &mut timeline.lanes);
+    /// Counters become devices, and those that GPU streams may draw from get a merger.
+    pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut LiveTimeline) {
+        let (attributor, mergers) = (&mut timeline.attributor, &mut timeline.mergers);
         let mut all_traits = Vec::new();
         for FoundCounter { metric, device, evidence, recorded, traits } in found {
             self.metrics.push(metric);
@@ -120,11 +120,11 @@ impl Samples {
         for device in self.kernel_queues.len()..attributor.devices.len() {
             let is_gpu = attributor.counted_part(device).is_gpu();
             self.kernel_queues.push(is_gpu.then(|| {
-                lanes.push(Lane::default());
-                let lane = lanes.len() - 1;
-                (lane, lanes[lane].add_counter())
+                mergers.push(Merger::default());
+                let merger = mergers.len() - 1;
+                (merger, mergers[merger].add_counter())
             }));
-            self.rank_queues.push(lanes[RANKS].add_counter());
+            self.rank_queues.push(mergers[RANKS].add_counter());
         }
     }
 
@@ -133,7 +133,7 @@ impl Samples {
         &mut self,
         batch: &mut Vec<Record>,
         spool: &SpoolDirectory,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) {
         let waiting = self.ring.available().unwrap_or(0);
@@ -146,7 +146,7 @@ impl Samples {
         &mut self,
         batch: &mut Vec<Record>,
         spool: &SpoolDirectory,
-        timeline: &mut Timeline,
+        timeline: &mut LiveTimeline,
         notes: &mut Notes,
     ) {
         if self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut) {
@@ -170,7 +170,7 @@ impl Samples {
     }
 
     /// Decodes the next batch that an earlier collector has read.
-    pub fn read_again(&mut self, batch: &mut Vec<Record>, timeline: &mut Timeline, notes: &mut Notes) {
+    pub fn read_again(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline, notes: &mut Notes) {
         let (Some(at), Some(spool)) = (self.catching_up, &mut self.spool) else { return };
         let end = self.ring.position();
         let count = spool.read_back(at, end, BATCH, batch).unwrap_or(0);
@@ -183,7 +183,7 @@ impl Samples {
     }
 
     /// Decodes records of the sampler, the first of which has this position.
-    fn take(&mut self, position: u64, records: &[Record], timeline: &mut Timeline) {
+    fn take(&mut self, position: u64, records: &[Record], timeline: &mut LiveTimeline) {
         let devices = &mut timeline.attributor.devices;
         for (position, record) in (position..).zip(records) {
             self.decoder.decode(*record, &mut |event| {
@@ -193,21 +193,21 @@ impl Samples {
                 devices[device].read(time, self.metrics[number as usize].reading(bits), position);
             });
         }
-        self.queue(&mut timeline.attributor, &mut timeline.lanes);
+        self.queue(&mut timeline.attributor, &mut timeline.mergers);
     }
 
-    /// Puts the samples that have become known into the lanes.
-    pub fn queue(&mut self, attributor: &mut Attributor, lanes: &mut [Lane]) {
+    /// Puts the samples that have become known into the mergers.
+    pub fn queue(&mut self, attributor: &mut Attributor, mergers: &mut [Merger]) {
         let devices = &mut attributor.devices;
         for device in self.devices.iter().flatten().copied() {
             let (ranks, kernels) = (devices[device].views.ranks, devices[device].views.kernels);
             let of_ranks = self.rank_queues[device];
             // A device without streams does not wait for any.
-            let (lane, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));
+            let (merger, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));
             while let Some(Sample { time, increase, tag }) = devices[device].sample() {
                 self.gaps.add(tag, device, time, increase);
-                lanes[RANKS].queue(of_ranks).sample(time, ranks, increase);
-                lanes[lane].queue(queue).sample(time, kernels, increase);
+                mergers[RANKS].queue(of_ranks).sample(time, ranks, increase);
+                mergers[merger].queue(queue).sample(time, kernels, increase);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::ingest::Ingest;
 use crate::ingest::location::LiveLocation;
+use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::options::Options;
 use crate::overhead;
@@ -10,7 +11,6 @@ use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::metrics::Latest;
 use crate::serving::power::Power;
 use crate::serving::snapshot::{self, Limits, RankFigures, Snapshot};
-use crate::timeline::Timeline;
 use ampere_model::Timestamp;
 use ampere_report::summary::{Readings, SamplerOverhead};
 use ampere_ring::process::node_name;
@@ -38,7 +38,7 @@ pub(crate) struct Publisher {
 /// What a snapshot is made of.
 pub(crate) struct Published<'a> {
     pub options: &'a Options,
-    pub timeline: &'a Timeline,
+    pub timeline: &'a LiveTimeline,
     pub ingest: &'a mut Ingest,
     pub sampling: &'a Sampling,
     pub node: Option<&'a NodeWatch>,
@@ -146,7 +146,7 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
             coalesced_calls: process.sum(|l| l.decoder.coalesced_calls),
             suppressed_calls: process.sum(LiveLocation::suppressed_calls),
             unrecorded_calls: process.losses.unrecorded_calls,
-            // The lanes count lateness for the whole node; it is shown once.
+            // The mergers count lateness for the whole node; it is shown once.
             late_events: if at == 0 { late } else { 0 },
             dropped_records: process.sum(|l| l.ring.dropped_records()),
             ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),

@@ -6,7 +6,7 @@
 //! topology.rs        which devices a location draws from, and why: a function of evidence alone
 //! linking.rs         the same, kept up to date as locations and devices become known
 //! threads.rs         ranks whose other threads run more than their main thread
-//! order.rs           events of several locations in the order of time
+//! merger.rs          events of several locations in the order of time
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! time_device.rs     time, attributed like a counter
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
@@ -23,7 +23,7 @@ pub mod counter_traits;
 pub mod curve;
 mod device;
 pub mod linking;
-pub mod order;
+pub mod merger;
 pub mod power_sensor;
 pub mod threads;
 pub mod time_device;

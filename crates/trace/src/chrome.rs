@@ -127,7 +127,7 @@ pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
     Ok(trace)
 }
 
-struct Lane {
+struct Merger {
     process: usize,
     thread: usize,
     open: u32,
@@ -167,7 +167,7 @@ struct Writer<'a, 'o> {
     summary: &'a Summary,
     /// When the trace begins, after the first of all.
     begin_ns: u64,
-    lanes: NumberTable<Lane>,
+    mergers: NumberTable<Merger>,
     /// Nodes and location groups, as Chrome's processes.
     processes: usize,
     nodes: BTreeMap<String, usize>,
@@ -201,7 +201,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             definitions,
             summary,
             begin_ns,
-            lanes: NumberTable::default(),
+            mergers: NumberTable::default(),
             processes: 0,
             nodes: BTreeMap::new(),
             names: HashMap::new(),
@@ -289,7 +289,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             self.put(format_args!(
                 r#"{{"ph":"M","pid":{process},"tid":{thread},"name":"thread_sort_index","args":{{"sort_index":{at}}}}}"#
             ))?;
-            self.lanes.insert(reference.0, Lane { process, thread, open: 0, last: 0 });
+            self.mergers.insert(reference.0, Merger { process, thread, open: 0, last: 0 });
         }
         Ok(())
     }
@@ -324,9 +324,9 @@ impl<'a, 'o> Writer<'a, 'o> {
     ) -> io::Result<()> {
         let name = self.name(region);
         let at = self.time(time);
-        let Some(lane) = self.lanes.get_mut(location.0) else { return Ok(()) };
-        (lane.open, lane.last) = (lane.open + 1, time);
-        let (process, thread) = (lane.process, lane.thread);
+        let Some(merger) = self.mergers.get_mut(location.0) else { return Ok(()) };
+        (merger.open, merger.last) = (merger.open + 1, time);
+        let (process, thread) = (merger.process, merger.thread);
         match calls {
             None => self.put(format_args!(
                 r#"{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},"name":{name}}}"#
@@ -339,9 +339,11 @@ impl<'a, 'o> Writer<'a, 'o> {
 
     fn end_one(&mut self, location: LocationRef, time: u64) -> io::Result<()> {
         let at = self.time(time);
-        let Some(lane) = self.lanes.get_mut(location.0).filter(|lane| lane.open > 0) else { return Ok(()) };
-        (lane.open, lane.last) = (lane.open - 1, time);
-        let (process, thread) = (lane.process, lane.thread);
+        let Some(merger) = self.mergers.get_mut(location.0).filter(|merger| merger.open > 0) else {
+            return Ok(());
+        };
+        (merger.open, merger.last) = (merger.open - 1, time);
+        let (process, thread) = (merger.process, merger.thread);
         self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
     }
 
@@ -445,7 +447,8 @@ impl EventHandler for Writer<'_, '_> {
 
     /// Frames that are never left end with the location's last event, as they do when they are attributed.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
-        let (open, last) = self.lanes.get_mut(location.0).map_or((0, 0), |lane| (lane.open, lane.last));
+        let (open, last) =
+            self.mergers.get_mut(location.0).map_or((0, 0), |merger| (merger.open, merger.last));
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
         self.count(written)
     }

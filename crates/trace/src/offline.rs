@@ -16,7 +16,7 @@ use ampere_report::summary::{QualityFigures, Run, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use ampere_timeline::conflicts;
-use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_timeline::merger::{Merger, QueueIndex};
 use anyhow::{Context, bail};
 use otf2::{
     AttributeRef, ClockProperties, Definitions, EventHandler, LocationRef, LocationType, MetricRef,
@@ -89,7 +89,7 @@ impl LocationState {
     fn count(&mut self, order: &mut InOrder) {
         self.events += 1;
         if self.ends_after == Some(self.events) {
-            order.lane.queue(self.queue).close(self.last);
+            order.merger.queue(self.queue).close(self.last);
             self.depth = 0;
         }
     }
@@ -99,21 +99,21 @@ impl LocationState {
 /// reading, and a sensor may lag.
 #[derive(Default)]
 struct InOrder {
-    lane: Lane,
+    merger: Merger,
     /// By device: within a queue times must not go back.
     samples: Vec<QueueIndex>,
-    /// Events since the lane last advanced.
+    /// Events since the merger last advanced.
     waited: u64,
 }
 
 impl InOrder {
     fn queue_samples(&mut self, number: usize, device: &mut Device) {
         while self.samples.len() <= number {
-            self.samples.push(self.lane.add_counter());
+            self.samples.push(self.merger.add_counter());
         }
         while let Some(Sample { time, increase, .. }) = device.sample() {
             for view in [device.views.ranks, device.views.kernels] {
-                self.lane.queue(self.samples[number]).sample(time, view, increase);
+                self.merger.queue(self.samples[number]).sample(time, view, increase);
             }
         }
     }
@@ -332,7 +332,7 @@ impl EventHandler for Feed<'_> {
         self.count(time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth.saturating_sub(1));
-            self.order.lane.queue(state.queue).leave(time);
+            self.order.merger.queue(state.queue).leave(time);
             state.count(&mut self.order);
         }
         ControlFlow::Continue(())
@@ -344,7 +344,7 @@ impl EventHandler for Feed<'_> {
             if state.depth > 0 && state.last < self.latest_sample {
                 self.late_ends.insert(location.0, state.events);
             }
-            self.order.lane.queue(state.queue).close(state.last);
+            self.order.merger.queue(state.queue).close(state.last);
         }
         ControlFlow::Continue(())
     }
@@ -380,7 +380,7 @@ impl<'a> Feed<'a> {
         progress: &'a mut dyn FnMut(u64),
     ) -> Feed<'a> {
         let mut order = InOrder::default();
-        let mut locations = add_locations(definitions, missing, attributor, &mut order.lane);
+        let mut locations = add_locations(definitions, missing, attributor, &mut order.merger);
         for (location, events) in known.ends {
             locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
         }
@@ -442,7 +442,7 @@ impl<'a> Feed<'a> {
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.unwrap_or(1);
-            self.order.lane.queue(state.queue).enter(time, region, calls);
+            self.order.merger.queue(state.queue).enter(time, region, calls);
             state.count(&mut self.order);
         }
         ControlFlow::Continue(())
@@ -463,18 +463,18 @@ impl<'a> Feed<'a> {
     fn put_in_order(&mut self, time: u64) {
         self.order.waited = 0;
         let until = time.saturating_sub(self.attributor.longest_delay_ticks());
-        if self.order.lane.waiting() > WAITING_MAX {
+        if self.order.merger.waiting() > WAITING_MAX {
             self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(until));
             self.queue_all_samples();
         }
-        self.order.lane.advance(until.min(self.attributor.undecided_since()), self.attributor);
+        self.order.merger.advance(until.min(self.attributor.undecided_since()), self.attributor);
     }
 
     /// There are no more events.
     fn end_order(&mut self) {
         self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
         self.queue_all_samples();
-        self.order.lane.advance(u64::MAX, self.attributor);
+        self.order.merger.advance(u64::MAX, self.attributor);
     }
 
     fn queue_all_samples(&mut self) {
@@ -503,7 +503,7 @@ fn add_locations(
     definitions: &Definitions,
     missing: &[LocationRef],
     attributor: &mut Attributor,
-    lane: &mut Lane,
+    merger: &mut Merger,
 ) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
@@ -530,7 +530,13 @@ fn add_locations(
         }
         all.insert(
             reference.0,
-            LocationState { last: 0, events: 0, depth: 0, ends_after: None, queue: lane.add_location(index) },
+            LocationState {
+                last: 0,
+                events: 0,
+                depth: 0,
+                ends_after: None,
+                queue: merger.add_location(index),
+            },
         );
     }
     all

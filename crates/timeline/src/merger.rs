@@ -1,7 +1,7 @@
 //! Events of several locations in the order of time.
 //!
-//! Each location's stream is in order by itself; a *lane* merges the streams that one group of views needs, up to the
-//! watermark: a time before which no further event is expected. The ranks of a node share a lane. Each device with GPU
+//! Each location's stream is in order by itself; a *merger* brings together the streams that one group of views needs, up to the
+//! watermark: a time before which no further event is expected. The ranks of a node share a merger. Each device with GPU
 //! streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
 //! The engine needs the order only around *breaks*: where a location begins or ceases to run (its outermost frame), and
@@ -13,12 +13,12 @@ use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 use tournament::Tree;
 
-/// One stream's place in a lane.
+/// One stream's place in a merger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueIndex(usize);
 
 impl QueueIndex {
-    /// The queue's place in a lane that has absorbed its own: [`Lane::absorb`] returned `by`.
+    /// The queue's place in a merger that has absorbed its own: [`Merger::absorb`] returned `by`.
     pub fn further(self, by: usize) -> QueueIndex {
         QueueIndex(self.0 + by)
     }
@@ -26,7 +26,7 @@ impl QueueIndex {
 
 /// The streams that one group of views needs.
 #[derive(Default)]
-pub struct Lane {
+pub struct Merger {
     queues: Vec<Queue>,
     /// The watermark: everything before it has been handed to the engine.
     done_until: Timestamp,
@@ -150,7 +150,7 @@ impl Queue {
     }
 }
 
-impl Lane {
+impl Merger {
     /// Adds a location's stream.
     pub fn add_location(&mut self, location: LocationIndex) -> QueueIndex {
         self.add(Queue { location: Some(location), ..Queue::default() })
@@ -172,8 +172,8 @@ impl Lane {
         &mut self.queues[queue.0]
     }
 
-    /// Takes in another lane: what waits there waits here from now on. Returns by how much the places of its queues increase.
-    pub fn absorb(&mut self, other: Lane) -> usize {
+    /// Takes in another merger: what waits there waits here from now on. Returns by how much the places of its queues increase.
+    pub fn absorb(&mut self, other: Merger) -> usize {
         let before = self.queues.len();
         self.queues.extend(other.queues);
         // No view was in both, so none sees time go back; what is late for either is late.
@@ -249,13 +249,13 @@ mod tests {
             .map(|batch| {
                 let (mut attributor, locations) = attributor();
                 let view = attributor.devices[0].view(ViewKind::Ranks);
-                let mut lane = Lane::default();
-                let queues = locations.map(|location| lane.add_location(location));
-                let samples = lane.add_counter();
+                let mut merger = Merger::default();
+                let queues = locations.map(|location| merger.add_location(location));
+                let samples = merger.add_counter();
                 for step in 0..1000u64 {
                     let time = step * 3;
                     for (at, queue) in queues.iter().enumerate() {
-                        let (time, queue) = (time + at as u64, lane.queue(*queue));
+                        let (time, queue) = (time + at as u64, merger.queue(*queue));
                         if (step + at as u64).is_multiple_of(2) {
                             queue.enter(time, RegionRef((step % 5) as u32), 1);
                         } else {
@@ -264,14 +264,14 @@ mod tests {
                     }
                     if step % 4 == 0 {
                         let joules = (2 * step) as f64;
-                        lane.queue(samples).sample(time, view, Increase::Joules(joules));
+                        merger.queue(samples).sample(time, view, Increase::Joules(joules));
                     }
                     if step % batch == 0 {
-                        lane.advance(time.saturating_sub(10), &mut attributor);
+                        merger.advance(time.saturating_sub(10), &mut attributor);
                     }
                 }
-                lane.advance(Timestamp::MAX, &mut attributor);
-                assert_eq!((lane.late(), lane.waiting()), (0, 0));
+                merger.advance(Timestamp::MAX, &mut attributor);
+                assert_eq!((merger.late(), merger.waiting()), (0, 0));
                 assert_eq!(attributor.engine.oddities().late, 0);
                 attributor.engine.report(view).callpaths
             })
@@ -280,28 +280,28 @@ mod tests {
     }
 
     #[test]
-    fn an_absorbed_lane_loses_no_event() {
+    fn an_absorbed_merger_loses_no_event() {
         let (mut attributor, locations) = attributor();
-        let (mut lane, mut other) = (Lane::default(), Lane::default());
-        let (first, second) = (lane.add_location(locations[0]), other.add_location(locations[1]));
-        lane.queue(first).enter(10, RegionRef(0), 1);
+        let (mut merger, mut other) = (Merger::default(), Merger::default());
+        let (first, second) = (merger.add_location(locations[0]), other.add_location(locations[1]));
+        merger.queue(first).enter(10, RegionRef(0), 1);
         other.queue(second).enter(5, RegionRef(1), 1);
-        let second = second.further(lane.absorb(other));
-        lane.queue(second).leave(20);
-        lane.queue(first).leave(30);
-        lane.advance(Timestamp::MAX, &mut attributor);
-        assert_eq!((lane.late(), lane.waiting(), attributor.engine.oddities().late), (0, 0, 0));
+        let second = second.further(merger.absorb(other));
+        merger.queue(second).leave(20);
+        merger.queue(first).leave(30);
+        merger.advance(Timestamp::MAX, &mut attributor);
+        assert_eq!((merger.late(), merger.waiting(), attributor.engine.oddities().late), (0, 0, 0));
         assert!(locations.iter().all(|location| !attributor.engine.is_open(*location)));
     }
 
     #[test]
     fn late_events_are_counted() {
         let (mut attributor, locations) = attributor();
-        let mut lane = Lane::default();
-        let queue = lane.add_location(locations[0]);
-        lane.queue(queue).enter(10, RegionRef(0), 1);
-        lane.advance(20, &mut attributor);
-        lane.queue(queue).leave(15);
-        assert_eq!(lane.late(), 1);
+        let mut merger = Merger::default();
+        let queue = merger.add_location(locations[0]);
+        merger.queue(queue).enter(10, RegionRef(0), 1);
+        merger.advance(20, &mut attributor);
+        merger.queue(queue).leave(15);
+        assert_eq!(merger.late(), 1);
     }
 }

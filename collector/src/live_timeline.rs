@@ -5,22 +5,22 @@ use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::order::{Lane, QueueIndex};
+use ampere_timeline::merger::{Merger, QueueIndex};
 use std::time::{Duration, Instant};
 
-/// The lane of the ranks views. The others are those of GPUs' kernels views.
+/// The merger of the ranks views. The others are those of GPUs' kernels views.
 pub(crate) const RANKS: usize = 0;
 /// What is handed over waits no longer than this for a counter to confirm a rise.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// What there is from the moment on at which the run has a clock.
-pub(crate) struct Timeline {
+pub(crate) struct LiveTimeline {
     pub clock: SessionClock,
     /// An event has shown that it is this clock.
     pub clock_is_certain: bool,
     pub attributor: Attributor,
-    pub lanes: Vec<Lane>,
-    /// Everything before this is in the lanes, but for what GPU streams have not reported.
+    pub mergers: Vec<Merger>,
+    /// Everything before this is in the mergers, but for what GPU streams have not reported.
     pub watermark: Timestamp,
     /// What is before this has been handed to the engine.
     pub done_until: Timestamp,
@@ -32,20 +32,20 @@ pub(crate) struct Timeline {
     pub stream_lag_factor: f64,
 }
 
-/// A GPU stream, as far as its lane has to wait for it.
+/// A GPU stream, as far as its merger has to wait for it.
 pub(crate) struct StreamProgress {
-    pub lane: usize,
+    pub merger: usize,
     /// The time of its last event.
     pub heard: Timestamp,
 }
 
-impl Timeline {
-    pub fn new(clock: SessionClock, clock_is_certain: bool, config: &Config) -> Timeline {
-        Timeline {
+impl LiveTimeline {
+    pub fn new(clock: SessionClock, clock_is_certain: bool, config: &Config) -> LiveTimeline {
+        LiveTimeline {
             clock,
             clock_is_certain,
             attributor: Attributor::new(config.clone(), clock.ticks_per_second),
-            lanes: vec![Lane::default()],
+            mergers: vec![Merger::default()],
             watermark: 0,
             done_until: 0,
             behind: None,
@@ -60,38 +60,38 @@ impl Timeline {
 
     /// Events that came after the watermark had passed their time.
     pub fn late(&self) -> u64 {
-        self.lanes.iter().map(Lane::late).sum()
+        self.mergers.iter().map(Merger::late).sum()
     }
 
     pub fn waiting(&self) -> usize {
-        self.lanes.iter().map(Lane::waiting).sum()
+        self.mergers.iter().map(Merger::waiting).sum()
     }
 
     /// Hands over what is before the watermark.
     ///
-    /// - `queue_samples` puts samples that have become known into the lanes.
+    /// - `queue_samples` puts samples that have become known into the mergers.
     /// - `streams` are the streams that are still read.
     /// - `longest_lag` is how long a silent stream is waited for (the setting `stream_lag`; in a replay, what the trace needs).
     /// - `awaits_streams`: a process may still define its first stream.
     pub fn advance(
         &mut self,
-        queue_samples: impl FnOnce(&mut Attributor, &mut [Lane]),
+        queue_samples: impl FnOnce(&mut Attributor, &mut [Merger]),
         streams: &[StreamProgress],
         longest_lag: u64,
         awaits_streams: bool,
     ) {
         let watermark = self.watermark.saturating_sub(self.attributor.longest_delay_ticks());
         let watermark = self.decided_until(watermark, queue_samples);
-        self.lanes[RANKS].advance(watermark, &mut self.attributor);
+        self.mergers[RANKS].advance(watermark, &mut self.attributor);
         self.done_until = self.done_until.max(watermark);
         let longest_lag = (longest_lag as f64 * self.stream_lag_factor) as u64;
-        for lane in 1..self.lanes.len() {
-            let feeding = streams.iter().filter(|stream| stream.lane == lane);
-            // A stream that was never heard of yet keeps its lane waiting, but not for ever.
+        for merger in 1..self.mergers.len() {
+            let feeding = streams.iter().filter(|stream| stream.merger == merger);
+            // A stream that was never heard of yet keeps its merger waiting, but not for ever.
             let unheard = if awaits_streams { 0 } else { watermark };
             let heard = feeding.map(|stream| stream.heard).min().unwrap_or(unheard);
             let until = heard.max(watermark.saturating_sub(longest_lag)).min(watermark);
-            self.lanes[lane].advance(until, &mut self.attributor);
+            self.mergers[merger].advance(until, &mut self.attributor);
         }
     }
 
@@ -100,7 +100,7 @@ impl Timeline {
     fn decided_until(
         &mut self,
         watermark: Timestamp,
-        queue_samples: impl FnOnce(&mut Attributor, &mut [Lane]),
+        queue_samples: impl FnOnce(&mut Attributor, &mut [Merger]),
     ) -> Timestamp {
         // Of a replay, time stands still when all has been played.
         if self.waits_at.is_none_or(|(at, _)| at != watermark) {
@@ -114,7 +114,7 @@ impl Timeline {
             for device in &mut self.attributor.devices {
                 device.counter_mut().decide_before(earliest);
             }
-            queue_samples(&mut self.attributor, &mut self.lanes);
+            queue_samples(&mut self.attributor, &mut self.mergers);
         }
         let undecided = self.attributor.undecided_since();
         let undecided = if must_not_wait { undecided.max(earliest) } else { undecided };
@@ -123,26 +123,26 @@ impl Timeline {
 
     /// Hands over all that is there: nothing will come any more.
     pub fn advance_to_the_end(&mut self) {
-        for lane in &mut self.lanes {
-            lane.advance(Timestamp::MAX, &mut self.attributor);
+        for merger in &mut self.mergers {
+            merger.advance(Timestamp::MAX, &mut self.attributor);
         }
         self.attributor.end_time();
         self.attributor.learn_silence();
         self.attributor.learn_rises();
     }
 
-    /// Makes one lane of several: a stream that draws from several devices can be handed over only once. `queues`: all places in
-    /// lanes that are kept elsewhere.
-    pub fn join_lanes<'a>(
+    /// Makes one merger of several: a stream that draws from several devices can be handed over only once. `queues`: all places in
+    /// mergers that are kept elsewhere.
+    pub fn join_mergers<'a>(
         &mut self,
         first: usize,
         other: usize,
         queues: impl Iterator<Item = &'a mut (usize, QueueIndex)>,
     ) {
-        let absorbed = std::mem::take(&mut self.lanes[other]);
-        let by = self.lanes[first].absorb(absorbed);
-        for (lane, queue) in queues.filter(|(lane, _)| *lane == other) {
-            (*lane, *queue) = (first, queue.further(by));
+        let absorbed = std::mem::take(&mut self.mergers[other]);
+        let by = self.mergers[first].absorb(absorbed);
+        for (merger, queue) in queues.filter(|(merger, _)| *merger == other) {
+            (*merger, *queue) = (first, queue.further(by));
         }
     }
 }
