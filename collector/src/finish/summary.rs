@@ -217,7 +217,7 @@ impl LiveRun {
             return;
         }
         let mpi = MpiRanks::of(self.mpi_ranks());
-        let ranks = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+        let ranks = mpi.as_ref().map(MpiRanks::missing).unwrap_or_default();
         let size = mpi.map_or(0, |mpi| mpi.size);
         let here = missing::on_this_node(self.ingest.processes.iter().map(Process::environment));
         let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));

@@ -63,13 +63,53 @@ fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
     None
 }
 
+/// Numbers in order, as ranges with both ends: a damaged log may have any size in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Numbers(Vec<(u32, u32)>);
+
+impl Numbers {
+    /// Those below `size` that are not there. `there`: in ascending order.
+    pub fn missing(size: u32, there: impl Iterator<Item = u32>) -> Numbers {
+        let (mut ranges, mut next) = (Vec::new(), 0);
+        for number in there.filter(|number| *number < size) {
+            if next < number {
+                ranges.push((next, number - 1));
+            }
+            next = number + 1;
+        }
+        if next < size {
+            ranges.push((next, size - 1));
+        }
+        Numbers(ranges)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
+    }
+
+    /// "MPI Rank 3", "MPI Ranks 0, 2 to 5".
+    fn named(&self, what: &str) -> String {
+        let range = |(first, last): &(u32, u32)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first}, {last}"),
+            _ => format!("{first} to {last}"),
+        };
+        let list: Vec<String> = self.0.iter().map(range).collect();
+        format!("{what}{} {}", if self.count() == 1 { "" } else { "s" }, list.join(", "))
+    }
+}
+
 /// The missing ranks of one launch on this node.
 #[derive(Debug, PartialEq)]
 pub struct Missing {
     /// How many ranks the launcher started.
     pub local_size: u32,
-    /// Those that are missing, in order.
-    pub local_ranks: Vec<u32>,
+    /// Those that are missing.
+    pub local_ranks: Numbers,
 }
 
 /// One for each incomplete launch. `environments`: of all processes that are known.
@@ -80,29 +120,29 @@ pub fn on_this_node<'a>(environments: impl Iterator<Item = &'a [String]>) -> Vec
     }
     let missing = launches.into_iter().map(|((_, local_size), there)| Missing {
         local_size,
-        local_ranks: (0..local_size).filter(|rank| !there.contains(rank)).collect(),
+        local_ranks: Numbers::missing(local_size, there.into_iter()),
     });
     missing.filter(|missing| !missing.local_ranks.is_empty()).collect()
 }
 
 /// Incomplete launches in one line. `mpi`: missing ranks and size, where all of the job was started on this node.
-pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&[u32], u32)>) -> Option<String> {
+pub fn note_of_this_node(missing: &[Missing], mpi: Option<(&Numbers, u32)>) -> Option<String> {
     let first = missing.first()?;
     let (what, size) = match mpi
-        .filter(|(ranks, size)| ranks.len() == first.local_ranks.len() && *size == first.local_size)
+        .filter(|(ranks, size)| ranks.count() == first.local_ranks.count() && *size == first.local_size)
     {
-        Some((ranks, size)) => (named("MPI Rank", ranks), size),
-        None => (named("local rank", &first.local_ranks), first.local_size),
+        Some((ranks, size)) => (ranks.named("MPI Rank"), size),
+        None => (first.local_ranks.named("local rank"), first.local_size),
     };
     let more = if missing.len() > 1 { ", and ranks of other launches likewise" } else { "" };
     Some(format!("missing: {what} of the {size} that the launcher started on this node{more}: {ADVICE}"))
 }
 
 /// The note of a job whose ranks are not all in the results.
-pub fn note_of_all_nodes(ranks: &[u32], size: u32) -> String {
+pub fn note_of_all_nodes(ranks: &Numbers, size: u32) -> String {
     format!(
         "no node's results have {} of {size}: {ADVICE}; or its node's results are in another directory",
-        named("MPI Rank", ranks)
+        ranks.named("MPI Rank")
     )
 }
 
@@ -110,38 +150,16 @@ pub fn note_of_all_nodes(ranks: &[u32], size: u32) -> String {
 const ADVICE: &str = "a rank is missing that has a /dev/shm of its own (a container: let it use the node's, or set AMPERE_SHM to a \
      directory that all share), is switched off, or neither calls MPI nor is instrumented";
 
-/// Numbers in order as people write them: `0, 2 to 5, 7`.
-pub fn list(numbers: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => ranges.push((*number, *number)),
-        }
-    }
-    let range = |(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first} to {last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
-}
-
-/// "MPI Rank 3", "MPI Ranks 1 to 3".
-pub fn named(what: &str, numbers: &[u32]) -> String {
-    format!("{what}{} {}", if numbers.len() == 1 { "" } else { "s" }, list(numbers))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn missing(processes: &[&str]) -> Vec<(u32, Vec<u32>)> {
+    fn missing(processes: &[&str]) -> Vec<(u32, String)> {
         let all: Vec<Vec<String>> =
             processes.iter().map(|text| text.split_whitespace().map(str::to_owned).collect()).collect();
         on_this_node(all.iter().map(Vec::as_slice))
             .into_iter()
-            .map(|m| (m.local_size, m.local_ranks))
+            .map(|m| (m.local_size, m.local_ranks.named("rank")))
             .collect()
     }
 
@@ -151,14 +169,14 @@ mod tests {
         for (rank, size) in LOCAL {
             let all = [0, 1, 2].map(|number| of(rank, size, number));
             assert_eq!(missing(&[&all[0], &all[1], &all[2]]), []);
-            assert_eq!(missing(&[&all[1], &all[1]]), [(3, vec![0, 2])]);
+            assert_eq!(missing(&[&all[1], &all[1]]), [(3, "ranks 0, 2".to_owned())]);
         }
         let flux = "FLUX_TASK_LOCAL_ID=1 FLUX_JOB_SIZE=2 FLUX_JOB_NNODES=";
-        assert_eq!(missing(&[&format!("{flux}1")]), [(2, vec![0])]);
+        assert_eq!(missing(&[&format!("{flux}1")]), [(2, "rank 0".to_owned())]);
         assert_eq!(missing(&[&format!("{flux}2")]), []);
         let slurm = "SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x2),3 SLURM_NODEID=";
         assert_eq!(missing(&[&format!("{slurm}1")]), []);
-        assert_eq!(missing(&[&format!("{slurm}2")]), [(3, vec![1, 2])]);
+        assert_eq!(missing(&[&format!("{slurm}2")]), [(3, "ranks 1, 2".to_owned())]);
         assert_eq!(missing(&[&format!("{slurm}3")]), []);
         // A batch script, and a process without a launcher.
         assert_eq!(missing(&["SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=64 SLURM_NODEID=0", ""]), []);
@@ -172,14 +190,16 @@ mod tests {
             )
         };
         let all = [of(1, 0, 2), of(1, 1, 2), of(2, 0, 2)];
-        assert_eq!(missing(&[&all[0], &all[1], &all[2]]), [(2, vec![1])]);
+        assert_eq!(missing(&[&all[0], &all[1], &all[2]]), [(2, "rank 1".to_owned())]);
         assert_eq!(missing(&[&all[0], &all[1]]), []);
     }
 
     #[test]
-    fn numbers_are_listed_in_ranges() {
-        assert_eq!(list(&[0, 2, 3, 4, 6, 7, 9]), "0, 2 to 4, 6, 7, 9");
-        assert_eq!(named("MPI Rank", &[3]), "MPI Rank 3");
-        assert_eq!(named("MPI Rank", &[1, 2, 3]), "MPI Ranks 1 to 3");
+    fn missing_numbers_are_listed_in_ranges() {
+        let missing = |size, there: &[u32]| Numbers::missing(size, there.iter().copied()).named("MPI Rank");
+        assert_eq!(missing(10, &[1, 5, 8]), "MPI Ranks 0, 2 to 4, 6, 7, 9");
+        assert_eq!(missing(4, &[0, 1, 2]), "MPI Rank 3");
+        assert_eq!(missing(u32::MAX, &[u32::MAX]), format!("MPI Ranks 0 to {}", u32::MAX - 1));
+        assert!(Numbers::missing(2, [0, 1].into_iter()).is_empty());
     }
 }

@@ -49,7 +49,7 @@ fn run_of(all: &[Summary]) -> Run {
     endings.sort_by_key(|ending| (ending.time.is_empty(), ending.time.clone()));
     let mpi: Vec<&MpiRanks> = runs().filter_map(|run| run.mpi.as_ref()).collect();
     let mpi = MpiRanks::of(mpi.iter().flat_map(|of| of.ranks.iter().map(|rank| (*rank, of.size))));
-    let missing = mpi.as_ref().map_or_else(Vec::new, MpiRanks::missing);
+    let missing = mpi.as_ref().map(MpiRanks::missing).unwrap_or_default();
     let mut notes = notes_of(all);
     if let Some(mpi) = mpi.as_ref().filter(|_| !missing.is_empty()) {
         notes.push(missing::note_of_all_nodes(&missing, mpi.size));

@@ -4,6 +4,7 @@ use crate::assignment::Link;
 use crate::build;
 use crate::gauges::OverTheRun;
 use crate::job::Job;
+use crate::missing::Numbers;
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
@@ -134,8 +135,8 @@ impl MpiRanks {
     }
 
     /// Ranks of the job that are not in the figures.
-    pub fn missing(&self) -> Vec<u32> {
-        (0..self.size).filter(|rank| self.ranks.binary_search(rank).is_err()).collect()
+    pub fn missing(&self) -> Numbers {
+        Numbers::missing(self.size, self.ranks.iter().copied())
     }
 }
 
