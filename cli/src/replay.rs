@@ -4,7 +4,7 @@ use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
 use crate::parts::{self, Parts};
 use crate::run;
-use crate::terminal::live::LiveTable;
+use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::serving::access::Access;
 use ampere_collector::signals::asked_to_end;

@@ -1,7 +1,7 @@
 //! `ampere top`: the live table of a run that was started elsewhere.
 
 use crate::collector::announced::Announced;
-use crate::terminal::live::{ANSWER_LIMIT, line, table};
+use crate::terminal::live_table::{ANSWER_LIMIT, line, table};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::serving::access::{Access, Token};
 use ampere_collector::serving::client;

@@ -1,7 +1,7 @@
 //! Cores, and whether one is left for the collector; the clock of timestamps.
 
+use super::findings::{Check, Group};
 use super::plural;
-use super::report::{Check, Group};
 use ampere_collector::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use std::path::Path;
 

@@ -3,9 +3,9 @@
 //! Each is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
 use super::child::{self, End, Told, signal_name};
+use super::findings::{Check, Group, Status};
 use super::plural;
 use super::probe::{self, Device, Message, Motion, WATCHED};
-use super::report::{Check, Group, Status};
 use ampere_counters::COUNTER_SOURCES;
 use ampere_settings::SourceSettings;
 use serde::Serialize;

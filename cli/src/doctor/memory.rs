@@ -1,6 +1,6 @@
 //! Shared memory: whether a session can be made there, how many rings fit, and sessions that were left there.
 
-use super::report::{Check, Group};
+use super::findings::{Check, Group};
 use super::{bytes, plural};
 use ampere_ring::{Error, RingProducer, SMALLEST_RING_RECORDS, Session};
 use std::path::{Path, PathBuf};

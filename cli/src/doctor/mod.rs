@@ -6,7 +6,7 @@
 //! mpi.rs        launchers                  child.rs     another program, asked within a time limit
 //! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
 //! cores.rs      cores and clock            output.rs    the output directory and the port
-//! settings.rs   the file and variables     report.rs    findings, one line each, and JSON
+//! settings.rs   the file and variables     findings.rs  findings, one line each, and JSON
 //! ```
 //!
 //! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's
@@ -15,12 +15,12 @@
 mod child;
 mod cores;
 mod counters;
+mod findings;
 mod memory;
 mod mpi;
 mod output;
 mod parts;
 mod probe;
-mod report;
 mod score_p;
 mod settings;
 mod traces;
@@ -89,7 +89,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(clock);
     checks.extend(output::look(&wanted));
     checks.extend(settings::look(&wanted));
-    let ok = report::is_ok(&checks);
+    let ok = findings::is_ok(&checks);
     let (version, node) = (env!("CARGO_PKG_VERSION"), ampere_ring::process::node_name());
     print("the findings", |out| {
         if arguments.json {
@@ -100,7 +100,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut *out, &report)?;
             return writeln!(out);
         }
-        report::print(&checks, &format!("ampere {version} on {node}"), std::io::stdout().is_terminal(), out)
+        findings::print(&checks, &format!("ampere {version} on {node}"), std::io::stdout().is_terminal(), out)
     })?;
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

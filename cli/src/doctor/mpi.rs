@@ -1,7 +1,7 @@
 //! Launchers of MPI programs: which MPI they belong to.
 
 use super::child::{self, End, VERSION_LIMIT};
-use super::report::{Check, Group};
+use super::findings::{Check, Group};
 use super::version_in;
 use crate::parts;
 use std::ffi::OsStr;

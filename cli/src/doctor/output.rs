@@ -1,6 +1,6 @@
 //! Where the results go, and where /metrics is served.
 
-use super::report::{Check, Group};
+use super::findings::{Check, Group};
 use super::{Wanted, bytes};
 use ampere_collector::run_directory::output::{ADVICE, CLAIM, holds_results};
 use ampere_collector::serving::access::Access;

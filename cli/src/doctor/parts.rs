@@ -1,7 +1,7 @@
 //! The parts of ampere itself: whether all are there, of one version, and whether the collector can be started.
 
 use super::child::{self, VERSION_LIMIT};
-use super::report::{Check, Group};
+use super::findings::{Check, Group};
 use crate::parts::{self, Parts};
 use ampere_model::text::one_line;
 use std::process::Command;

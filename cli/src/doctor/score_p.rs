@@ -1,8 +1,8 @@
 //! Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
 
 use super::child::{self, End, VERSION_LIMIT, signal_name};
+use super::findings::{Check, Group};
 use super::probe::{self, Message};
-use super::report::{Check, Group};
 use super::version_in;
 use crate::parts::{self, Parts};
 use std::ffi::OsStr;

@@ -1,7 +1,7 @@
 //! Settings: the file, and the environment variables that are set. A run refuses some mistakes and only notes others.
 
 use super::Wanted;
-use super::report::{Check, Group};
+use super::findings::{Check, Group};
 use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_settings::{Config, IfWrong, PREFIX, Setting, setting};
 use std::path::Path;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_variable_is_judged() {
-        use super::super::report::Status::{Note, Ok, Problem};
+        use super::super::findings::Status::{Note, Ok, Problem};
         let cases = [
             ("AMPERE_POLICY", "busy_only", Ok, ""),
             ("AMPERE_POLICY", "bussy_only", Problem, "use time_sliced or busy_only"),

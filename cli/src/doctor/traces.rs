@@ -1,8 +1,8 @@
 //! OTF2, in which traces are written.
 
 use super::child::{self, VERSION_LIMIT};
+use super::findings::{Check, Group};
 use super::probe::mapped;
-use super::report::{Check, Group};
 use super::version_in;
 use crate::parts;
 use std::ffi::OsStr;

@@ -16,7 +16,7 @@ pub use signals::witness;
 use crate::collector::keeper::Keeper;
 use crate::collector::{self, Address, Wanted, address, run_name};
 use crate::parts::{self, Parts};
-use crate::terminal::live::LiveTable;
+use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::command_end::CommandEnd;
 use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page};

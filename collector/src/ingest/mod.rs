@@ -5,18 +5,18 @@
 //! ```text
 //! process.rs      one process: what its log says       location.rs  one location of it: its ring
 //! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
-//! closing.rs      ends the open frames of processes that have ended or were killed; ends the trace when the disk is nearly full
+//! process_ends.rs ends the open frames of processes that have ended or were killed; ends the trace when the disk is nearly full
 //! limits.rs       how much a process can make the collector hold
 //! catching_up.rs  a new collector reads what a killed one had read
 //! ```
 
 mod catching_up;
-mod closing;
 mod draining;
 mod finding;
 pub(crate) mod limits;
 pub(crate) mod location;
 pub(crate) mod process;
+mod process_ends;
 
 pub(crate) use catching_up::Again;
 

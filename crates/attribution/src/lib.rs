@@ -23,7 +23,7 @@
 //! ```text
 //! engine.rs     locations, their stacks, and the views        view/      one view: who is charged with how much
 //! counter.rs    readings to joules between two samples        lines/     which readings can be true
-//! callpaths.rs  one location's call paths                     report.rs  a view as a table (the crate `report` writes files)
+//! callpaths.rs  one location's call paths                     view_table.rs  a view as a table
 //! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
 //! ```
 #![forbid(unsafe_code)]
@@ -35,12 +35,12 @@ mod engine;
 mod intervals;
 mod lines;
 mod policy;
-mod report;
 mod view;
+mod view_table;
 
 pub use callpaths::NodeIndex;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
 pub use policy::{Policy, Sharing};
-pub use report::{CallpathRow, RegionRow, ViewReport};
 pub use view::ViewTotals;
+pub use view_table::{CallpathRow, RegionRow, ViewReport};

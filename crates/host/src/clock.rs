@@ -21,7 +21,7 @@ pub fn choose() {
         "tsc" if cfg!(target_arch = "x86_64") => TSC,
         other => {
             if !other.is_empty() {
-                crate::report::say(format_args!(
+                crate::messages::say(format_args!(
                     "SCOREP_TIMER={other} is unknown (tsc, clock_gettime, gettimeofday); using the default"
                 ));
             }

@@ -10,7 +10,7 @@
 //!   [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: what the plugin can ask;
 //! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
-//! - [`clock`], [`alloc`], [`report`]: time, memory, and messages to the user.
+//! - [`clock`], [`alloc`], [`messages`]: time, memory, and messages to the user.
 //!
 //! Environment, all optional:
 //!
@@ -34,9 +34,9 @@ mod clock;
 mod definitions;
 mod functions;
 mod measurement;
+mod messages;
 mod mpi;
 mod plugin;
-mod report;
 mod signal;
 mod stack;
 mod symbols;

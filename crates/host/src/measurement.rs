@@ -11,7 +11,7 @@
 //! measurement; a process with neither stays NEW.
 
 use crate::definitions::{self, INVALID};
-use crate::report::say;
+use crate::messages::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{FREE, OWN_STACK, Slot, slot};
 use crate::{alloc, clock, mpi, plugin, signal, stack, thread};

@@ -2,7 +2,7 @@
 
 use crate::callbacks;
 use crate::definitions;
-use crate::report::say;
+use crate::messages::say;
 use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
     SubstratePluginInfo, event, mode,

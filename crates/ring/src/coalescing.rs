@@ -14,7 +14,7 @@
 //! If the ring has no room for it, it waits and grows; only call paths beyond a thousand are then suppressed.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
-use crate::events::{EventWriter, RESERVE};
+use crate::event_writer::{EventWriter, RESERVE};
 use crate::record::{CoalescedCalls, Kind, Record};
 
 /// What is done with calls that the collector cannot follow.

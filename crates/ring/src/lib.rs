@@ -85,7 +85,7 @@
 //! session.rs      a session and its collector          process.rs    pid and start time
 //! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
-//! events.rs       the event path of the writer         decoder.rs    records to events
+//! event_writer.rs       the event path of the writer         decoder.rs    records to events
 //! coalescing.rs, calltree.rs        what is done with calls when a ring is nearly full
 //! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
@@ -98,7 +98,7 @@ mod coalescing;
 pub mod decoder;
 pub mod definitions;
 mod error;
-mod events;
+mod event_writer;
 pub mod files;
 pub mod layout;
 mod mapping;
@@ -113,7 +113,7 @@ mod waiting;
 pub use coalescing::{OverloadPolicy, SessionProbes};
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
-pub use events::EventWriter;
+pub use event_writer::EventWriter;
 pub use mapping::ToLeave;
 pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};

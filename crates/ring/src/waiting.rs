@@ -1,7 +1,7 @@
 //! Waiting for room in a ring, for programs that want every event recorded ([`OverloadPolicy::Wait`]).
 
 use crate::coalescing::OverloadPolicy;
-use crate::events::{EventWriter, RESERVE};
+use crate::event_writer::{EventWriter, RESERVE};
 use crate::ring::ConsumerState;
 use ampere_signal_safety::{preserving_thread_state, sleep};
 use std::time::{Duration, Instant};
