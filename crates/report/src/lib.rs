@@ -82,7 +82,7 @@ pub enum ReportError {
     Parquet(#[from] ::parquet::errors::ParquetError),
     /// The Parquet library was left out.
     #[cfg(not(feature = "parquet"))]
-    #[error("this build has no Parquet: build it with `--features parquet`")]
+    #[error("this build has no Parquet: `make build` makes one that has it")]
     NoParquet,
     /// The format shows events, which are in the trace.
     #[error("a summary has no events: this format needs the trace")]
