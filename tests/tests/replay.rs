@@ -368,8 +368,12 @@ fn an_interrupt_leaves_what_was_played() {
     let trace = synthetic_trace::write(&place.path("made-up"), &synthetic_trace::Shape::default());
     let mut command = replay(&place, &trace, "time_sliced", &["--speed", "10"]);
     let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    wait_for("the collector", Duration::from_secs(10), || announced(&place.path("out")));
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_for("joules", Duration::from_secs(20), || {
+        let address = announced(&place.path("out"))?.address();
+        let samples = openmetrics::parse(&http::get(address, "/metrics").ok()?.body).ok()?;
+        let spent = |s: &openmetrics::Sample| s.name == "ampere_device_energy_joules_total" && s.value > 0.0;
+        samples.iter().any(spent).then_some(())
+    });
     let pid = rustix::process::Pid::from_raw(running.id() as i32).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let status = running.wait(Duration::from_secs(10)).expect("it ends");
