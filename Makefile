@@ -45,7 +45,7 @@ test:
 	@scripts/run-tests
 
 test-long:
-	@scripts/need-packages build mpi test
+	@scripts/need-packages build mpi test slurm
 	@scripts/run-tests --long
 
 # In the release profile, so that it shares build scripts and procedural macros with the build.

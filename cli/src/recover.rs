@@ -3,6 +3,7 @@
 use crate::run;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::leftover::{self, Leftover};
+use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::recover::{self as finish, Finished, Recovered, Traced};
 use ampere_model::text::printable;
 use ampere_report::clock_text::rfc3339;
@@ -62,6 +63,32 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Finishes what of a run was cut off and no process collects any more, on all of its nodes; says so in one line. Whether
+/// anything was finished.
+pub fn finish_if_cut_off(directory: &Path) -> bool {
+    let found = finish::find(directory).unwrap_or_default();
+    let is_cut_off = |left: &Leftover| left.in_use.is_none() && left.has_events();
+    let mut found: Vec<Leftover> = found.into_iter().flatten().filter(is_cut_off).collect();
+    let run_of = |left: &Leftover| left.manifest.as_ref().map(|manifest| manifest.run_id.clone());
+    // Other runs may have directories in this one.
+    let run = nodes::run_in(directory);
+    found.retain(|left| run.is_some() && run_of(left) == run);
+    look_for_writers(&mut found);
+    let mut are_finished = false;
+    for left in found.into_iter().filter(|left| left.in_use.is_none()) {
+        match finish::recover(left, None) {
+            Ok(Recovered::Finished(finished)) => {
+                let output = finished.output.display();
+                say!("ampere: {output}: the run was cut off: its results were made now, of what it has left");
+                are_finished = true;
+            }
+            Ok(Recovered::Removed(place, why)) => say!("ampere: {place}: the run was cut off, and {why}"),
+            Err(why) => say!("ampere: the run was cut off and cannot be finished: {why}"),
+        }
+    }
+    are_finished
 }
 
 /// Waits to see whether runs of other nodes are over: that shows only in that nothing changes any more.

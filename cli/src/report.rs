@@ -1,6 +1,7 @@
 //! `ampere report`: a run's summary in one of its forms.
 
 use crate::collector::announced::Announced;
+use crate::recover::finish_if_cut_off;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
 use ampere_collector::run_directory::files::write_whole_with;
@@ -69,6 +70,7 @@ fn events_of(
     config: &Config,
     output: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
+    finish_if_cut_off(directory);
     let summary = summary_of_node(directory)?;
     let (others, missing) = nodes::other_parts(directory, &summary.run.id, summary_of_node);
     let mut parts = vec![Part { trace: chrome::trace_beside(directory)?, summary }];
@@ -150,8 +152,9 @@ fn leads_to_descriptor(path: &Path) -> bool {
     true
 }
 
-/// The summary of a run, with all of its nodes. `directory` is the first node's.
+/// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished.
 pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
+    finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
     for node in nodes::below(directory, &first.run.id) {
@@ -173,15 +176,19 @@ pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
     Ok(whole)
 }
 
-/// One node's summary: from its file, or from its collector while the run goes on.
+/// One node's summary: from its file, or from its collector while the run goes on. If neither its collector nor its records
+/// can be reached, the figures are those that were written last.
 fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
+    let is_announced = directory.join("collector.json").exists();
     let text = match std::fs::read(&file) {
         Ok(text) => text,
-        Err(_) if directory.join("collector.json").exists() => return ask_collector(directory),
+        Err(_) if is_announced => return ask_collector(directory),
         Err(_) if !spools_below(directory, 1, usize::MAX).0.is_empty() => {
-            bail!("{shown} is of a run that was killed: ampere recover {shown} finishes it")
+            bail!(
+                "{shown} is of a run that was killed: ampere recover {shown} says what is in the way of its results"
+            )
         }
         Err(error) => {
             bail!("cannot read {}: {error}: name an output directory of ampere run", file.display())
@@ -192,6 +199,15 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     if summary.schema != SCHEMA {
         bail!("{}: schema {:?}, {SCHEMA:?} expected", file.display(), summary.schema);
     }
+    if !summary.run.running {
+        return Ok(summary);
+    }
+    let why = match is_announced.then(|| ask_collector(directory)) {
+        Some(Ok(now)) => return Ok(now),
+        Some(Err(why)) => one_line(&*why),
+        None => "its records are not here".to_owned(),
+    };
+    say!("ampere: {shown}: the figures as they were written at {}: {why}", summary.run.end);
     Ok(summary)
 }
 

@@ -1,12 +1,17 @@
 //! `ampere top`: the live table of a run that was started elsewhere.
 
 use crate::collector::announced::Announced;
+use crate::recover::finish_if_cut_off;
+use crate::report::summary_of;
 use crate::terminal::live_table::{ANSWER_LIMIT, line, table};
+use crate::terminal::words::print;
 use ampere_collector::run_directory::leftover;
+use ampere_collector::run_directory::nodes::head;
 use ampere_collector::serving::access::{Access, Token};
 use ampere_collector::serving::client;
 use ampere_collector::serving::snapshot::Snapshot;
 use ampere_model::text::printable;
+use ampere_report::{Format, render};
 use ampere_settings::Config;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -56,13 +61,25 @@ impl Asked {
         }
     }
 
+    /// A run that was cut off is finished, and its results are shown. `false`: it was not.
+    fn shows_if_cut_off(&self) -> anyhow::Result<bool> {
+        let Asked::Directory(directory) = self else { return Ok(false) };
+        if !finish_if_cut_off(directory) {
+            return Ok(false);
+        }
+        let colour = std::io::stdout().is_terminal();
+        let table = render(&summary_of(directory)?, Format::Table, colour)?;
+        print("the report", |out| out.write_all(&table))?;
+        Ok(true)
+    }
+
     /// The message when no collector answers any more.
     fn end(&self) -> String {
         let summary = match self {
             Asked::Address(url) => return format!("no collector answers at {} any more", printable(url)),
             Asked::Directory(directory) => directory.join("summary.json"),
         };
-        match summary.exists() {
+        match head(&summary).is_some_and(|run| !run.running) {
             true => format!("the run is over: {}", summary.display()),
             false => "its collector does not answer any more".to_owned(),
         }
@@ -78,7 +95,10 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
         Some(directory) => Asked::Directory(directory.into()),
         None => Asked::Directory(only_run()?),
     };
-    let mut shown = asked.snapshot(access.token())?;
+    let mut shown = match asked.snapshot(access.token()) {
+        Err(_) if asked.shows_if_cut_off()? => return Ok(ExitCode::SUCCESS),
+        shown => shown?,
+    };
     let is_terminal = std::io::stdout().is_terminal();
     let mut silent = 0;
     loop {
@@ -93,6 +113,7 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
             std::thread::sleep(pause);
             match asked.snapshot(access.token()) {
                 Ok(snapshot) => break snapshot,
+                Err(_) if silent == UNANSWERED && asked.shows_if_cut_off()? => return Ok(ExitCode::SUCCESS),
                 Err(_) if silent == UNANSWERED => {
                     say!("ampere: {}", asked.end());
                     return Ok(ExitCode::SUCCESS);

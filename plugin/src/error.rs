@@ -1,6 +1,6 @@
 //! Why this process is not measured, or a metric not recorded. The text is the line that the user sees.
 
-use ampere_ring::session::OUT_OF_REACH;
+use ampere_ring::session::{OUT_OF_REACH, out_of_reach};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,8 +13,9 @@ pub enum Error {
     SharedMemory(#[from] ampere_ring::Error),
     /// `ampere run` has made the session on this node, but this process cannot see it.
     #[error(
-        "this process does not find its run's session {}; energy is not measured: {OUT_OF_REACH}; or the run is over",
-        .0.display()
+        "this process does not find its run's session {}; energy is not measured: {}; or the run is over",
+        .0.display(),
+        out_of_reach()
     )]
     SessionOutOfReach(PathBuf),
     #[error("this job's collector is already writing its results; energy is not measured")]

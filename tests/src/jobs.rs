@@ -257,7 +257,12 @@ impl Place {
     }
 
     pub fn mpi_program(&self) -> PathBuf {
-        self.compile("mpicc.openmpi", "mpi", MPI, &[])
+        self.mpi_program_by("mpicc.openmpi")
+    }
+
+    /// The same by another MPI's compiler.
+    pub fn mpi_program_by(&self, compiler: &str) -> PathBuf {
+        self.compile(compiler, "mpi", MPI, &[])
     }
 
     /// The summary that a run left.

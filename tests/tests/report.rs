@@ -32,7 +32,9 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
         done.code == 0 && summary["quality"]["events"].as_u64() > Some(0)
     };
     until("the collector tells of events", || has_events(&as_of_now()));
-    assert!(!place.path("out/summary.json").exists());
+    until("figures are on disk", || place.path("out/summary.json").exists());
+    let on_disk = place.summary("out");
+    assert_eq!((&on_disk["run"]["running"], &on_disk["run"]["complete"]), (&true.into(), &false.into()));
     assert!(report(&place, &["out"]).stdout.contains(", RUNNING"));
     // A run that was killed has left an address at which another one answers now.
     let mut announcement: serde_json::Value =

@@ -5,6 +5,7 @@ use ampere_report::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -140,6 +141,13 @@ impl Keeper {
         };
         let thread = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(look).ok();
         Ok(Keeper { _waits: waits, kept, stop, thread })
+    }
+
+    /// The end may be near: the collector brings to disk what it knows.
+    pub fn urge(&self) {
+        if let Some(stdin) = &mut lock(&self.kept).child.stdin {
+            let _ = stdin.write_all(b"\n");
+        }
     }
 
     /// The command is over: the collector writes the results.

@@ -6,12 +6,14 @@
 //! mpi.rs        launchers                  child.rs     another program, asked within a time limit
 //! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
 //! cores.rs      cores and clock            output.rs    the output directory and the port
-//! settings.rs   the file and variables     findings.rs  findings, one line each, and JSON
+//! settings.rs   the file and variables     batch.rs     which process of a batch job is asked to end
+//! findings.rs   findings, one line each, and JSON
 //! ```
 //!
 //! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's
 //! library, or an `mpirun`, does, the doctor goes on.
 
+mod batch;
 mod child;
 mod cores;
 mod counters;
@@ -84,6 +86,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(found);
     checks.extend(score_p::look(&program, parts.as_ref()));
     checks.extend(mpi::look());
+    checks.extend(batch::look());
     checks.extend(traces::look());
     checks.extend(memory::look(cores.allowed));
     checks.extend(clock);

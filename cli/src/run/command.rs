@@ -71,22 +71,28 @@ fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
     value
 }
 
+/// A command with the environment of that one.
+pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>]) -> Command {
+    let mut other = Command::new(program);
+    other.args(words);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    ampere_signal_safety::restore_sigchld_in(&mut other);
+    other
+}
+
 /// Starts the command. A file that the kernel does not know as a program is a script for the shell, as it is where a shell
 /// starts it.
 pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     match command.spawn() {
         Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
             let Ok(script) = parts::program(command.get_program()) else { return Err(error) };
-            let mut shell = Command::new("/bin/sh");
-            shell.arg(script).args(command.get_args());
-            for (name, value) in command.get_envs() {
-                match value {
-                    Some(value) => shell.env(name, value),
-                    None => shell.env_remove(name),
-                };
-            }
-            ampere_signal_safety::restore_sigchld_in(&mut shell);
-            shell.spawn()
+            let words: Vec<_> = std::iter::once(script.as_os_str()).chain(command.get_args()).collect();
+            with_words(&command, OsStr::new("/bin/sh"), &words).spawn()
         }
         spawned => spawned,
     }
@@ -99,8 +105,12 @@ pub fn is_a_limit(error: &std::io::Error) -> bool {
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
-/// Without descriptors or threads to listen for signals, it only waits.
-pub fn wait_for(mut child: Child, mut witness: Option<Witness>) -> anyhow::Result<ExitStatus> {
+/// Without descriptors or threads to listen for signals, it only waits. `at_order`: what is done when one asks it to end.
+pub fn wait_for(
+    mut child: Child,
+    mut witness: Option<Witness>,
+    at_order: &dyn Fn(),
+) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
     // Tokio panics if it finds no descriptors for its signals: some are opened on trial.
     let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
@@ -115,7 +125,7 @@ pub fn wait_for(mut child: Child, mut witness: Option<Witness>) -> anyhow::Resul
                 status
             };
             let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
-            runtime.block_on(signals::pass_on(pid, witness.as_mut(), over));
+            runtime.block_on(signals::pass_on(pid, witness.as_mut(), at_order, over));
             waiter.join().ok()
         })
     });

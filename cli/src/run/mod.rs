@@ -3,10 +3,12 @@
 //! ```text
 //! command.rs   the command: environment, start, end       signals.rs  signals that are meant for it
 //! launched.rs  `ampere run` behind a launcher              outcome.rs  what is shown of the results
+//! launcher.rs  what a launcher is told
 //! ```
 
 mod command;
 mod launched;
+mod launcher;
 mod outcome;
 mod signals;
 
@@ -139,7 +141,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     };
     let live = LiveTable::start(&output, access.token().cloned());
     let pid = child.id();
-    let status = command::wait_for(child, witness)?;
+    let status = command::wait_for(child, witness, &|| collector.urge())?;
     live.stop();
     let shell_status = command::shell_status(status);
     CommandEnd { pid, status: shell_status, signal: status.signal() }.save(session.directory());
@@ -166,13 +168,13 @@ fn start_command(
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
     // For collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", output);
-    command::spawn(command)
+    command::spawn(launcher::told(command))
 }
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
     let child = command::spawn(command::unchanged(arguments));
     let child = child.with_context(|| command::cannot_run(&arguments.command[0]))?;
-    Ok(command::code_of(command::wait_for(child, witness)?))
+    Ok(command::code_of(command::wait_for(child, witness, &|| {})?))
 }
 
 /// A mistake in the variables of counter sources, as in any setting, is an error before the job starts. The collector, which

@@ -54,7 +54,8 @@ pub fn show(summary: &Summary, output: &Path) {
 /// The table above is this node's.
 fn show_other_nodes(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
-    let ended: Vec<&Run> = others.iter().filter_map(|node| node.run.as_ref()).collect();
+    let ended: Vec<&Run> =
+        others.iter().filter_map(|node| node.run.as_ref()).filter(|run| !run.running).collect();
     if others.is_empty() {
         return;
     }

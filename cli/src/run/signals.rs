@@ -91,8 +91,13 @@ fn later(news: &UnboundedSender<News>, what: News) {
     });
 }
 
-/// Passes signals on to the command until it is over.
-pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sync::oneshot::Receiver<()>) {
+/// Passes signals on to the command until it is over. `at_order`: what is done when one asks it to end.
+pub async fn pass_on(
+    to: Pid,
+    witness: Option<&mut Witness>,
+    at_order: &dyn Fn(),
+    mut over: tokio::sync::oneshot::Receiver<()>,
+) {
     let (news, mut all) = unbounded_channel();
     listen(&news, News::Got);
     let says = witness.and_then(|witness| witness.says.take());
@@ -115,6 +120,9 @@ pub async fn pass_on(to: Pid, witness: Option<&mut Witness>, mut over: tokio::sy
             _ = &mut over => return,
             Some(one) = all.recv() => one,
         };
+        if matches!(one, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number])) {
+            at_order();
+        }
         match one {
             // In a process group of its own the command gets nothing that is sent to this one's.
             News::Got(number) if is_apart(to) => {

@@ -3,9 +3,11 @@
 //! ```text
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
+//! running.rs   the summary that is on disk while the run goes on
 //! ```
 
 mod results;
+pub mod running;
 mod summary;
 
 pub use results::{ResultsError, knows_more, write_results};
@@ -81,7 +83,7 @@ impl LiveRun {
         }
         self.notes.extend(manifest.progress.losses.notes.iter().cloned());
         if !manifest.progress.has_ended {
-            self.notes.add("its collector was killed: ampere recover made this of what was left");
+            self.notes.add("it was cut off with its collector: this was made of what was left");
         }
         self.finish(true)
     }

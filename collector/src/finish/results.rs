@@ -26,10 +26,10 @@ pub enum ResultsError {
 impl LiveRun {
     /// Writes the tables, unless there are some that know more than the records that are left.
     pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
-        if knows_more(&self.options.output, summary) {
-            return Ok(());
+        match knows_more(&self.options.output, summary) {
+            true => end_running(&self.options.output),
+            false => write_tables(&self.options.output, summary),
         }
-        write_tables(&self.options.output, summary)
     }
 
     /// Those of before the trace was written stay where a disk has no room for these.
@@ -65,12 +65,7 @@ impl LiveRun {
         if !knows_more(directory, summary) {
             return write_page(directory, summary);
         }
-        let path = directory.join("summary.json");
-        let known = std::fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
-        match known {
-            Ok(known) => write_page(directory, &known),
-            Err(why) => Err(ResultsError::Read { path, why }),
-        }
+        write_page(directory, &read_summary(directory)?)
     }
 }
 
@@ -92,12 +87,35 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsE
     write_page(directory, summary)
 }
 
-fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    let path = directory.join("summary.json");
-    write_whole_with(&path, |file| {
+/// `summary.json`, whole or not at all.
+pub(crate) fn write_summary(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
+    Ok(write_whole_with(&directory.join("summary.json"), |file| {
         serde_json::to_writer_pretty(&mut *file, summary)?;
         file.write_all(b"\n")
-    })?;
+    })?)
+}
+
+/// Of a run that is over, figures that were written while it went on stay where they know more than what else is left.
+fn end_running(directory: &Path) -> Result<(), ResultsError> {
+    let mut known = read_summary(directory)?;
+    if !std::mem::take(&mut known.run.running) {
+        return Ok(());
+    }
+    known.run.notes.push(format!(
+        "it was cut off, and of its last events no records are left: the figures are those of {}, when they were written last",
+        known.run.end
+    ));
+    write_tables(directory, &known)
+}
+
+fn read_summary(directory: &Path) -> Result<Summary, ResultsError> {
+    let path = directory.join("summary.json");
+    let known = std::fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    known.map_err(|why| ResultsError::Read { path, why })
+}
+
+fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
+    write_summary(directory, summary)?;
     Ok(write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
 }
 

@@ -24,11 +24,26 @@ const MOST_ALIKE: usize = 8;
 impl LiveRun {
     /// The figures as of now. `complete`: nothing of the run is missing, as far as its caller knows.
     pub fn summary(&self, complete: bool) -> Summary {
+        self.summary_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
+    }
+
+    /// The totals and the largest rows as of now; `None` before there are any, and while a collector that has taken a killed
+    /// one's place reads what that one knew.
+    pub(crate) fn running_summary(&self) -> Option<Summary> {
+        let has_figures = self.timeline.is_some() && self.processes_seen() > 0 && !self.is_catching_up();
+        has_figures.then(|| self.summary_by(false, Summary::of_running))
+    }
+
+    fn summary_by(
+        &self,
+        complete: bool,
+        make: impl FnOnce(&Attributor, Run, QualityFigures) -> Summary,
+    ) -> Summary {
         let empty = Attributor::new(self.options.config.clone(), 1);
         let attributor = self.timeline.as_ref().map_or(&empty, |timeline| &timeline.attributor);
         let quality = self.quality();
         let run = self.run(attributor, &quality, complete);
-        let mut summary = Summary::new(attributor, None, run, quality);
+        let mut summary = make(attributor, run, quality);
         let sampled = self.sampling.figures(attributor.devices.len());
         for (device, figures) in summary.devices.iter_mut().zip(sampled) {
             device.readings = figures.map(Readings::from);

@@ -1,7 +1,7 @@
 //! Collecting: from the claim of the output directory to the results.
 
 use crate::Arguments;
-use crate::rounds::{self, EndConditions, JOIN_LIMIT};
+use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
 use ampere_collector::cpus;
 use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
 use ampere_collector::run_directory::leftover;
@@ -16,13 +16,14 @@ use ampere_collector::serving::listen::Listen;
 use ampere_collector::serving::metrics::Latest;
 use ampere_collector::signals::asked_to_end;
 use ampere_ring::process::node_name;
-use ampere_ring::session::OUT_OF_REACH;
+use ampere_ring::session::out_of_reach;
 use ampere_ring::{CollectorState, Session};
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
 use anyhow::{anyhow, bail};
 use crossbeam_channel::Sender;
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,8 +122,9 @@ fn claim(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
     let collected_elsewhere = || {
         let other = leftover::collected_elsewhere(wanted, manifest)?;
         Some(anyhow!(
-            "another collector of this run and node writes to {}, and this process does not find its session: {OUT_OF_REACH}",
-            other.display()
+            "another collector of this run and node writes to {}, and this process does not find its session: {}",
+            other.display(),
+            out_of_reach()
         ))
     };
     if let Some(why) = collected_elsewhere() {
@@ -181,10 +183,10 @@ fn collect_into(
     let launcher = rustix::process::getppid()
         .map(|pid| pid.as_raw_nonzero().get() as u32)
         .filter(|_| arguments.until_input_closes);
-    let mut input_closed = None;
+    let mut input = None;
     if arguments.until_input_closes {
         session.set_waited_for(launcher.unwrap_or(0));
-        input_closed = Some(watch_input().map_err(cannot_start_a_thread)?);
+        input = Some(watch_input().map_err(cannot_start_a_thread)?);
     }
     let announced =
         server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &node_name(), &manifest.run_id));
@@ -207,7 +209,7 @@ fn collect_into(
         bail!("it was ready too late");
     }
     run.session().set_collector(std::process::id(), CollectorState::Running);
-    let is_over = rounds::run(&mut run, &requests, EndConditions::new(input_closed, is_asked.clone()));
+    let is_over = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
     let ended = Instant::now();
     let (_, session) = run.finish(is_over)?;
     output.release();
@@ -265,16 +267,23 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Becomes true when standard input is closed.
-fn watch_input() -> std::io::Result<Arc<AtomicBool>> {
-    let is_closed = Arc::new(AtomicBool::new(false));
-    let closed = is_closed.clone();
+/// Follows standard input until it is closed.
+fn watch_input() -> std::io::Result<Input> {
+    let input = Input::default();
+    let followed = input.clone();
     let watch = move || {
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        closed.store(true, Ordering::Relaxed);
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            match stdin.read(&mut [0; 64]) {
+                Ok(0) => break,
+                Err(why) if why.kind() != std::io::ErrorKind::Interrupted => break,
+                _ => followed.is_urgent.store(true, Ordering::Relaxed),
+            }
+        }
+        followed.is_closed.store(true, Ordering::Relaxed);
     };
     std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch)?;
-    Ok(is_closed)
+    Ok(input)
 }
 
 fn cannot_start_a_thread(why: std::io::Error) -> anyhow::Error {

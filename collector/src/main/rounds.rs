@@ -1,5 +1,6 @@
 //! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
 
+use ampere_collector::finish::running::RunningSummary;
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
 use ampere_collector::serving::http::SummaryRequest;
@@ -29,14 +30,25 @@ const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
 
 /// When the run ends.
 pub struct EndConditions {
-    /// If set, the run ends when this becomes true, and not when its processes end.
-    pub input_closed: Option<Arc<AtomicBool>>,
+    /// If set, the run ends when this is closed, and not when its processes end.
+    input: Option<Input>,
     /// A signal asked the collector to end.
-    pub is_asked: Arc<AtomicBool>,
+    is_asked: Arc<AtomicBool>,
+    /// The end may be near: what is known should be on disk.
+    is_urgent: bool,
     begun: Instant,
     closed_at: Option<Instant>,
     /// With the wall-clock time in nanoseconds.
     asked_at: Option<(Instant, u64)>,
+}
+
+/// What comes from `ampere run` through the collector's standard input.
+#[derive(Clone, Default)]
+pub struct Input {
+    /// The command has ended, or `ampere run` has.
+    pub is_closed: Arc<AtomicBool>,
+    /// A byte: a signal asked the command to end.
+    pub is_urgent: Arc<AtomicBool>,
 }
 
 /// How a run ended.
@@ -49,18 +61,27 @@ enum End {
 }
 
 impl EndConditions {
-    pub fn new(input_closed: Option<Arc<AtomicBool>>, is_asked: Arc<AtomicBool>) -> EndConditions {
-        EndConditions { input_closed, is_asked, begun: Instant::now(), closed_at: None, asked_at: None }
+    pub fn new(input: Option<Input>, is_asked: Arc<AtomicBool>) -> EndConditions {
+        let begun = Instant::now();
+        EndConditions { input, is_asked, is_urgent: false, begun, closed_at: None, asked_at: None }
+    }
+
+    /// Whether the end may be near; once for each reason.
+    fn take_urgency(&mut self) -> bool {
+        let by_input =
+            self.input.as_ref().is_some_and(|input| input.is_urgent.swap(false, Ordering::Relaxed));
+        std::mem::take(&mut self.is_urgent) || by_input
     }
 
     fn end_of(&mut self, run: &mut LiveRun) -> Option<End> {
         let all_over = run.all_over();
         let is_empty = run.processes_seen() == 0;
-        match &self.input_closed {
-            Some(closed) if closed.load(Ordering::Relaxed) => {
+        match &self.input {
+            Some(input) if input.is_closed.load(Ordering::Relaxed) => {
                 if all_over || is_empty {
                     return Some(End::Complete);
                 }
+                self.is_urgent |= self.closed_at.is_none();
                 if self.closed_at.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT {
                     run.add_note("processes of the command still run: they were measured up to its end");
                     return Some(End::Incomplete);
@@ -74,6 +95,7 @@ impl EndConditions {
         if !self.is_asked.load(Ordering::Relaxed) {
             return None;
         }
+        self.is_urgent |= self.asked_at.is_none();
         let (since, at) = *self.asked_at.get_or_insert_with(|| (Instant::now(), best_reading().realtime_ns));
         if since.elapsed() <= SIGNAL_LIMIT {
             return None;
@@ -121,6 +143,7 @@ impl Pace {
 /// Collects until the run ends. Returns whether all of its processes have ended.
 pub fn run(run: &mut LiveRun, requests: &Receiver<SummaryRequest>, mut conditions: EndConditions) -> bool {
     let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: conditions.begun };
+    let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
         while let Ok(request) = requests.try_recv() {
@@ -131,6 +154,7 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<SummaryRequest>, mut condition
         if let Some(end) = conditions.end_of(run) {
             return end == End::Complete;
         }
+        on_disk.keep(run, conditions.take_urgency());
         let sleep = pace.sleep_after(round.records, round.fullest);
         run.is_idle = pace.is_idle();
         if !sleep.is_zero() {

@@ -20,6 +20,12 @@ pub struct Node {
     pub run: Option<Run>,
 }
 
+/// The run whose directory it is: whose results it holds, or which has claimed it.
+pub fn run_in(directory: &Path) -> Option<String> {
+    let of_claim = || Some(Manifest::load(spools_below(directory, 0, 1).0.first()?).ok()?.run_id);
+    head(&directory.join("summary.json")).map(|run| run.id).or_else(of_claim)
+}
+
 /// The directories of a run's other nodes: those with the name of the node whose results they hold, or have a claim for.
 /// Anything else there (other runs, copies, links) is ignored.
 pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
@@ -57,7 +63,7 @@ pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
 }
 
 /// The `run` of a summary, read without its tables, which may be hundreds of megabytes.
-fn head(path: &Path) -> Option<Run> {
+pub fn head(path: &Path) -> Option<Run> {
     struct Head<'a>(&'a mut Option<Run>);
     impl<'de> Visitor<'de> for Head<'_> {
         type Value = ();

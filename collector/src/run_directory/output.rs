@@ -9,7 +9,7 @@ use crate::run_directory::files::WriteError;
 use crate::run_directory::manifest::{self, Manifest};
 use crate::serving::listen::Listen;
 use ampere_report::clock_text;
-use ampere_ring::files::{replace_private, write_private};
+use ampere_ring::files::{is_without_rename, replace_private, write_private};
 use ampere_ring::process::own_name;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -60,6 +60,11 @@ impl ClaimError {
     }
 
     fn holds_results(directory: &Path) -> ClaimError {
+        // Figures of a run that goes on, or was killed.
+        if let Some(node) = others(directory, "").first() {
+            let spool = directory.join(format!("{CLAIM}{node}"));
+            return ClaimError::InUse { directory: directory.to_owned(), spool };
+        }
         let result = result_in(directory).unwrap_or_default();
         ClaimError::HoldsResults { directory: directory.to_owned(), result }
     }
@@ -267,6 +272,20 @@ pub fn remake(directory: &Path) -> Result<(), ClaimError> {
     }
 }
 
+/// Renames a claim, or, where the file system renames nothing, makes it anew: for a moment it has no manifest then.
+fn put_in_place(making: &Path, spool: &Path) -> std::io::Result<()> {
+    match std::fs::rename(making, spool) {
+        Err(why) if is_without_rename(&why) => {}
+        renamed => return renamed,
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(spool)?;
+    for entry in std::fs::read_dir(making)? {
+        let file = entry?;
+        std::fs::copy(file.path(), spool.join(file.file_name()))?;
+    }
+    std::fs::remove_dir_all(making)
+}
+
 fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> Result<Output, ClaimError> {
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that it is never seen without its manifest. Renaming does not replace a
@@ -278,7 +297,7 @@ fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> R
         .create(&making)
         .and_then(|()| write_private(&making.join(manifest::FILE_NAME), manifest))
         .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
-        .and_then(|()| std::fs::rename(&making, &spool));
+        .and_then(|()| put_in_place(&making, &spool));
     match claimed {
         // Another run may have ended here since the directory was entered.
         Ok(()) if holds_results(&directory) => {

@@ -17,14 +17,15 @@ const SECONDS_OF_A_STALL: f64 = 1.0;
 /// would be a million names.
 const MOST_FRAMES: usize = 256;
 
-/// All tables of an attributor, or of `only` one view.
+/// All tables of an attributor, or of `only` one view. `most`: rows of a table, of which the largest stay.
 pub(crate) fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
+    most: usize,
     mut run: Run,
     mut quality: QualityFigures,
 ) -> Summary {
-    let tables = Tables::new(attributor, only);
+    let tables = Tables::new(attributor, only, most);
     let mut checks = agreement::checks(attributor, true);
     // Time comes last: energy is what people look for.
     let is_time = |number: &usize| attributor.devices[*number].info.unit == Unit::Seconds;
@@ -122,6 +123,8 @@ fn uncovered_note(device: &Device) -> Option<String> {
 struct Tables<'a> {
     attributor: &'a Attributor,
     only: Option<ViewKind>,
+    /// Rows of a table.
+    most: usize,
     all_threads_lead: bool,
     regions: Vec<Name>,
     /// By location: its group's and its own.
@@ -129,13 +132,14 @@ struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    fn new(attributor: &'a Attributor, only: Option<ViewKind>) -> Tables<'a> {
+    fn new(attributor: &'a Attributor, only: Option<ViewKind>, most: usize) -> Tables<'a> {
         let regions = attributor.regions.all().iter().map(|region| region.name.as_str().into());
         let locations = attributor.locations.iter();
         let locations = locations.map(|info| (info.group.as_str().into(), info.name.as_str().into()));
         Tables {
             attributor,
             only,
+            most,
             all_threads_lead: threads::all_threads_lead(attributor),
             regions: regions.collect(),
             locations: locations.collect(),
@@ -210,10 +214,13 @@ impl<'a> Tables<'a> {
             least_resolved_seconds: LEAST_RESOLVED_SAMPLES * sample_seconds,
             watts_max: if is_time_sliced { device.watts_max() } else { f64::INFINITY },
         };
-        let mut callpaths = Vec::new();
-        let mut report = engine.report_rows(view, &mut |row| callpaths.push(self.callpath(row, &rates)));
-        // In place: there may be a hundred thousand.
-        callpaths.sort_unstable_by(Callpath::by_joules);
+        let mut callpaths = Largest::new(self.most);
+        let mut report = engine.report_rows(view, &mut |row| {
+            if callpaths.takes(row.exclusive_joules) {
+                callpaths.push(self.callpath(row, &rates));
+            }
+        });
+        let callpaths = callpaths.sorted();
         report.regions.sort_by(|a, b| {
             let by_name = || self.region_name(a.region).cmp(&self.region_name(b.region));
             b.exclusive_joules.total_cmp(&a.exclusive_joules).then_with(by_name)
@@ -228,7 +235,7 @@ impl<'a> Tables<'a> {
             lost_joules: report.totals.lost_joules,
             conservation_error_joules: report.totals.conservation_error_joules,
             callpaths,
-            regions: report.regions.into_iter().map(|row| self.region(row, &rates)).collect(),
+            regions: report.regions.into_iter().take(self.most).map(|row| self.region(row, &rates)).collect(),
         }
     }
 
@@ -271,6 +278,40 @@ impl<'a> Tables<'a> {
 
     fn region_name(&self, region: RegionRef) -> Name {
         self.regions.get(region.0 as usize).cloned().unwrap_or_else(|| "undefined region".into())
+    }
+}
+
+/// The call paths with the most joules, at most so many.
+struct Largest {
+    most: usize,
+    rows: Vec<Callpath>,
+    /// So many have as many joules or more: what has less is none of the largest.
+    least_joules: f64,
+}
+
+impl Largest {
+    fn new(most: usize) -> Largest {
+        Largest { most, rows: Vec::new(), least_joules: f64::NEG_INFINITY }
+    }
+
+    fn takes(&self, joules: f64) -> bool {
+        joules >= self.least_joules
+    }
+
+    fn push(&mut self, row: Callpath) {
+        self.rows.push(row);
+        if self.rows.len() >= self.most.saturating_mul(2) {
+            let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, Callpath::by_joules);
+            self.least_joules = last.exclusive_joules;
+            self.rows.truncate(self.most);
+        }
+    }
+
+    fn sorted(mut self) -> Vec<Callpath> {
+        // In place: there may be a hundred thousand.
+        self.rows.sort_unstable_by(Callpath::by_joules);
+        self.rows.truncate(self.most);
+        self.rows
     }
 }
 

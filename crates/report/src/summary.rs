@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// What `schema` is.
 pub const SCHEMA: &str = "ampere-summary/1";
 
+/// Rows of a table in the summary that is on disk while a run goes on: it is written again and again.
+pub const MOST_RUNNING_ROWS: usize = 1000;
+
 /// The file as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
@@ -42,7 +45,20 @@ impl Summary {
         run: Run,
         quality: QualityFigures,
     ) -> Summary {
-        build::summary(attributor, only, run, quality)
+        build::summary(attributor, only, usize::MAX, run, quality)
+    }
+
+    /// The figures of a run that goes on: totals, and of each table the [`MOST_RUNNING_ROWS`] largest rows.
+    pub fn of_running(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+        let run = Run { running: true, ..run };
+        let mut summary = build::summary(attributor, None, MOST_RUNNING_ROWS, run, quality);
+        let mut views = summary.devices.iter().flat_map(|device| &device.views);
+        if views.any(|view| view.callpaths.len() == MOST_RUNNING_ROWS) {
+            summary.run.notes.push(format!(
+                "written while the run went on: of each table the {MOST_RUNNING_ROWS} largest rows; totals are of all"
+            ));
+        }
+        summary
     }
 
     /// Names of the nodes and number of ranks of an attributor's locations.

@@ -3,6 +3,7 @@
 use crate::mapping;
 use ampere_signal_safety::without_write_signals;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
@@ -47,7 +48,7 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
 /// [`create_shared`].
 pub fn replace(
     path: &Path,
-    create: impl FnOnce(&Path) -> io::Result<File>,
+    create: fn(&Path) -> io::Result<File>,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -58,9 +59,35 @@ pub fn replace(
         write(&mut file)?;
         file.flush()
     });
-    written.and_then(|()| std::fs::rename(&unfinished, path)).inspect_err(|_| {
+    written.inspect_err(|_| {
         let _ = std::fs::remove_file(&unfinished);
-    })
+    })?;
+    match std::fs::rename(&unfinished, path) {
+        Err(why) if is_without_rename(&why) => put_without_rename(&unfinished, path, create),
+        renamed => renamed.inspect_err(|_| {
+            let _ = std::fs::remove_file(&unfinished);
+        }),
+    }
+}
+
+/// Whether a file system renames nothing, as some do that keep objects, or are in the user's own program.
+pub fn is_without_rename(why: &io::Error) -> bool {
+    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::INVAL];
+    why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// The whole file stays under its other name until its copy is whole.
+fn put_without_rename(
+    unfinished: &Path,
+    path: &Path,
+    create: fn(&Path) -> io::Result<File>,
+) -> io::Result<()> {
+    let copied = create(path).and_then(|mut copy| io::copy(&mut File::open(unfinished)?, &mut copy));
+    copied.map_err(|why| {
+        let shown = unfinished.display();
+        io::Error::other(format!("this file system renames no files, and the copy of {shown} failed: {why}"))
+    })?;
+    std::fs::remove_file(unfinished)
 }
 
 /// As [`write_private`], completely or not at all.

@@ -156,9 +156,39 @@ pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
 
 /// The boot of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
 pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
-/// Why a process cannot see its node's session, and what to do: the end of a message.
-pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own, as in a container: let it use the node's, or set AMPERE_SHM to a \
-     directory that all processes of the run on this node share";
+/// Why a process cannot see its node's session.
+pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own";
+
+/// The same and what to do, in this process' container: the end of a message.
+pub fn out_of_reach() -> String {
+    let remedy = match Container::of_this_process() {
+        Some(Container::Apptainer) => "in its container: start that with --bind /dev/shm",
+        Some(Container::Docker) => "in its container: start that with --ipc=host",
+        None => "as in a container: let it use the node's",
+    };
+    format!(
+        "{OUT_OF_REACH}, {remedy}, or set AMPERE_SHM to a directory that all processes of the run on this node share"
+    )
+}
+
+/// Software that runs containers, by what has to be said to it.
+enum Container {
+    /// Or Singularity. By itself it shares the node's shared memory, with `--contain` it does not.
+    Apptainer,
+    /// Or Podman.
+    Docker,
+}
+
+impl Container {
+    fn of_this_process() -> Option<Container> {
+        let is_set = |name| std::env::var_os(name).is_some();
+        let is_there = |path| std::path::Path::new(path).exists();
+        if is_set("APPTAINER_CONTAINER") || is_set("SINGULARITY_CONTAINER") || is_there("/.singularity.d") {
+            return Some(Container::Apptainer);
+        }
+        (is_there("/.dockerenv") || is_there("/run/.containerenv")).then_some(Container::Docker)
+    }
+}
 
 /// Whether the user has switched ampere off in this process.
 pub fn is_switched_off() -> bool {

@@ -1,6 +1,7 @@
 //! Collectors that are killed, alone or with the program: nothing that was recorded is lost, and `ampere recover` finishes what
 //! was cut off.
 
+mod cut_off;
 mod killed_together;
 mod leftovers;
 mod replaced;

@@ -1,0 +1,79 @@
+//! The summary that is on disk while a run goes on. A batch system may kill run and collector at any time, and where its
+//! records are then may be out of reach: this is what is always left.
+
+use super::results::{ResultsError, write_summary};
+use crate::live::LiveRun;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// When the first is written, and how long after it the next.
+const FIRST: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(10);
+/// Making and writing it takes one of so many parts of the run's time at most.
+const PART: u32 = 100;
+
+/// Keeps `summary.json` up to date. When this is dropped, nothing is written any more.
+pub struct RunningSummary {
+    directory: PathBuf,
+    due: Instant,
+    /// The end may be near.
+    is_urgent: bool,
+    writing: Option<Writing>,
+    has_failed: bool,
+}
+
+/// A file system may take its time: the rings do not wait for it.
+struct Writing {
+    begun: Instant,
+    thread: JoinHandle<Result<(), ResultsError>>,
+}
+
+impl RunningSummary {
+    /// Writes to the output directory of that run.
+    pub fn new(run: &LiveRun) -> RunningSummary {
+        RunningSummary {
+            directory: run.options.output.clone(),
+            due: Instant::now() + FIRST,
+            is_urgent: false,
+            writing: None,
+            has_failed: false,
+        }
+    }
+
+    /// Writes the figures as of now if it is time to, or if the end may be near.
+    pub fn keep(&mut self, run: &LiveRun, is_urgent: bool) {
+        self.is_urgent |= is_urgent;
+        if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
+            self.end_writing();
+        }
+        let is_due = self.is_urgent || self.due <= Instant::now();
+        if !is_due || self.writing.is_some() || run.options.replay.is_some() {
+            return;
+        }
+        let begun = Instant::now();
+        (self.is_urgent, self.due) = (false, begun + FIRST);
+        let Some(summary) = run.running_summary() else { return };
+        self.due = begun + PERIOD.max(begun.elapsed() * PART);
+        let directory = self.directory.clone();
+        let write = move || write_summary(&directory, &summary);
+        let thread = std::thread::Builder::new().name("ampere-summary".to_owned()).spawn(write).ok();
+        self.writing = thread.map(|thread| Writing { begun, thread });
+    }
+
+    fn end_writing(&mut self) {
+        let Some(Writing { begun, thread }) = self.writing.take() else { return };
+        self.due = self.due.max(begun + begun.elapsed() * PART);
+        if let Ok(Err(why)) = thread.join()
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            eprintln!("ampere-collector: {why}: the figures as of now are not on disk");
+        }
+    }
+}
+
+impl Drop for RunningSummary {
+    fn drop(&mut self) {
+        self.end_writing(); // before the whole summary is written
+    }
+}

@@ -1,0 +1,179 @@
+//! Runs that a batch system cut off: what is on disk meanwhile, and what `ampere report`, `top` and `compare` make of it.
+
+use super::killed_together::kill_everything;
+use super::*;
+use ampere_tests::jobs::signal;
+use std::time::Instant;
+
+/// Asked to end, it goes on; until there is a file "go".
+const STUBBORN: &str = r#"
+    #include <signal.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void step(void) { usleep(500); }
+    int main(void) {
+        signal(SIGTERM, SIG_IGN);
+        while (access("go", F_OK)) step();
+        return 0;
+    }
+"#;
+const SOON: Duration = Duration::from_millis(100);
+const FINISHED: [&str; 2] = ["the run was cut off", "its results were made now, of what it has left"];
+
+fn figures_on_disk(place: &Place) -> Option<Value> {
+    let text = std::fs::read(place.path("out/summary.json")).ok()?;
+    Some(serde_json::from_slice(&text).expect("whole, or not there"))
+}
+
+fn is_running(summary: &Value) -> bool {
+    summary["run"]["running"] == true && summary["run"]["complete"] == false
+}
+
+#[test]
+fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
+    let place = Place::new();
+    let program = place.compile("cc", "stubborn", STUBBORN, &["-finstrument-functions"]);
+    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
+    let first = collector(&place, "out", &[]);
+    until("figures are on disk", || figures_on_disk(&place).is_some());
+    let mut waits: Vec<Duration> = Vec::new();
+    // To `ampere run`, which passes it on to the command and tells the collector; and at last to the collector itself.
+    for to in [running.pid().as_raw_nonzero().get() as u32; 4].into_iter().chain([first]) {
+        let before = figures_on_disk(&place).expect("figures");
+        assert!(is_running(&before), "{}", before["run"]);
+        until_events(&place, "out", number(&before["quality"], "events") as u64 + 20);
+        let begun = Instant::now();
+        signal(to, Signal::TERM);
+        let mut after = before.clone();
+        until("newer figures are on disk", || {
+            after = figures_on_disk(&place).expect("figures");
+            after["quality"]["events"] != before["quality"]["events"]
+        });
+        waits.push(begun.elapsed());
+        check_conserved(&after, true);
+    }
+    assert!(waits[4] < 20 * SOON, "the collector: {waits:?}");
+    waits.sort();
+    assert!(waits[2] < SOON, "in the median: {waits:?}");
+    println!("figures were on disk after {waits:?}");
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let summary = place.summary("out");
+    assert!(!is_running(&summary) && summary["run"].get("running").is_none(), "{}", summary["run"]);
+    place.is_clean();
+}
+
+/// The batch system's last signal comes when half of the figures are written.
+#[test]
+fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
+    for command in ["report", "top", "compare"] {
+        let place = Place::new();
+        let published = kill_everything(&place, true);
+        place.write("out/.ampere-summary.json.part", "{\"schema\": \"ampere-su");
+        let arguments = if command == "compare" { vec!["out", "out"] } else { vec!["out"] };
+        let ask = || run(place.ampere([command]).args(&arguments).current_dir(place.path("")));
+        let done = ask();
+        assert_eq!(done.code, 0, "{command}: {done:#?}");
+        done.said_once(&FINISHED);
+        assert!(done.stdout.contains("step"), "{command}: {done:#?}");
+        let summary = place.summary("out");
+        let events = number(&summary["quality"], "events") as u64;
+        assert!((published..=published + 2).contains(&events), "{published} published, {events} are there");
+        assert!(!is_running(&summary), "{}", summary["run"]);
+        check_conserved(&summary, true);
+        check_trace(&place, "out");
+        let left = files_below(&place.path("out"));
+        assert!(!left.iter().any(|path| path.to_string_lossy().contains(".part")), "{left:?}");
+        place.is_clean();
+        if command != "top" {
+            ask().said_nothing();
+        }
+    }
+}
+
+/// The node is gone, and its disk with it.
+#[test]
+fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
+    until("figures are on disk", || figures_on_disk(&place).is_some());
+    let first = collector(&place, "out", &[]);
+    kill_with_ampere_run(&place, &running, first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    until_all_are_dead(&place);
+    std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
+    let spools = std::fs::read_dir(place.path("out")).expect("the output").flatten();
+    for spool in spools.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
+        std::fs::remove_dir_all(spool.path()).expect("the records");
+    }
+    let _ = std::fs::remove_file(place.path("out/collector.json"));
+    let before = figures_on_disk(&place).expect("figures");
+    let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let end = before["run"]["end"].as_str().expect("a time");
+    done.said_once(&["the figures as they were written at ", end, "its records are not here"]);
+    assert!(done.stdout.contains(", RUNNING") && done.stdout.contains("step"), "{done:#?}");
+    assert_eq!(figures_on_disk(&place), Some(before), "they stay as they are");
+}
+
+/// Where fewer records are left than the figures know of, the figures stay.
+#[test]
+fn figures_that_know_more_than_the_records_that_are_left_stay() {
+    let place = Place::new();
+    kill_everything(&place, true);
+    let records = run(place.ampere(["report", "out", "-f", "json"]).current_dir(place.path("")));
+    let mut more: Value = serde_json::from_str(&records.stdout).expect("JSON");
+    let place = Place::new();
+    kill_everything(&place, true);
+    let id = ampere_collector::run_directory::nodes::run_in(&place.path("out"));
+    more["run"]["id"] = id.expect("its run").into();
+    more["run"]["running"] = true.into();
+    more["quality"]["events"] = 1_000_000_000.into();
+    place.write("out/summary.json", &more.to_string());
+    let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    done.said_once(&FINISHED);
+    let kept = place.summary("out");
+    assert!(!is_running(&kept) && kept["quality"]["events"] == 1_000_000_000, "{}", kept["run"]);
+    assert!(kept["run"]["notes"].to_string().contains("no records are left: the figures are those of"));
+}
+
+/// As on a file system that keeps objects.
+const RENAMES_NOTHING: &str = r#"
+    #include <errno.h>
+    #include <string.h>
+    #include <stdio.h>
+    #include <unistd.h>
+    #include <sys/syscall.h>
+    int rename(const char *from, const char *to) {
+        if (strstr(to, "/out/")) { errno = ENOSYS; return -1; }
+        return syscall(SYS_rename, from, to);
+    }
+"#;
+
+#[test]
+fn a_file_system_that_renames_nothing_keeps_the_figures_whole() {
+    let place = Place::new();
+    let shim = place.compile("cc", "shim.so", RENAMES_NOTHING, &["-shared", "-fPIC"]);
+    let program = program(&place, WAITS);
+    let running = start(with_gpus(&mut place.ampere_run("out", [&program])).env("LD_PRELOAD", &shim));
+    until("figures are on disk", || place.path("out/summary.json").exists());
+    running.signal(Signal::HUP);
+    let done = running.wait();
+    assert_eq!(done.code, 129, "{done:#?}");
+    let summary = place.summary("out");
+    assert!(!is_running(&summary), "{}", summary["run"]);
+    check_conserved(&summary, true);
+    for name in ["summary.txt", "report.html"] {
+        assert!(std::fs::metadata(place.path("out").join(name)).expect("a file").len() > 1000, "{name}");
+    }
+    let left = files_below(&place.path("out"));
+    assert!(!left.iter().any(|path| path.to_string_lossy().contains(".part")), "{left:?}");
+    // Another run overwrites nothing of it.
+    let before = std::fs::read(place.path("out/summary.json")).expect("figures");
+    let plain = place.compile("cc", "plain", ampere_tests::jobs::PLAIN, &[]);
+    let refused = run(with_gpus(&mut place.ampere_run("out", [&plain])).env("LD_PRELOAD", &shim));
+    assert_eq!(refused.code, 7, "{refused:#?}");
+    assert_eq!(std::fs::read(place.path("out/summary.json")).expect("figures"), before);
+}

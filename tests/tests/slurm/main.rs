@@ -1,0 +1,186 @@
+//! Jobs of a batch system that are cancelled, run out of time, or end: with Slurm, on this machine alone. A part of
+//! `make test-long`.
+
+mod cluster;
+
+use ampere_tests::counting_program::{assert_conserved, assert_trace_readable};
+use ampere_tests::jobs::{Place, have, run, until};
+use ampere_tests::root;
+use cluster::{Cluster, Tracking};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Longer than any of these jobs is let live.
+const SECONDS: &str = "600";
+
+/// The batch scripts of the book, in its order.
+fn scripts_of_the_book() -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/src/cluster.md")).expect("the page");
+    let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
+    blocks.filter(|block| block.starts_with("#!/bin/bash\n")).map(str::to_owned).collect()
+}
+
+/// A place with the program `xhpl`, which runs until it is ended.
+fn place_with_program(compiler: &str) -> Place {
+    let place = Place::new();
+    let source = std::fs::read_to_string(root().join("examples/mpi/stencil.c")).expect("an example");
+    let stencil = place.compile(compiler, "stencil", &source, &["-O2", "-lm"]);
+    place.script("xhpl", &format!("#!/bin/sh\nexec {} {SECONDS}\n", stencil.display()));
+    place
+}
+
+struct Job {
+    place: Place,
+    number: String,
+}
+
+impl Job {
+    /// Submits a script and waits until ranks are measured.
+    fn start(cluster: &Cluster, script: &str) -> Job {
+        let place = place_with_program("mpicc.openmpi");
+        // The book's nodes and GPUs are not here.
+        let lines = script.lines().map(|line| match line.strip_prefix("#SBATCH --nodes=") {
+            Some(_) => "#SBATCH --ntasks=2",
+            None => line,
+        });
+        let text = lines.collect::<Vec<_>>().join("\n") + "\n";
+        assert!(text.contains("--ntasks=2"), "{text}");
+        let number = cluster.submit(&place, &place.script("job.sh", &text));
+        let job = Job { place, number };
+        let ranks = serde_json::json!([0, 1]);
+        until("figures are on disk", || job.summary().is_some_and(|s| s["run"]["mpi"]["ranks"] == ranks));
+        job
+    }
+
+    fn output(&self) -> String {
+        format!("ampere-{}-0", self.number)
+    }
+
+    fn summary(&self) -> Option<Value> {
+        let text = std::fs::read(self.place.path(self.output()).join("summary.json")).ok()?;
+        Some(serde_json::from_slice(&text).expect("whole or not there"))
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.place.path(format!("job-{}.log", self.number))).unwrap_or_default()
+    }
+
+    /// The results are there, all of them, by themselves.
+    fn has_results(&self) -> Value {
+        let summary = self.summary().expect("a summary");
+        assert!(summary["run"].get("running").is_none(), "{}\n{}", summary["run"], self.log());
+        assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
+        assert_eq!(summary["run"]["job"]["id"], self.number.as_str());
+        assert_eq!(summary["run"]["mpi"]["ranks"], serde_json::json!([0, 1]));
+        assert_conserved(&summary);
+        let traced = assert_trace_readable(&self.place, &self.output());
+        assert_eq!(traced["devices"][0]["total_joules"], summary["devices"][0]["total_joules"]);
+        summary
+    }
+
+    /// Slurm killed everything at once: the figures of the last seconds are missing until a report is asked for.
+    fn is_finished_by_a_report(&self) {
+        let before = self.summary().expect("a summary");
+        assert_eq!(before["run"]["running"], true, "{}\n{}", before["run"], self.log());
+        assert!(before["run"]["total_joules"].as_f64() > Some(0.0), "{}", before["run"]);
+        let report = run(self.place.ampere(["report"]).arg(self.output()));
+        assert_eq!(report.code, 0, "{report:#?}");
+        report.said_once(&["the run was cut off: its results were made now, of what it has left"]);
+        assert!(report.stdout.contains("2 ranks on") && report.stdout.contains("INCOMPLETE"), "{report:#?}");
+        let after = self.has_results();
+        let seconds = |summary: &Value| summary["run"]["seconds"].as_f64().expect("a time");
+        assert!(seconds(&after) >= seconds(&before), "{} {}", before["run"], after["run"]);
+        let again = run(self.place.ampere(["report"]).arg(self.output()));
+        again.said_nothing();
+        assert_eq!(again.stdout, report.stdout);
+    }
+}
+
+/// The batch script that everybody writes first. When its shell dies of SIGTERM, Slurm kills all else.
+const WITH_A_SHELL: &str =
+    "#!/bin/bash\n#SBATCH --nodes=1\nampere run -o ampere-$SLURM_JOB_ID-0 -- srun ./xhpl\n";
+const AFTER_THE_LAUNCHER: &str =
+    "#!/bin/bash\n#SBATCH --nodes=1\nsrun ampere run -o ampere-$SLURM_JOB_ID-0 -- ./xhpl\n";
+const WITH_MPIRUN: &str =
+    "#!/bin/bash\n#SBATCH --nodes=1\nexec ampere run -o ampere-$SLURM_JOB_ID-0 -- mpirun ./xhpl\n";
+
+fn jobs_that_are_ended(tracking: Tracking) {
+    if !have(&["mpicc.openmpi", "mpirun"]) {
+        return;
+    }
+    let Some(cluster) = Cluster::start(tracking) else { return };
+    let scripts = scripts_of_the_book();
+    assert_eq!(scripts.len(), 2, "one with exec, one with a trap: {scripts:#?}");
+    // It takes more than a minute: the others run meanwhile.
+    let limited = |script: &str| script.replacen("#!/bin/bash\n", "#!/bin/bash\n#SBATCH --time=1\n", 1);
+    let out_of_time = Job::start(&cluster, &limited(&scripts[0].replace("#SBATCH --time=", "# ")));
+    let out_of_time_with_a_shell = Job::start(&cluster, &limited(WITH_A_SHELL));
+
+    for script in [&scripts[0], &scripts[1], WITH_MPIRUN] {
+        let job = Job::start(&cluster, script);
+        cluster.cancel(&job.number);
+        let summary = job.has_results();
+        assert!(summary["run"]["command_status"].as_i64() > Some(0), "{}\n{}", summary["run"], job.log());
+        assert!(job.log().contains("\nreport: "), "{}", job.log());
+    }
+    for script in [WITH_A_SHELL, AFTER_THE_LAUNCHER] {
+        let job = Job::start(&cluster, script);
+        cluster.cancel(&job.number);
+        if tracking == Tracking::Parents {
+            // The collector is no child of the shell's any more: it lives on for as long as it needs.
+            job.place.no_process_left();
+        }
+        match job.summary().expect("a summary")["run"].get("running") {
+            Some(_) => job.is_finished_by_a_report(),
+            None => drop(job.has_results()),
+        }
+        if script == WITH_A_SHELL && tracking == Tracking::ControlGroups {
+            assert!(!job.log().contains("\nreport: "), "the shell was alone: {}", job.log());
+        }
+    }
+    cluster.until_over(&out_of_time.number);
+    assert!(out_of_time.log().contains("DUE TO TIME LIMIT"), "{}", out_of_time.log());
+    out_of_time.has_results();
+    cluster.until_over(&out_of_time_with_a_shell.number);
+    if tracking == Tracking::ControlGroups {
+        out_of_time_with_a_shell.is_finished_by_a_report();
+    }
+}
+
+#[test]
+fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_control_groups_are_killed() {
+    jobs_that_are_ended(Tracking::ControlGroups);
+}
+
+#[test]
+fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_children_are_killed() {
+    jobs_that_are_ended(Tracking::Parents);
+}
+
+/// Open MPI by PMIx, MPICH by PMI-2: `ampere run` before and after the launcher.
+#[test]
+fn ranks_that_srun_starts_are_one_run() {
+    let compilers = [("mpicc.openmpi", "--mpi=pmix"), ("mpicc.mpich", "--mpi=pmi2")];
+    if !have(&compilers.map(|(compiler, _)| compiler)) {
+        return;
+    }
+    let Some(cluster) = Cluster::start(Tracking::ControlGroups) else { return };
+    for (compiler, interface) in compilers {
+        let place = Place::new();
+        let program: PathBuf = place.mpi_program_by(compiler);
+        let (launcher, measure) = (["srun", interface], ["ampere", "run", "-o", "out", "--"]);
+        for words in [[&measure[..], &launcher[..]], [&launcher[..], &measure[..]]] {
+            let mut command = cluster.command(&place, "salloc");
+            let done =
+                run(command.args(["--quiet", "--ntasks=2"]).args(words.concat()).arg(&program).arg("0"));
+            assert_eq!((done.code, done.stdout.as_str()), (0, "sum 1\n"), "{done:#?}");
+            place.no_process_left();
+            let summary = place.summary("out");
+            assert_eq!(summary["run"]["complete"], true, "{compiler}: {}", summary["run"]);
+            assert_eq!(summary["run"]["mpi"], serde_json::json!({"size": 2, "ranks": [0, 1]}));
+            assert_eq!(summary["run"]["job"]["scheduler"], "Slurm");
+            assert_conserved(&summary);
+            std::fs::remove_dir_all(place.path("out")).expect("its results");
+        }
+    }
+}
