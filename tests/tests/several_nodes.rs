@@ -11,7 +11,7 @@ fn ssh(place: &Place) -> PathBuf {
     for name in ["shm-b", "tmp-b"] {
         std::fs::create_dir(place.path(name)).expect("a directory");
     }
-    let boot = place.write("boot-b", "22222222222222222222222222222222\n");
+    let boot = place.write("boot-b", "22222222-2222-2222-2222-222222222222\n");
     let (shm, own) = (place.path("shm"), place.path("shm-b"));
     place.script(
         "ssh",
@@ -33,7 +33,7 @@ fn ssh(place: &Place) -> PathBuf {
 fn assert_both_nodes(place: &Place, done: &Done) {
     assert_eq!((done.code, done.stdout.as_str()), (0, "sum 1\n"), "{done:#?}");
     place.no_process_left();
-    let report = run(place.ampere(["report", "out", "-f", "json"]));
+    let report = run(&mut place.ampere(["report", "out", "-f", "json"]));
     let whole: serde_json::Value = serde_json::from_str(&report.stdout).expect("JSON");
     let run = &whole["run"];
     assert_eq!(run["nodes"].as_array().map(Vec::len), Some(2), "{run}\n{done:#?}");

@@ -154,3 +154,20 @@ fn the_port_that_a_run_would_listen_on_is_shown() {
     found.says("output", "metrics", "problem", &["\"somewhere\" is no address", "127.0.0.1:9977"]);
     assert_eq!(found.code, 1);
 }
+
+/// The script's shell dies of the signal with which Slurm ends a job, unless it has a trap.
+#[test]
+fn a_batch_script_without_a_trap_is_reported() {
+    let place = Place::new();
+    let in_a_script = |trap: &str| {
+        let mut command = place.command("bash");
+        let script = format!("{trap}\nSLURM_TASK_PID=$$ \"$0\" \"$@\"\nexit $?");
+        command.args(["-c", &script]).arg(artifact("ampere")).arg("doctor");
+        ask(command)
+    };
+    let words = ["SIGTERM to this script's shell alone", "exec ampere run", "trap"];
+    in_a_script("").says("batch job", "Slurm's signal", "note", &words);
+    in_a_script("trap : TERM").says("batch job", "Slurm's signal", "ok", &["has a trap for SIGTERM"]);
+    let elsewhere = ask(doctor(&place).with(&[("SLURM_TASK_PID", "1")]));
+    assert!(list(&elsewhere.report, "checks").iter().all(|check| check["group"] != "batch job"));
+}

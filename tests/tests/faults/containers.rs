@@ -68,9 +68,10 @@ fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
     // All of them: that none called MPI is not so.
     forget_counts(&place);
     let words = ranks(&place, &own_memory(&place), 0);
-    let done = run(&mut place.ampere_run("none", &words));
+    let done = run(place.ampere_run("none", &words).env("APPTAINER_CONTAINER", "/image.sif"));
     assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{done:#?}");
     assert_eq!(cannot_be_seen(&done), 3, "{done:#?}");
+    assert!(done.stderr.contains("in its container: start that with --bind /dev/shm, or"), "{done:#?}");
     assert!(
         done.stderr.contains("nothing was measured: no process of the command that can see this run"),
         "{done:#?}"
