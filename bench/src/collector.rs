@@ -103,7 +103,8 @@ pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
     let peak = |seconds| -> anyhow::Result<f64> {
         let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_millis(seconds))?;
-        let callpaths = run.summary["devices"][0]["views"][0]["callpaths"].as_array().map_or(0, Vec::len);
+        let callpaths =
+            run.summary["devices"][0]["views"][0]["callpaths"]["path"].as_array().map_or(0, Vec::len);
         if callpaths < 99_000 {
             anyhow::bail!("{callpaths} call paths");
         }
@@ -114,6 +115,35 @@ pub fn memory() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         figure("collector: most memory, 64 locations, 100,000 call paths", peak(1_800)?),
         figure("collector: the same, ten times the events (an hour's worth)", peak(18_000)?),
+    ])
+}
+
+/// 1,098,048 call paths of 8 ranks, each of which is called twice or more.
+pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
+    const CALL_PATHS: f64 = 1_098_048.0;
+    let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..RANKS };
+    let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(2))?;
+    let [json, text, page] = run.results_bytes;
+    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
+        what,
+        value,
+        unit,
+        yardstick,
+        yardstick_value,
+    };
+    let megabyte = 1e6;
+    Ok(vec![
+        figure(
+            "call paths: after the program's end, a million call paths on 8 ranks",
+            run.seconds_to_finish * 1e6 / CALL_PATHS,
+            "s",
+            "at most",
+            2.0,
+        ),
+        figure("call paths: summary.json, a call path", json / CALL_PATHS, "bytes", "at most", 80.0),
+        figure("call paths: report.html", page / megabyte, "MB", "at most", 5.0),
+        figure("call paths: summary.txt", text / megabyte, "MB", "at most", 0.1),
+        figure("call paths: most memory of the collector", run.peak_bytes / megabyte, "MB", "", f64::NAN),
     ])
 }
 

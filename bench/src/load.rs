@@ -74,6 +74,8 @@ pub struct Outcome {
     /// From a record's being written to its having been read, as seen twice a millisecond. Of a run at a rate.
     pub longest_wait_seconds: f64,
     pub summary: serde_json::Value,
+    /// Of summary.json, summary.txt and report.html.
+    pub results_bytes: [f64; 3],
 }
 
 impl Outcome {
@@ -318,6 +320,9 @@ impl Feed {
             peak_bytes,
             longest_wait_seconds,
             summary,
+            results_bytes: ["summary.json", "summary.txt", "report.html"].map(|name| {
+                std::fs::metadata(self.output().join(name)).map_or(f64::NAN, |file| file.len() as f64)
+            }),
         })
     }
 }

@@ -48,7 +48,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 14] = [
+const BENCHES: [(&str, Bench); 15] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     ("ring", Bench::Figures(ring::figures)),
@@ -64,6 +64,7 @@ const BENCHES: [(&str, Bench); 14] = [
     ("sampler", Bench::Figures(sampler::figures)),
     ("latency", Bench::Figures(latency::figures)),
     ("memory", Bench::Figures(collector::memory)),
+    ("callpaths", Bench::Figures(collector::callpaths)),
 ];
 
 const RESULTS: &str = "target/bench.json";

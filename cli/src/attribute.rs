@@ -4,13 +4,13 @@ use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
-use ampere_report::text;
+use ampere_report::{json, text};
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
 use ampere_trace::offline;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -83,10 +83,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         finish::write_results(directory, &summary)?;
     }
     print("the summary", |out| match arguments.json {
-        true => {
-            serde_json::to_writer_pretty(&mut *out, &summary)?;
-            writeln!(out)
-        }
+        true => json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary),
         false => out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes()),
     })?;
     Ok(ExitCode::SUCCESS)

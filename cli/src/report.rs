@@ -9,7 +9,7 @@ use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::serving::access::Access;
 use ampere_model::text::one_line;
-use ampere_report::summary::{SCHEMA, Summary};
+use ampere_report::summary::Summary;
 use ampere_report::{Choice, Format, render};
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
@@ -196,9 +196,6 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     };
     let summary: Summary = serde_json::from_slice(&text)
         .map_err(|error| anyhow::anyhow!("{} is no summary of this ampere: {error}", file.display()))?;
-    if summary.schema != SCHEMA {
-        bail!("{}: schema {:?}, {SCHEMA:?} expected", file.display(), summary.schema);
-    }
     if !summary.run.running {
         return Ok(summary);
     }

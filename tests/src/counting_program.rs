@@ -144,7 +144,7 @@ pub fn assert_trace_readable(place: &Place, output: &str) -> Value {
     }
     let again = run(place.ampere(["attribute", "--json"]).arg(&trace));
     assert_eq!(again.code, 0, "{again:#?}");
-    serde_json::from_str(&again.stdout).expect("JSON")
+    crate::runs::parse(&again.stdout).expect("JSON")
 }
 
 /// Every call that a rank has counted is in its figures. One more may be: a call that had not returned.

@@ -270,7 +270,7 @@ impl Place {
     pub fn summary(&self, output: &str) -> serde_json::Value {
         let path = self.path(output).join("summary.json");
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        serde_json::from_str(&text).expect("JSON")
+        crate::runs::parse(&text).expect("JSON")
     }
 
     /// Nothing of ours runs any more, and nothing is left in shared memory.

@@ -57,9 +57,60 @@ macro_rules! skip_unless {
     };
 }
 
+/// A summary, or other JSON. A summary's columns of call paths become rows with names, as people think of them.
+pub fn parse(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
+    let mut json: Value = serde_json::from_slice(text.as_ref())?;
+    if json["schema"] == "ampere-summary/2" {
+        let (names, paths) = (json["names"].clone(), json["paths"].clone());
+        let name = |number: &Value| names[number.as_u64().expect("a number") as usize].clone();
+        for device in json["devices"].as_array_mut().expect("devices") {
+            let mut views: Vec<&mut Value> = Vec::new();
+            let device = device.as_object_mut().expect("a device");
+            for (key, value) in device.iter_mut() {
+                match key.as_str() {
+                    "views" => views.extend(value.as_array_mut().expect("views")),
+                    "other_ranks" => views.push(value),
+                    _ => {}
+                }
+            }
+            views.into_iter().for_each(|view| view["callpaths"] = rows(&view["callpaths"], &paths, &name));
+        }
+    }
+    Ok(json)
+}
+
+/// Of a deeper path the innermost frames: a deep recursion has so many rows that all of their names would fill the memory.
+const MOST_FRAMES: usize = 64;
+
+fn rows(columns: &Value, paths: &Value, name: &dyn Fn(&Value) -> Value) -> Value {
+    let frames = |last: &Value| {
+        let up = |at: &Value| paths["parent"].get(at.as_u64()? as usize).filter(|up| !up.is_null()).cloned();
+        let mut path: Vec<Value> = std::iter::successors(Some(last.clone()), up)
+            .take(MOST_FRAMES)
+            .map(|at| name(&paths["name"][at.as_u64().expect("a path") as usize]))
+            .collect();
+        path.reverse();
+        Value::from(path)
+    };
+    let columns = columns.as_object().expect("columns");
+    let row = |at: usize| {
+        let fields = columns.iter().map(|(key, column)| {
+            let value = &column[at];
+            let meaning = match key.as_str() {
+                "path" => frames(value),
+                "location_group" | "location" => name(value),
+                _ => value.clone(),
+            };
+            (key.clone(), meaning)
+        });
+        Value::Object(fields.collect())
+    };
+    (0..columns["path"].as_array().expect("a column").len()).map(row).collect()
+}
+
 pub fn json(path: &Path) -> Value {
     let text = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
 /// Runs to a good end.
@@ -78,7 +129,7 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn attribute(trace: &Path, more: &[&str]) -> Value {
     let output =
         succeed(Command::new(artifact("ampere")).arg("attribute").arg(trace).arg("--json").args(more));
-    serde_json::from_slice(&output.stdout).expect("JSON on standard output")
+    parse(&output.stdout).expect("JSON on standard output")
 }
 
 /// The MPI example, built. Several tests, of several processes, ask for it at once.

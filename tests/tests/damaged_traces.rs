@@ -1,7 +1,7 @@
 //! `ampere attribute` with traces that are cut short or incomplete, and with files that are no traces.
 
 use ampere_tests::jobs::{Done, Place, run};
-use ampere_tests::runs::recorded_trace;
+use ampere_tests::runs::{parse, recorded_trace};
 use ampere_tests::skip_unless;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ fn refused(done: &Done, words: &[&str]) {
 fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
     assert_eq!(done.code, 0, "{done:#?}");
     done.said_once(words);
-    let summary: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let summary: serde_json::Value = parse(&done.stdout).expect("JSON");
     assert_eq!(summary["run"]["complete"], false);
     assert_eq!(summary["run"]["notes"].as_array().map(Vec::len), Some(1), "{}", summary["run"]);
     summary
@@ -103,7 +103,7 @@ fn events_that_are_cut_short_are_attributed_up_to_there() {
     let own = own_trace(&place);
     let whole = attribute(&place, "own/traces.otf2", &[]);
     assert_eq!(whole.code, 0, "{whole:#?}");
-    let whole: serde_json::Value = serde_json::from_str(&whole.stdout).expect("JSON");
+    let whole: serde_json::Value = parse(&whole.stdout).expect("JSON");
 
     copy(&own, &place.path("cut"));
     cut(&place.path("cut/traces/0.evt"), 0.6);
@@ -167,7 +167,7 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     let whole = attribute(&place, "whole/traces.otf2", &[]);
     assert_eq!(whole.code, 0, "{whole:#?}");
     whole.said_nothing();
-    let whole: serde_json::Value = serde_json::from_str(&whole.stdout).expect("JSON");
+    let whole: serde_json::Value = parse(&whole.stdout).expect("JSON");
     assert!(joules(&whole) > 0.0);
 
     // The largest file but one: the largest has the samples.

@@ -3,6 +3,7 @@
 use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
 use ampere_tests::jobs::{Done, Place, run, start, until};
+use ampere_tests::runs::parse;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -236,7 +237,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     until("the live figures are those of all threads", || {
         let address = announced(&place.path("out")).map(|it| it.address());
         let body = address.and_then(|address| http::get(address, "/snapshot.json").ok());
-        let shown: Value = body.and_then(|body| serde_json::from_str(&body.body).ok()).unwrap_or_default();
+        let shown: Value = body.and_then(|body| parse(&body.body).ok()).unwrap_or_default();
         led |= shown["threads_energy"].as_array().is_some_and(|rows| !rows.is_empty());
         led
     });
@@ -245,7 +246,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let live = place.summary("out");
     let trace = place.path("out").join("traces.otf2");
     let again = run(&mut place.ampere(["attribute", "--json", trace.to_str().expect("a path")]));
-    let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
+    let again: Value = parse(&again.stdout).expect("JSON");
     for summary in [&live, &again] {
         let device = &summary["devices"][0];
         let (main, all) = (&device["views"][0], &device["other_ranks"]);

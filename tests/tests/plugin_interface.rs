@@ -3,6 +3,7 @@
 
 use ampere_tests::collector::events;
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
+use ampere_tests::runs::parse;
 use ampere_tests::stand_in_scorep::{HostLocation, Plugin, callbacks, work};
 use scorep_abi::{Callbacks, location_type};
 use std::process::Command;
@@ -97,7 +98,7 @@ fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
     let again = run(place.ampere(["attribute", "--json"]).arg(trace));
     assert_eq!(again.code, 0, "{again:#?}");
     again.said_once(&["the run that wrote this trace is incomplete"]);
-    let again: serde_json::Value = serde_json::from_str(&again.stdout).expect("JSON");
+    let again: serde_json::Value = parse(&again.stdout).expect("JSON");
     assert_eq!(calls(&again, "region_1"), 1);
     assert_eq!(calls(&again, "region_2"), 7);
     place.is_clean();
@@ -385,6 +386,6 @@ fn the_events_of_a_killed_process_are_kept() {
     assert!(calls(&summary, "region_2") >= 100, "{summary:#}");
     let again = run(place.ampere(["attribute", "--json"]).arg(place.path("out/traces.otf2")));
     assert_eq!(again.code, 0, "{again:#?}");
-    let again: serde_json::Value = serde_json::from_str(&again.stdout).expect("JSON");
+    let again: serde_json::Value = parse(&again.stdout).expect("JSON");
     assert_eq!(calls(&again, "region_2"), calls(&summary, "region_2"));
 }

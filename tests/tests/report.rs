@@ -2,7 +2,7 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
-use ampere_tests::runs::may_mount;
+use ampere_tests::runs::{may_mount, parse};
 use ampere_tests::{artifact, skip_unless};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     until("it is announced", || announced(&place.path("out")).is_some());
     let as_of_now = || report(&place, &["out", "-f", "json"]);
     let has_events = |done: &Done| {
-        let summary: serde_json::Value = serde_json::from_str(&done.stdout).expect("a summary");
+        let summary: serde_json::Value = parse(&done.stdout).expect("a summary");
         done.code == 0 && summary["quality"]["events"].as_u64() > Some(0)
     };
     until("the collector tells of events", || has_events(&as_of_now()));
@@ -59,7 +59,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
 
     let formats = [
         ("table", "ampere: 1 rank"),
-        ("json", "{\n  \"schema\": \"ampere-summary/1\""),
+        ("json", "{\n  \"schema\": \"ampere-summary/2\""),
         ("csv", "node,device,"),
         ("html", "<!DOCTYPE html>"),
         ("folded", "node;Process;"),
@@ -156,7 +156,7 @@ fn nodes_of_a_job_are_shown_as_one() {
     );
     let summary = |of: &str| -> serde_json::Value {
         let shown = report(&place, &[of, "-f", "json"]);
-        serde_json::from_str(&shown.stdout).unwrap_or_else(|_| panic!("no summary: {shown:#?}"))
+        parse(&shown.stdout).unwrap_or_else(|_| panic!("no summary: {shown:#?}"))
     };
     let facts = place.path("out/node-b/spool-node-b/run.json");
     until("the other node is measured", || announced(&place.path("out/node-b")).is_some());

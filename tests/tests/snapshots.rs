@@ -113,13 +113,13 @@ fn rows_for_a_spreadsheet() {
         node0,GPU-0,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,19.0,19.0,0.0,38.0,0.2,
         node0,GPU-0,measured,J,ranks,,,,(idle),,0.0,0.0,,,,
         node0,GPU-0,measured,J,ranks,,,,(lost),,0.0,0.0,,,,
-        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.50000000000003,91.50000000000003,71.0,100.0,0.96,95.31250000000003
+        node0,GPU-0,measured,J,kernels,Context of HIP[0:0],HIP[0:0],kernel,kernel,15,91.5,91.5,71.0,100.0,0.96,95.3125
         node0,GPU-0,measured,J,kernels,,,,(idle),,102.49999999999997,102.49999999999997,,,,
         node0,GPU-0,measured,J,kernels,,,,(lost),,0.0,0.0,,,,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.4499999999997,110.56499999999971,0.0,221.12999999999917,1.8,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.33849999999971,110.56499999999971,0.0,221.12999999999917,1.78,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main > solve,solve,20,12.226500000000007,12.226500000000007,0.0,44.460000000000036,0.22,
-        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,11.115000000000004,11.115000000000004,0.0,44.460000000000036,0.2,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main,main,1,99.45,110.565,0.0,221.13,1.8,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main,main,1,98.3385,110.565,0.0,221.13,1.78,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 1,Master thread,main > solve,solve,20,12.2265,12.2265,0.0,44.46,0.22,
+        node0,cpu_energy,measured,J,ranks,MPI Rank 0,Master thread,main > solve,solve,20,11.115,11.115,0.0,44.46,0.2,
         node0,cpu_energy,measured,J,ranks,,,,(idle),,0.0,0.0,,,,
         node0,cpu_energy,measured,J,ranks,,,,(lost),,0.0,0.0,,,,
     "#]].assert_eq(&report(&place, "csv"));

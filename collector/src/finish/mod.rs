@@ -52,10 +52,11 @@ impl LiveRun {
         self.ingest.look_for_unread(&mut self.notes);
         self.note_missing_parts();
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
-        self.write_figures(&self.summary(false)).map_err(|why| self.write_elsewhere(why))?;
+        let summary = self.summary(false);
+        self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         let traced = self.write_trace(is_over);
-        let summary = self.final_summary(is_over && traced.is_whole, &traced);
-        self.write_final_figures(&summary);
+        let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &traced);
+        self.write_final_figures(&summary, is_settled);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
         }
@@ -259,18 +260,21 @@ impl LiveRun {
         }
     }
 
-    /// The summary as it stays, computed again from the trace where events came late, links changed, or readings were revised.
-    fn final_summary(&mut self, complete: bool, traced: &Traced) -> Summary {
+    /// The summary as it stays. Whether its tables were computed again from the trace: where events came late, links changed, or
+    /// readings were revised.
+    fn complete_summary(&mut self, before: Summary, complete: bool, traced: &Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.options.output, &self.options.run_id) {
             let page = output::PAGE;
             self.notes
                 .add(format!("{page} is another run's, and stays: ampere report -f html makes the page"));
         }
-        let mut summary = self.summary(complete);
+        let mut summary = self.summary_by(complete, |attributor, run, quality| {
+            before.described_again(attributor, run, quality)
+        });
         let unsettled = self.unsettled(&summary);
         if traced.is_whole && self.ingest.spool.wanted && !unsettled.is_empty() {
             self.settle(&mut summary, &unsettled);
-            return summary;
+            return (summary, true);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
         if summary.quality.late_events > 0 {
@@ -283,7 +287,7 @@ impl LiveRun {
             let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
             summary.run.notes.push(note);
         }
-        summary
+        (summary, false)
     }
 
     fn links_moved(&self) -> bool {
@@ -306,19 +310,20 @@ impl LiveRun {
     fn settle(&self, summary: &mut Summary, why_again: &str) {
         let trace = self.options.output.join("traces.otf2");
         let again = ampere_trace::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
-        let again = match again {
+        let mut again = match again {
             Ok(again) => again.summary,
             Err(why) => {
                 let note = format!("{why_again}, and joules are charged as of then: {why:#}");
                 return summary.run.notes.push(note);
             }
         };
-        summary.topology = again.topology;
+        summary.topology = std::mem::take(&mut again.topology);
+        let again = summary.renumbered(vec![again]);
         for device in &mut summary.devices {
             let is_it = |other: &&ampere_report::summary::Device| {
                 (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
             };
-            let Some(same) = again.devices.iter().find(is_it).cloned() else { continue };
+            let Some(same) = again.iter().find(is_it).cloned() else { continue };
             let before = std::mem::replace(device, same);
             (device.source, device.energy) = (before.source, before.energy);
             // What is not in the trace.

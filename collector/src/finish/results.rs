@@ -3,8 +3,9 @@
 use crate::live::{LiveRun, Mode};
 use crate::run_directory::files::{WriteError, write_whole, write_whole_with};
 use crate::run_directory::output::{self, ClaimError};
-use ampere_report::summary::Summary;
-use std::io::Write;
+use ampere_report::json;
+use ampere_report::summary::{Head, QualityFigures, Summary};
+use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -32,9 +33,13 @@ impl LiveRun {
         }
     }
 
-    /// Those of before the trace was written stay where a disk has no room for these.
-    pub(super) fn write_final_figures(&self, summary: &Summary) {
-        if let Err(why) = self.write_figures(summary) {
+    /// Those of before the trace was written stay where a disk has no room for these. `is_settled`: other tables than those
+    /// of before were computed.
+    pub(super) fn write_final_figures(&self, summary: &Summary, is_settled: bool) {
+        let directory = &self.options.output;
+        let is_described =
+            !is_settled && !knows_more(directory, summary) && describe_tables(directory, summary);
+        if !is_described && let Err(why) = self.write_figures(summary) {
             eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
         }
         if let Err(why) = self.write_page(summary) {
@@ -72,13 +77,9 @@ impl LiveRun {
 /// Whether the figures that lie there already are the same run's, of more events: where the disk was full, the records end
 /// early and the figures do not.
 pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
-    let text = std::fs::read(directory.join("summary.json")).unwrap_or_default();
-    let there: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-    let events = |name: &str| there["quality"][name].as_u64().unwrap_or(0);
-    let quality = &summary.quality;
-    there["run"]["id"] == summary.run.id.as_str()
-        && events("events").saturating_add(events("coalesced_calls"))
-            > quality.events.saturating_add(quality.coalesced_calls)
+    let there = Head::of(&directory.join("summary.json")).filter(|there| there.run.id == summary.run.id);
+    let events = |quality: &QualityFigures| quality.events.saturating_add(quality.coalesced_calls);
+    there.and_then(|there| there.quality).is_some_and(|quality| events(&quality) > events(&summary.quality))
 }
 
 /// `summary.json`, `summary.txt` and `report.html`, each whole or not at all.
@@ -89,10 +90,15 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsE
 
 /// `summary.json`, whole or not at all.
 pub(crate) fn write_summary(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    Ok(write_whole_with(&directory.join("summary.json"), |file| {
-        serde_json::to_writer_pretty(&mut *file, summary)?;
-        file.write_all(b"\n")
-    })?)
+    Ok(write_whole_with(&directory.join("summary.json"), |file| json::write(file, summary))?)
+}
+
+/// Writes what is known of the run before the tables that are there. Whether that could be done.
+fn describe_tables(directory: &Path, summary: &Summary) -> bool {
+    let path = directory.join("summary.json");
+    let Ok(mut earlier) = File::open(&path) else { return false };
+    write_whole_with(&path, |file| json::write_with_tables_of(&mut earlier, file, summary)).is_ok()
+        && write_text(directory, summary).is_ok()
 }
 
 /// Of a run that is over, figures that were written while it went on stay where they know more than what else is left.
@@ -116,6 +122,10 @@ fn read_summary(directory: &Path) -> Result<Summary, ResultsError> {
 
 fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     write_summary(directory, summary)?;
+    write_text(directory, summary)
+}
+
+fn write_text(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     Ok(write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
 }
 

@@ -34,7 +34,7 @@ impl LiveRun {
         has_figures.then(|| self.summary_by(false, Summary::of_running))
     }
 
-    fn summary_by(
+    pub(super) fn summary_by(
         &self,
         complete: bool,
         make: impl FnOnce(&Attributor, Run, QualityFigures) -> Summary,

@@ -5,11 +5,9 @@ use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::{CLAIM, file_name};
 use ampere_model::text::one_line;
-use ampere_report::summary::{Run, SCHEMA, Summary};
+use ampere_report::summary::{Head, Run, Summary};
 use ampere_trace::chrome::{Part, trace_beside};
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use std::fs::{DirEntry, File};
-use std::io::BufReader;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 /// Another node's part of a run.
@@ -62,38 +60,9 @@ pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     (summary || is_unfinished()).then(|| above.to_owned())
 }
 
-/// The `run` of a summary, read without its tables, which may be hundreds of megabytes.
+/// The `run` of a summary, read without its tables, which may be large.
 pub fn head(path: &Path) -> Option<Run> {
-    struct Head<'a>(&'a mut Option<Run>);
-    impl<'de> Visitor<'de> for Head<'_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-            f.write_str("a summary")
-        }
-
-        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-            let mut is_known = false;
-            while let Some(key) = map.next_key::<String>()? {
-                match key.as_str() {
-                    "schema" if map.next_value::<String>()? == SCHEMA => is_known = true,
-                    "run" if is_known => {
-                        *self.0 = Some(map.next_value()?);
-                        break;
-                    }
-                    _ => break,
-                }
-            }
-            Err(M::Error::custom("the rest is not read"))
-        }
-    }
-    if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
-        return None; // opening a pipe would wait for its writer
-    }
-    let mut run = None;
-    let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
-    let _ = reader.deserialize_map(Head(&mut run));
-    run
+    Head::of(path).map(|head| head.run)
 }
 
 /// Trace and summary of each other node of a run, and a line for each node without them. `directory`: the first node's.
@@ -121,6 +90,7 @@ pub fn other_parts(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_report::summary::SCHEMA;
 
     fn of(node: &str, id: &str) -> String {
         let run =
@@ -145,7 +115,7 @@ mod tests {
         results("n3", &of("n3", "another"));
         results("n2.copy", &of("n2", "job"));
         results("coverage", r#"{"total": {"lines": 5}}"#);
-        results("cut", r#"{"schema": "ampere-summary/1", "run": {"id": "job", "#);
+        results("cut", r#"{"schema": "ampere-summary/2", "run": {"id": "job", "#);
         std::os::unix::fs::symlink(place.path().join("n2"), place.path().join("n4")).unwrap();
         let found = below(place.path(), "job");
         let names: Vec<_> = found.iter().filter_map(|node| node.directory.file_name()).collect();

@@ -291,13 +291,9 @@ impl Service {
         let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
         cache.asked = None;
         let Ok(Ok(summary)) = told else { return is_ending() };
-        match serde_json::to_string_pretty(&summary) {
-            Ok(body) => {
-                let body = cache.last.insert((Instant::now(), Bytes::from(body))).1.clone();
-                reply(StatusCode::OK, "application/json", body)
-            }
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"),
-        }
+        let body = Bytes::from(ampere_report::json::text(&summary));
+        let body = cache.last.insert((Instant::now(), body)).1.clone();
+        reply(StatusCode::OK, "application/json", body)
     }
 }
 

@@ -118,6 +118,15 @@ impl CallPaths {
         self.nodes.len()
     }
 
+    /// Whether its region is on the stack once.
+    pub fn is_outermost(&self, node: NodeIndex) -> bool {
+        let Node { region, parent: mut at, .. } = *self.node(node);
+        while !at.is_root() && self.node(at).region != region {
+            at = self.parent(at);
+        }
+        at.is_root()
+    }
+
     /// Regions from the outermost to the innermost.
     pub fn path(&self, node: NodeIndex) -> Vec<RegionRef> {
         let mut path = Vec::new();

@@ -1,5 +1,6 @@
 //! A view as a table: per call path and per region, exclusive and inclusive.
 
+use crate::callpaths::NodeIndex;
 use crate::engine::{Engine, LocationIndex, ViewIndex};
 use crate::policy::{Policy, Sharing};
 use crate::view::{Consumer, View, ViewTotals};
@@ -11,7 +12,9 @@ use std::collections::BTreeMap;
 #[allow(missing_docs)]
 pub struct CallpathRow {
     pub location: LocationIndex,
-    /// Outermost first.
+    /// Its number, as in [`Engine::nodes`].
+    pub node: NodeIndex,
+    /// Outermost first. Empty of [`Engine::report_rows`].
     pub path: Vec<RegionRef>,
     pub calls: u64,
     pub exclusive_joules: f64,
@@ -70,12 +73,16 @@ impl Engine {
     /// All rows of a view.
     pub fn report(&self, view: ViewIndex) -> ViewReport {
         let mut callpaths = Vec::new();
-        let report = self.report_rows(view, &mut |row| callpaths.push(row));
+        let report = self.report_rows(view, &mut |row| {
+            let path = self.location(row.location.0).paths.path(row.node);
+            callpaths.push(CallpathRow { path, ..row });
+        });
         callpaths.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
         ViewReport { callpaths, ..report }
     }
 
-    /// As [`Engine::report`], but call paths go to `each`, in no order: there may be too many to hold them twice.
+    /// As [`Engine::report`], but call paths go to `each`, those of a location in the order of their nodes: there may be too many to hold
+    /// them twice.
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
@@ -98,6 +105,14 @@ impl Engine {
         }
     }
 
+    /// A location's call paths, callers first: the number of each, its caller's (or [`NodeIndex::ROOT`]), and its innermost region.
+    pub fn nodes(
+        &self,
+        location: LocationIndex,
+    ) -> impl DoubleEndedIterator<Item = (NodeIndex, NodeIndex, RegionRef)> {
+        self.location(location.0).paths.nodes().map(|(at, node)| (at, node.parent, node.region))
+    }
+
     fn report_consumer(
         &self,
         seen: &View,
@@ -114,11 +129,10 @@ impl Engine {
         }
         for (at, node) in paths.nodes() {
             let (account, resolved) = (consumer.account(at), seen.resolved(consumer.location, at));
-            let path = paths.path(at);
-            let outermost = !path[..path.len() - 1].contains(&node.region);
             let row = CallpathRow {
                 location: LocationIndex(consumer.location),
-                path,
+                node: at,
+                path: Vec::new(),
                 calls: node.calls,
                 exclusive_joules: account.joules,
                 inclusive_joules: inclusive[at.0 as usize],
@@ -129,7 +143,7 @@ impl Engine {
                 joules_per_tick: account.prices(),
             };
             let region = regions.entry(node.region).or_insert_with(|| RegionRow::new(node.region));
-            region.add(&row, outermost);
+            region.add(&row, paths.is_outermost(at));
             each(row);
         }
     }

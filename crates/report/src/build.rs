@@ -1,86 +1,50 @@
 //! A summary of an attributor's figures.
 
 use crate::assignment;
+use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
 use crate::summary::{
-    Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, Overhead, QualityFigures, Region, Run, SCHEMA, Summary,
-    View, Watts, least_trusted,
+    Device, Overhead, QualityFigures, Region, Run, SCHEMA, Summary, View, Watts, least_trusted,
 };
-use ampere_attribution::{CallpathRow, Policy, RegionRow, ViewIndex};
-use ampere_model::RegionRef;
+use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads;
+use std::collections::BTreeSet;
 
 /// A counter that has stood still may catch up within the first sample interval.
 const SECONDS_OF_A_STALL: f64 = 1.0;
-/// Of a deeper path the middle is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
-/// would be a million names.
-const MOST_FRAMES: usize = 256;
+
+/// The name of a region that the program did not define.
+const UNDEFINED: &str = "undefined region";
 
 /// All tables of an attributor, or of `only` one view. `most`: rows of a table, of which the largest stay.
 pub(crate) fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
     most: usize,
-    mut run: Run,
-    mut quality: QualityFigures,
+    run: Run,
+    quality: QualityFigures,
 ) -> Summary {
-    let tables = Tables::new(attributor, only, most);
-    let mut checks = agreement::checks(attributor, true);
-    // Time comes last: energy is what people look for.
-    let is_time = |number: &usize| attributor.devices[*number].info.unit == Unit::Seconds;
-    let (time, energy): (Vec<usize>, Vec<usize>) = (0..attributor.devices.len()).partition(is_time);
-    let mut devices: Vec<Device> = Vec::new();
-    let mut total_joules = 0.0;
-    for number in energy.into_iter().chain(time) {
-        let device = tables.device(number, std::mem::take(&mut checks[number]));
-        add_quality(&mut quality, &attributor.devices[number], attributor, &device);
-        if device.unit == Unit::Joules.as_str() && attributor.whole(number).is_none() {
-            total_joules += device.total_joules;
+    let tables = Tables { attributor, only, most, all_threads_lead: threads::all_threads_lead(attributor) };
+    let mut numbered = tables.devices();
+    let (run, quality) = tables.described(&numbered, run, quality);
+    for (number, device) in &mut numbered {
+        tables.add_views(*number, device);
+        if implausible_note(device).is_some() {
+            clear_figures(device);
         }
-        devices.push(device);
     }
-    run.notes.extend(devices.iter().filter_map(uncovered_note));
-    let implausible: Vec<String> = devices.iter().filter_map(implausible_note).collect();
-    run.complete &= implausible.is_empty();
-    run.notes.extend(implausible);
-    for device in devices.iter_mut().filter(|device| implausible_note(device).is_some()) {
-        total_joules -= device.total_joules;
-        clear_figures(device);
-    }
-    let oddities = attributor.engine.oddities();
-    quality.late_events = quality.late_events.max(oddities.late);
-    quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
-    let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
-    run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
-    run.total_joules = total_joules;
-    run.notes.extend(threads::note(attributor));
-    Summary {
-        schema: SCHEMA.to_owned(),
-        run,
-        devices,
-        topology: assignment::of_attributor(attributor, only),
-        quality,
-        overhead: Overhead::default(),
-    }
+    let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
+    let Numbering { names, paths, .. } = self::number(attributor, &mut devices);
+    let topology = assignment::of_attributor(attributor, only);
+    let overhead = Overhead::default();
+    Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
 }
 
-fn add_quality(
-    quality: &mut QualityFigures,
-    device: &attributor::Device,
-    attributor: &Attributor,
-    shown: &Device,
-) {
-    let counter = device.counter_figures();
-    quality.counter_resets += attributor.engine.totals(device.views.ranks).counter_resets;
-    quality.unusable_samples += counter.misreadings;
-    quality.counter_wraps += counter.wraps;
-    quality.sampling_gaps += counter.gaps;
-    quality.stale_counters += u64::from(counter.stale);
-    for view in &shown.views {
-        quality.conservation_error_joules =
-            quality.conservation_error_joules.max(view.conservation_error_joules);
-    }
+/// What is known of a run, without its tables.
+pub(crate) fn described(attributor: &Attributor, run: Run, quality: QualityFigures) -> (Run, QualityFigures) {
+    let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false };
+    tables.described(&tables.devices(), run, quality)
 }
 
 /// Why a device's figures cannot be shown, in one line: they are more than the device can have spent.
@@ -119,30 +83,147 @@ fn uncovered_note(device: &Device) -> Option<String> {
     })
 }
 
-/// Makes tables, with each name once.
+/// Gives the rows' call paths and names their numbers, with each call path and each name once. Until now a row has the number of
+/// its location, and of the call path among those of its location.
+fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
+    let mut rows: Vec<&mut Callpaths> = Vec::new();
+    for device in devices {
+        rows.extend(device.views.iter_mut().chain(&mut device.other_ranks).map(|view| &mut view.callpaths));
+    }
+    let mut is_used: Vec<Vec<bool>> = vec![Vec::new(); attributor.locations.len()];
+    for row in rows.iter().flat_map(|rows| rows.iter()) {
+        let nodes = &mut is_used[row.location as usize];
+        if nodes.is_empty() {
+            *nodes = vec![false; attributor.engine.callpaths_of(LocationIndex(row.location)) + 1];
+        }
+        nodes[row.path as usize] = true;
+    }
+    let mut numbering = Numbering::default();
+    let locations = number_names(attributor, &mut is_used, &mut numbering);
+    let paths = number_paths(attributor, &is_used, &mut numbering);
+    for rows in rows {
+        for row in rows.iter_mut() {
+            let location = row.location as usize;
+            row.path = paths[location][row.path as usize];
+            (row.location_group, row.location) = locations[location];
+        }
+        // Ties by name, so that the order is the same live and from the trace. In place: there may be a million.
+        rows.sort_unstable_by(by_joules);
+    }
+    numbering
+}
+
+/// In the order of the alphabet: the names that are in every row first, which makes their numbers short. The numbers of the names
+/// of each location. Callers of what is used are used.
+fn number_names(
+    attributor: &Attributor,
+    is_used: &mut [Vec<bool>],
+    numbering: &mut Numbering,
+) -> Vec<(u32, u32)> {
+    let (mut groups, mut regions) = (BTreeSet::new(), vec![false; attributor.regions.all().len()]);
+    for (location, is_used) in is_used.iter_mut().enumerate().filter(|(_, is_used)| !is_used.is_empty()) {
+        let info = &attributor.locations[location];
+        groups.extend([info.group.as_str(), info.name.as_str()]);
+        let nodes = attributor.engine.nodes(LocationIndex(location as u32));
+        for (at, caller, region) in nodes.rev() {
+            if is_used[at.0 as usize] {
+                is_used[caller.0 as usize] = true;
+                regions.get_mut(region.0 as usize).into_iter().for_each(|used| *used = true);
+            }
+        }
+    }
+    let regions = attributor.regions.all().iter().zip(regions).filter(|(_, is_used)| *is_used);
+    let regions: BTreeSet<&str> = regions.map(|(region, _)| region.name.as_str()).collect();
+    for name in groups.into_iter().chain(regions) {
+        numbering.name(&name.into());
+    }
+    let of = |name: &str| numbering.known(name).unwrap_or_default();
+    attributor.locations.iter().map(|info| (of(&info.group), of(&info.name))).collect()
+}
+
+/// The numbers of the call paths of each location.
+fn number_paths(attributor: &Attributor, is_used: &[Vec<bool>], numbering: &mut Numbering) -> Vec<Vec<u32>> {
+    let names = attributor.regions.all().iter().map(|region| numbering.known(&region.name));
+    let names: Vec<Option<u32>> = names.collect();
+    let mut paths: Vec<Vec<u32>> = is_used.iter().map(|is_used| vec![0; is_used.len()]).collect();
+    for (location, paths) in paths.iter_mut().enumerate().filter(|(_, paths)| !paths.is_empty()) {
+        for (at, caller, region) in attributor.engine.nodes(LocationIndex(location as u32)) {
+            if is_used[location][at.0 as usize] {
+                let name = names.get(region.0 as usize).copied().flatten();
+                let name = name.unwrap_or_else(|| numbering.name(&UNDEFINED.into()));
+                let caller = (!caller.is_root()).then(|| paths[caller.0 as usize]);
+                paths[at.0 as usize] = numbering.path(caller, name);
+            }
+        }
+    }
+    let new = numbering.order_paths();
+    for path in paths.iter_mut().flatten() {
+        *path = new.get(*path as usize).copied().unwrap_or_default();
+    }
+    paths
+}
+
+/// Makes tables.
 struct Tables<'a> {
     attributor: &'a Attributor,
     only: Option<ViewKind>,
     /// Rows of a table.
     most: usize,
     all_threads_lead: bool,
-    regions: Vec<Name>,
-    /// By location: its group's and its own.
-    locations: Vec<(Name, Name)>,
 }
 
-impl<'a> Tables<'a> {
-    fn new(attributor: &'a Attributor, only: Option<ViewKind>, most: usize) -> Tables<'a> {
-        let regions = attributor.regions.all().iter().map(|region| region.name.as_str().into());
-        let locations = attributor.locations.iter();
-        let locations = locations.map(|info| (info.group.as_str().into(), info.name.as_str().into()));
-        Tables {
-            attributor,
-            only,
-            most,
-            all_threads_lead: threads::all_threads_lead(attributor),
-            regions: regions.collect(),
-            locations: locations.collect(),
+impl Tables<'_> {
+    /// Without their views, and the number of each.
+    fn devices(&self) -> Vec<(usize, Device)> {
+        let mut checks = agreement::checks(self.attributor, true);
+        // Time comes last: energy is what people look for.
+        let is_time = |number: &usize| self.attributor.devices[*number].info.unit == Unit::Seconds;
+        let (time, energy): (Vec<usize>, Vec<usize>) = (0..self.attributor.devices.len()).partition(is_time);
+        let all = energy.into_iter().chain(time);
+        all.map(|number| (number, self.device(number, std::mem::take(&mut checks[number])))).collect()
+    }
+
+    /// Completes what is known of the run by what is known of its devices.
+    fn described(
+        &self,
+        devices: &[(usize, Device)],
+        mut run: Run,
+        mut quality: QualityFigures,
+    ) -> (Run, QualityFigures) {
+        let attributor = self.attributor;
+        for (number, _) in devices {
+            self.add_quality(&mut quality, &attributor.devices[*number]);
+        }
+        run.notes.extend(devices.iter().filter_map(|(_, device)| uncovered_note(device)));
+        let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
+        let implausible: Vec<String> = implausible.collect();
+        run.complete &= implausible.is_empty();
+        run.notes.extend(implausible);
+        let counted = devices.iter().filter(|(number, device)| {
+            let is_topmost = device.unit == Unit::Joules.as_str() && attributor.whole(*number).is_none();
+            is_topmost && implausible_note(device).is_none()
+        });
+        run.total_joules = counted.map(|(_, device)| device.total_joules).sum::<f64>() + 0.0;
+        let oddities = attributor.engine.oddities();
+        quality.late_events = quality.late_events.max(oddities.late);
+        quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
+        let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+        run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
+        run.notes.extend(threads::note(attributor));
+        (run, quality)
+    }
+
+    fn add_quality(&self, quality: &mut QualityFigures, device: &attributor::Device) {
+        let counter = device.counter_figures();
+        let engine = &self.attributor.engine;
+        quality.counter_resets += engine.totals(device.views.ranks).counter_resets;
+        quality.unusable_samples += counter.misreadings;
+        quality.counter_wraps += counter.wraps;
+        quality.sampling_gaps += counter.gaps;
+        quality.stale_counters += u64::from(counter.stale);
+        for kind in ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)) {
+            let error = engine.totals(device.view(kind)).conservation_error_joules;
+            quality.conservation_error_joules = quality.conservation_error_joules.max(error);
         }
     }
 
@@ -162,15 +243,6 @@ impl<'a> Tables<'a> {
         let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
         let sampled_seconds = self.seconds(sampled);
         let sample_seconds = sampled_seconds / counter.samples.saturating_sub(1).max(1) as f64;
-        let views = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)).map(|kind| {
-            let has_other = kind == ViewKind::Ranks && device.other_ranks().is_some();
-            let locations = if has_other { device.views.locations.as_str() } else { "" };
-            self.view(device, (device.view(kind), kind, locations), sample_seconds)
-        });
-        let other_ranks = device.other_ranks().filter(|_| self.is_wanted(ViewKind::Ranks));
-        let other_ranks = other_ranks.map(|(locations, view)| {
-            self.view(device, (view, ViewKind::Ranks, locations.as_str()), sample_seconds)
-        });
         Device {
             node: info.node.clone(),
             name: info.name.clone(),
@@ -193,39 +265,37 @@ impl<'a> Tables<'a> {
             gauges: Vec::new(),
             checks,
             power: device.power_curve(),
-            views: views.collect(),
-            other_ranks_lead: self.all_threads_lead && other_ranks.is_some(),
-            other_ranks,
+            views: Vec::new(),
+            other_ranks_lead: false,
+            other_ranks: None,
         }
     }
 
-    fn view(
-        &self,
-        device: &attributor::Device,
-        (view, kind, locations): (ViewIndex, ViewKind, &str),
-        sample_seconds: f64,
-    ) -> View {
-        let engine = &self.attributor.engine;
-        // Of its interval's joules a row has no more than all, and no more than the device's power.
-        let is_time_sliced = engine.report_policy(device.view(kind)) == Policy::TimeSliced;
-        let rates = Rates {
-            is_time: device.info.unit == Unit::Seconds,
-            ticks_per_second: self.attributor.ticks_per_second as f64,
-            least_resolved_seconds: LEAST_RESOLVED_SAMPLES * sample_seconds,
-            watts_max: if is_time_sliced { device.watts_max() } else { f64::INFINITY },
-        };
+    fn add_views(&self, number: usize, shown: &mut Device) {
+        let device = &self.attributor.devices[number];
+        let kinds = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind));
+        let views = kinds.map(|kind| {
+            let has_other = kind == ViewKind::Ranks && device.other_ranks().is_some();
+            let locations = if has_other { device.views.locations.as_str() } else { "" };
+            self.view(shown, device.view(kind), kind, locations)
+        });
+        let views = views.collect();
+        let other = device.other_ranks().filter(|_| self.is_wanted(ViewKind::Ranks));
+        let other =
+            other.map(|(locations, view)| self.view(shown, view, ViewKind::Ranks, locations.as_str()));
+        shown.other_ranks_lead = self.all_threads_lead && other.is_some();
+        (shown.views, shown.other_ranks) = (views, other);
+    }
+
+    fn view(&self, device: &Device, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
+        let is_time = device.unit == Unit::Seconds.as_str();
         let mut callpaths = Largest::new(self.most);
-        let mut report = engine.report_rows(view, &mut |row| {
+        let report = self.attributor.engine.report_rows(view, &mut |row| {
             if callpaths.takes(row.exclusive_joules) {
-                callpaths.push(self.callpath(row, &rates));
+                callpaths.push(self.callpath(&row, is_time));
             }
         });
-        let callpaths = callpaths.sorted();
-        report.regions.sort_by(|a, b| {
-            let by_name = || self.region_name(a.region).cmp(&self.region_name(b.region));
-            b.exclusive_joules.total_cmp(&a.exclusive_joules).then_with(by_name)
-        });
-        View {
+        let mut shown = View {
             view: kind.as_str().to_owned(),
             locations: locations.to_owned(),
             policy: report.policy.as_str().to_owned(),
@@ -234,51 +304,65 @@ impl<'a> Tables<'a> {
             idle_joules: report.totals.idle_joules,
             lost_joules: report.totals.lost_joules,
             conservation_error_joules: report.totals.conservation_error_joules,
-            callpaths,
-            regions: report.regions.into_iter().take(self.most).map(|row| self.region(row, &rates)).collect(),
+            callpaths: callpaths.rows().into(),
+            regions: Vec::new(),
+        };
+        let regions = report.regions.into_iter().map(|row| self.region(row, device, &shown));
+        let mut regions: Vec<Region> = regions.collect();
+        regions.sort_by(|a, b| {
+            let by_joules = b.figures.exclusive_joules.total_cmp(&a.figures.exclusive_joules);
+            by_joules.then_with(|| a.region.cmp(&b.region))
+        });
+        regions.truncate(self.most);
+        shown.regions = regions;
+        shown
+    }
+
+    fn callpath(&self, row: &CallpathRow, is_time: bool) -> Callpath {
+        let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
+        let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
+    }
+
+    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. A clock resolves everything.
+    fn figures(&self, calls: u64, joules: [f64; 4], ticks: [u64; 2], is_time: bool) -> Figures {
+        let [exclusive_joules, inclusive_joules, resolved_joules, possible_joules] = joules;
+        let [exclusive_seconds, resolved_seconds] = ticks.map(|ticks| self.seconds(ticks));
+        Figures {
+            calls,
+            exclusive_joules,
+            inclusive_joules,
+            resolved_joules: if is_time { exclusive_joules } else { resolved_joules },
+            possible_joules: Some(if is_time { exclusive_joules } else { possible_joules }),
+            exclusive_seconds,
+            resolved_seconds: if is_time { exclusive_seconds } else { resolved_seconds },
         }
     }
 
-    fn callpath(&self, row: CallpathRow, rates: &Rates) -> Callpath {
-        let exclusive = Amount { joules: row.exclusive_joules, ticks: row.exclusive_ticks };
-        let resolved = Amount { joules: row.resolved_joules, ticks: row.resolved_ticks };
-        let resolved = rates.resolved(exclusive, resolved);
-        let (location_group, location) = self.locations[row.location.0 as usize].clone();
-        Callpath {
-            location_group,
-            location,
-            path: shortened(&row.path, |region| self.region_name(region)),
-            calls: row.calls,
-            exclusive_joules: row.exclusive_joules,
-            inclusive_joules: row.inclusive_joules,
-            resolved_joules: resolved.joules,
-            possible_joules: Some(rates.possible(exclusive, row.possible_joules)),
-            exclusive_seconds: self.seconds(row.exclusive_ticks),
-            resolved_seconds: self.seconds(resolved.ticks),
-            watts: rates.watts(exclusive, resolved, row.joules_per_tick),
-        }
+    fn region(&self, row: RegionRow, device: &Device, view: &View) -> Region {
+        let is_time = device.unit == Unit::Seconds.as_str();
+        let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
+        let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        let per_second = self.attributor.ticks_per_second as f64;
+        let bounds = row.joules_per_tick.filter(|_| !is_time);
+        let watts = Watts {
+            min_watts: bounds.map(|(least, _)| least * per_second),
+            max_watts: bounds.map(|(_, most)| most * per_second),
+            ..device.watts(view, &figures)
+        };
+        let region = self.attributor.regions.all().get(row.region.0 as usize);
+        let region = region.map_or(UNDEFINED, |region| region.name.as_str());
+        Region { region: region.into(), figures, watts: watts.up_to(device.most_watts(view)) }
     }
+}
 
-    fn region(&self, row: RegionRow, rates: &Rates) -> Region {
-        let exclusive = Amount { joules: row.exclusive_joules, ticks: row.exclusive_ticks };
-        let resolved = Amount { joules: row.resolved_joules, ticks: row.resolved_ticks };
-        let resolved = rates.resolved(exclusive, resolved);
-        Region {
-            region: self.region_name(row.region),
-            calls: row.calls,
-            exclusive_joules: row.exclusive_joules,
-            inclusive_joules: row.inclusive_joules,
-            resolved_joules: resolved.joules,
-            possible_joules: Some(rates.possible(exclusive, row.possible_joules)),
-            exclusive_seconds: self.seconds(row.exclusive_ticks),
-            resolved_seconds: self.seconds(resolved.ticks),
-            watts: rates.watts(exclusive, resolved, row.joules_per_tick),
-        }
-    }
-
-    fn region_name(&self, region: RegionRef) -> Name {
-        self.regions.get(region.0 as usize).cloned().unwrap_or_else(|| "undefined region".into())
-    }
+/// Most joules first.
+fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
+    let numbers = |row: &Callpath| (row.location_group, row.location, row.path);
+    b.figures
+        .exclusive_joules
+        .total_cmp(&a.figures.exclusive_joules)
+        .then_with(|| numbers(a).cmp(&numbers(b)))
 }
 
 /// The call paths with the most joules, at most so many.
@@ -301,70 +385,17 @@ impl Largest {
     fn push(&mut self, row: Callpath) {
         self.rows.push(row);
         if self.rows.len() >= self.most.saturating_mul(2) {
-            let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, Callpath::by_joules);
-            self.least_joules = last.exclusive_joules;
+            let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, by_joules);
+            self.least_joules = last.figures.exclusive_joules;
             self.rows.truncate(self.most);
         }
     }
 
-    fn sorted(mut self) -> Vec<Callpath> {
-        // In place: there may be a hundred thousand.
-        self.rows.sort_unstable_by(Callpath::by_joules);
-        self.rows.truncate(self.most);
-        self.rows
-    }
-}
-
-pub(crate) fn shortened(path: &[RegionRef], name: impl Fn(RegionRef) -> Name) -> Vec<Name> {
-    let names = |part: &[RegionRef]| part.iter().map(|region| name(*region)).collect::<Vec<Name>>();
-    if path.len() <= MOST_FRAMES {
-        return names(path);
-    }
-    let (head, tail) = (MOST_FRAMES / 2, MOST_FRAMES / 2 - 1);
-    let mut short = names(&path[..head]);
-    short.push(format!("... {} frames ...", path.len() - head - tail).into());
-    short.extend(names(&path[path.len() - tail..]));
-    short
-}
-
-/// Joules, and the time that they are of.
-#[derive(Clone, Copy)]
-struct Amount {
-    joules: f64,
-    ticks: u64,
-}
-
-/// What a view's rows need for their power. A clock resolves everything, and seconds in a second are no rate.
-struct Rates {
-    is_time: bool,
-    ticks_per_second: f64,
-    least_resolved_seconds: f64,
-    watts_max: f64,
-}
-
-impl Rates {
-    fn resolved(&self, exclusive: Amount, resolved: Amount) -> Amount {
-        if self.is_time { exclusive } else { resolved }
-    }
-
-    fn possible(&self, exclusive: Amount, possible: f64) -> f64 {
-        if self.is_time { exclusive.joules } else { possible }
-    }
-
-    /// `joules_per_tick`: the least and the most of the intervals in which the row ran.
-    fn watts(&self, exclusive: Amount, resolved: Amount, joules_per_tick: Option<(f64, f64)>) -> Watts {
-        if self.is_time {
-            return Watts::default();
+    fn rows(mut self) -> Vec<Callpath> {
+        if self.rows.len() > self.most {
+            self.rows.sort_unstable_by(by_joules);
+            self.rows.truncate(self.most);
         }
-        let seconds = |ticks: u64| ticks as f64 / self.ticks_per_second;
-        let is_resolved = resolved.ticks > 0 && seconds(resolved.ticks) >= self.least_resolved_seconds;
-        let rate = |of: Amount| (is_resolved && of.ticks > 0).then(|| of.joules / seconds(of.ticks));
-        let watts = Watts {
-            mean_watts: rate(exclusive),
-            resolved_watts: rate(resolved),
-            min_watts: joules_per_tick.map(|(least, _)| least * self.ticks_per_second),
-            max_watts: joules_per_tick.map(|(_, most)| most * self.ticks_per_second),
-        };
-        watts.up_to(self.watts_max)
+        self.rows
     }
 }

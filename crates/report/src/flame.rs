@@ -1,9 +1,11 @@
 //! A tree as a picture: a box for each node, as wide as its joules, below its caller's. A click makes a box as wide
 //! as the picture, a click on the uppermost shows all again; without scripts it is a still picture.
 
-use super::tree::{Kind, Node};
-use ampere_model::text::{joules, printable};
+use super::tree::{Kind, ROOT, Sum, Tree};
+use ampere_model::text::{joules, printable, short};
 use maud::{Markup, PreEscaped, html};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 18.0;
@@ -16,35 +18,106 @@ const MOST_ROWS: usize = 128;
 pub const STYLE: &str = include_str!("flame.css");
 pub const SCRIPT: &str = include_str!("flame.js");
 
-struct Box<'a> {
-    node: &'a Node,
+/// Boxes of a picture that is a file of its own.
+const MOST_BOXES: usize = 8000;
+/// A name in full is in other reports.
+const LONGEST_NAME: usize = 200;
+
+struct Box {
+    name: String,
+    kind: Kind,
+    sum: Sum,
     left: f64,
     width: f64,
     row: usize,
 }
 
-/// The boxes from the top down, and how many were left out.
-fn layout(root: &Node) -> (Vec<Box<'_>>, usize) {
-    let (mut boxes, mut left_out) = (Vec::new(), 0);
-    let per_joule = if root.joules > 0.0 { WIDTH / root.joules } else { 0.0 };
-    let mut waiting = vec![(root, 0.0, 0)];
-    while let Some((node, left, row)) = waiting.pop() {
-        let width = node.joules * per_joule;
-        if width < LEAST_WIDTH || row >= MOST_ROWS {
-            left_out += 1; // and what is below
-            continue;
-        }
-        boxes.push(Box { node, left, width, row });
-        let mut at = left;
-        for child in &node.children {
-            waiting.push((child, at, row + 1));
-            at += child.joules * per_joule;
-        }
-    }
-    (boxes, left_out)
+/// Boxes from the top down.
+#[derive(Default)]
+struct Layout {
+    boxes: Vec<Box>,
+    /// What is left out: calls paths, and their joules.
+    small: (u64, f64),
 }
 
-fn colour(node: &Node) -> String {
+/// The frames with most joules, `most` of them, each below its caller; below each caller a box with the sum of the others.
+fn layout(tree: &Tree, most: usize) -> Layout {
+    let mut layout = Layout::default();
+    let whole = tree.joules();
+    let per_joule = if whole > 0.0 { WIDTH / whole } else { 0.0 };
+    let called = tree.called();
+    let is_wide = |joules: f64| joules * per_joule >= LEAST_WIDTH;
+    // A caller has no less than what it calls, so it comes first.
+    let mut largest: BinaryHeap<(Joules, Reverse<u32>, usize)> = BinaryHeap::new();
+    let mut shown = vec![false; called.len()];
+    shown[ROOT as usize] = true;
+    let (mut next, mut row) = (ROOT, 0);
+    for _ in 0..most {
+        let below = called[next as usize].iter().filter(|frame| is_wide(tree.sum(**frame).joules));
+        if row + 1 < MOST_ROWS {
+            largest.extend(below.map(|frame| (Joules(tree.sum(*frame).joules), Reverse(*frame), row + 1)));
+        }
+        let Some((_, Reverse(frame), at)) = largest.pop() else { break };
+        (next, row) = (frame, at);
+        shown[frame as usize] = true;
+    }
+    let mut waiting = vec![(ROOT, 0.0, 0)];
+    while let Some((frame, left, row)) = waiting.pop() {
+        let sum = tree.sum(frame);
+        let (name, kind) = match frame {
+            ROOT => (tree.name.clone(), Kind::Whole),
+            _ => (tree.name_of(frame), tree.kind_of(frame)),
+        };
+        layout.boxes.push(Box { name, kind, sum: sum.clone(), left, width: sum.joules * per_joule, row });
+        let (shown, others): (Vec<u32>, Vec<u32>) =
+            called[frame as usize].iter().partition(|below| shown[**below as usize]);
+        let mut at = left;
+        for below in shown {
+            waiting.push((below, at, row + 1));
+            at += tree.sum(below).joules * per_joule;
+        }
+        let rest = |name: &str, kind, joules, frames| {
+            let sum = Sum { joules, exclusive: joules, frames, ..Sum::default() };
+            (name.to_owned(), kind, sum)
+        };
+        let joules = others.iter().map(|frame| tree.sum(*frame).joules).sum::<f64>();
+        let frames = others.iter().map(|frame| tree.sum(*frame).frames).sum();
+        layout.small = (layout.small.0 + frames, layout.small.1 + joules);
+        let mut rests = vec![rest(&more_words(frames), Kind::Small, joules, frames)];
+        if frame == ROOT {
+            rests.push(rest("idle", Kind::Rest, tree.idle, 0));
+            rests.push(rest("lost", Kind::Rest, tree.lost, 0));
+        }
+        for (name, kind, sum) in
+            rests.into_iter().filter(|(_, _, sum)| is_wide(sum.joules) && sum.joules > 0.0)
+        {
+            let width = sum.joules * per_joule;
+            layout.boxes.push(Box { name, kind, sum, left: at, width, row: row + 1 });
+            at += width;
+        }
+    }
+    layout
+}
+
+/// Joules with an order.
+#[derive(Clone, Copy, PartialEq)]
+struct Joules(f64);
+
+impl Eq for Joules {}
+
+impl PartialOrd for Joules {
+    fn partial_cmp(&self, other: &Joules) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Joules {
+    fn cmp(&self, other: &Joules) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+fn colour(node: &Box) -> String {
     // The same name, the same shade.
     let hash = node.name.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     let shade = f64::from(hash % 97) / 97.0;
@@ -52,7 +125,7 @@ fn colour(node: &Node) -> String {
         Kind::Function => (22.0 + 30.0 * shade, 85, 62.0 + 8.0 * shade),
         Kind::Mpi => (205.0 + 15.0 * shade, 55, 66.0 + 8.0 * shade),
         Kind::Kernel => (95.0 + 40.0 * shade, 45, 60.0 + 8.0 * shade),
-        Kind::Rest => (0.0, 0, 82.0),
+        Kind::Rest | Kind::Small => (0.0, 0, 82.0),
         Kind::Whole => (0.0, 0, 90.0),
     };
     format!("hsl({hue:.0} {saturation}% {light:.0}%)")
@@ -70,62 +143,70 @@ fn label(name: &str, width: f64) -> String {
     name.chars().take(room - 1).chain(['…']).collect()
 }
 
-fn title(node: &Node, whole: f64) -> String {
-    let share = if whole > 0.0 { 100.0 * node.joules / whole } else { 0.0 };
-    let mut title = format!("{}: {} J, {share:.1} %", printable(&node.name), joules(node.joules));
-    if node.kind != Kind::Whole && node.kind != Kind::Rest {
-        title += &format!("; {} J in itself, {} calls", joules(node.exclusive), node.calls);
+fn title(node: &Box, whole: f64) -> String {
+    let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
+    let mut title =
+        format!("{}: {} J, {share:.1} %", short(&node.name, LONGEST_NAME), joules(node.sum.joules));
+    if matches!(node.kind, Kind::Function | Kind::Mpi | Kind::Kernel) {
+        title += &format!("; {} J in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
     }
     title
 }
 
 /// `inside`: more elements, for a file of its own; `above`: room above the boxes.
-fn svg(root: &Node, boxes: &[Box], above: f64, inside: Markup) -> Markup {
+fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
     let rows = boxes.iter().map(|one| one.row + 1).max().unwrap_or(1);
     let number = |value: f64| format!("{value:.2}");
+    let whole = boxes[0].sum.joules;
     html! {
         svg.flame viewBox=(format!("0 {} {WIDTH} {}", -above, above + ROW * rows as f64)) xmlns="http://www.w3.org/2000/svg" role="img"
-            aria-label=(title(root, root.joules)) {
+            aria-label=(title(&boxes[0], whole)) {
             (inside)
-            @for Box { node, left, width, row } in boxes {
-                @let top = ROW * *row as f64;
-                g data-left=(number(*left)) data-width=(number(*width)) data-row=(row) data-name=(printable(&node.name)) {
-                    title { (title(node, root.joules)) }
-                    rect x=(number(*left)) y=(number(top)) width=(number(*width)) height=(ROW - 1.0) fill=(colour(node)) {}
-                    text x=(number(left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, *width)) }
+            @for node in boxes {
+                @let top = ROW * node.row as f64;
+                g data-left=(number(node.left)) data-width=(number(node.width)) data-row=(node.row) data-name=(short(&node.name, LONGEST_NAME)) {
+                    title { (title(node, whole)) }
+                    rect x=(number(node.left)) y=(number(top)) width=(number(node.width)) height=(ROW - 1.0) fill=(colour(node)) {}
+                    text x=(number(node.left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, node.width)) }
                 }
             }
         }
     }
 }
 
-fn left_out_words(count: usize) -> String {
-    match count {
-        1 => "1 call path is too small to be seen here".to_owned(),
-        many => format!("{many} call paths are too small to be seen here"),
-    }
+fn more_words(count: u64) -> String {
+    format!("{count} smaller call path{}", if count == 1 { "" } else { "s" })
 }
 
-/// Part of a page, which needs [`STYLE`] and [`SCRIPT`], once.
-pub fn picture(root: &Node) -> Markup {
-    let (boxes, left_out) = layout(root);
+fn small_words((count, sum): (u64, f64)) -> String {
+    format!(
+        "{}, summed below their callers, {} {} J",
+        more_words(count),
+        if count == 1 { "has" } else { "have" },
+        joules(sum)
+    )
+}
+
+/// Part of a page, which needs [`STYLE`] and [`SCRIPT`], once. `most`: boxes.
+pub fn picture(tree: &Tree, most: usize) -> Markup {
+    let Layout { boxes, small } = layout(tree, most);
     html! {
-        (svg(root, &boxes, 0.0, html! {}))
-        @if left_out > 0 {
-            p.small { (left_out_words(left_out)) }
+        (svg(&boxes, 0.0, html! {}))
+        @if small.0 > 0 {
+            p.small { (small_words(small)) }
         }
     }
 }
 
 /// A file of its own. `head`: its title.
-pub fn document(root: &Node, head: &str) -> String {
-    let (boxes, left_out) = layout(root);
-    let words = if left_out > 0 { format!("; {}", left_out_words(left_out)) } else { String::new() };
+pub fn document(tree: &Tree, head: &str) -> String {
+    let Layout { boxes, small } = layout(tree, MOST_BOXES);
+    let words = if small.0 > 0 { format!("; {}", small_words(small)) } else { String::new() };
     let inside = html! {
         text x="3" y="-8" { (label(head, WIDTH)) }
-        desc { (head) "; " (title(root, root.joules)) (words) }
+        desc { (head) "; " (title(&boxes[0], tree.joules())) (words) }
         style { (PreEscaped(STYLE)) }
         script { (PreEscaped(format!("<![CDATA[{SCRIPT}]]>"))) }
     };
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(root, &boxes, 24.0, inside).into_string())
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", svg(&boxes, 24.0, inside).into_string())
 }

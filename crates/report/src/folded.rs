@@ -2,6 +2,7 @@
 //! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole number.
 //! Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a line.
 
+use crate::rows::shortened;
 use crate::summary::Summary;
 use std::fmt::Write;
 
@@ -23,10 +24,12 @@ pub fn render(summary: &Summary) -> String {
                 let _ = writeln!(out, "{device};{stack} {weight:.0}");
             }
         };
-        for row in &view.callpaths {
-            let frames: Vec<String> =
-                std::iter::once(&row.location_group).chain(&row.path).map(|name| frame(name)).collect();
-            line(&frames.join(";"), row.exclusive_joules);
+        for row in view.callpaths.iter() {
+            let path = shortened(summary, row.path);
+            let names =
+                std::iter::once(summary.name(row.location_group)).chain(path.iter().map(|name| &**name));
+            let frames: Vec<String> = names.map(frame).collect();
+            line(&frames.join(";"), row.figures.exclusive_joules);
         }
         line("idle", view.idle_joules);
         line("lost", view.lost_joules);

@@ -86,7 +86,7 @@ pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
 fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let regions: Vec<&Region> = views.flat_map(|view| &view.regions).collect();
-    regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.exclusive_joules);
+    regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.figures.exclusive_joules);
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
     sums

@@ -21,6 +21,18 @@ const MOST_CURVES: usize = 8;
 const LEAST: &str = "the joules of samples in which nothing else ran";
 const MOST: &str = "the joules of all samples in which it ran at all";
 
+/// Boxes of all pictures: a page stays small however many call paths there are.
+const MOST_BOXES: usize = 6000;
+/// Boxes of each picture.
+const LEAST_BOXES: usize = 100;
+
+/// The pictures of call paths.
+struct Pictures<'a> {
+    frames: &'a tree::Frames<'a>,
+    /// Of each picture at most.
+    boxes: usize,
+}
+
 /// An element by which a page is known as a run's.
 pub fn page_mark(run_id: &str) -> Markup {
     html! { meta name="ampere-run" content=(printable(run_id)); }
@@ -32,6 +44,9 @@ pub fn render(summary: &Summary) -> String {
     let title =
         format!("ampere: {}", if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") });
     let several = topmost(summary).count() > 1;
+    let frames = tree::Frames::of(summary);
+    let views = summary.devices.iter().map(|device| device.views.len()).sum::<usize>();
+    let pictures = Pictures { frames: &frames, boxes: (MOST_BOXES / (views + 2)).max(LEAST_BOXES) };
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -44,8 +59,8 @@ pub fn render(summary: &Summary) -> String {
             }
             body {
                 (head(summary))
-                @if several { (everything(summary)) (powers(summary)) }
-                @for (at, device) in summary.devices.iter().enumerate() { (one_device(device, !several && at == 0)) }
+                @if several { (everything(summary, &pictures)) (powers(summary)) }
+                @for (at, device) in summary.devices.iter().enumerate() { (one_device(summary, device, !several && at == 0, &pictures)) }
                 (device_assignment(summary))
                 (quality(summary))
                 script { (PreEscaped(flame::SCRIPT)) }
@@ -78,12 +93,12 @@ fn head(summary: &Summary) -> Markup {
 }
 
 /// The sums of several devices.
-fn everything(summary: &Summary) -> Markup {
+fn everything(summary: &Summary, pictures: &Pictures) -> Markup {
     let sums = Sums::of(summary);
     html! {
         section {
             h2 { "All devices: " (joules(sums.joules)) " J" }
-            (flame::picture(&tree::whole(summary)))
+            (flame::picture(&pictures.frames.whole(), pictures.boxes))
             (legend())
             h3 { "Functions" }
             table {
@@ -99,7 +114,7 @@ fn everything(summary: &Summary) -> Markup {
             (left_out(sums.regions.len()))
             @if !sums.kernels.is_empty() {
                 h3 { "GPU kernels" }
-                (flame::picture(&tree::of_kernels(summary)))
+                (flame::picture(&pictures.frames.of_kernels(), pictures.boxes))
                 table {
                     thead { tr { th.number { "J" } th.number { "share" } th {} th { "kernel" } } }
                     tbody {
@@ -135,7 +150,7 @@ fn powers(summary: &Summary) -> Markup {
     }
 }
 
-fn one_device(device: &Device, open: bool) -> Markup {
+fn one_device(summary: &Summary, device: &Device, open: bool, pictures: &Pictures) -> Markup {
     let unit = &device.unit;
     let watts = if device.sampled_seconds > 0.0 && unit == "J" {
         format!(", {:.1} W on average", device.total_joules / device.sampled_seconds)
@@ -158,7 +173,7 @@ fn one_device(device: &Device, open: bool) -> Markup {
             @for check in &device.checks { p.small { (printable(&check.text())) } }
             @if let Some(curve) = &device.power { (curve::picture(curve, curve::most(curve), &device.energy)) }
             @for name in ["ranks", "kernels"] {
-                @if let Some(view) = view(device, name) { (one_view(device, view)) }
+                @if let Some(view) = view(device, name) { (one_view(summary, device, view, pictures)) }
                 @if let Some(other) = device.not_shown().filter(|_| name == "ranks") {
                     p.small { (printable(&other.title())) ": " (most_of(device, other)) }
                 }
@@ -167,10 +182,10 @@ fn one_device(device: &Device, open: bool) -> Markup {
     }
 }
 
-fn one_view(device: &Device, view: &View) -> Markup {
+fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures) -> Markup {
     let (total, unit) = (view.whole(), printable(&device.unit));
     let is_time = unit == "s";
-    let groups = by_location(view);
+    let groups = by_location(summary, view);
     html! {
         section {
             h3 { (printable(&view.title())) }
@@ -179,7 +194,7 @@ fn one_view(device: &Device, view: &View) -> Markup {
                 (joules(view.idle_joules)) " " (unit) " idle, " (joules(view.lost_joules)) " " (unit) " lost; conservation error "
                 (format!("{:.1e}", view.conservation_error_joules)) " " (unit)
             }
-            (flame::picture(&tree::of_views(&device.name, std::iter::once(view))))
+            (flame::picture(&pictures.frames.of_views(&device.name, std::iter::once(view)), pictures.boxes))
             (legend())
             (region_table(view, &unit))
             @if !is_time && !view.regions.is_empty() {
@@ -221,14 +236,14 @@ fn region_table(view: &View, unit: &str) -> Markup {
             tbody {
                 @for row in view.regions.iter().take(MOST_ROWS) {
                     tr {
-                        (share_cells(row.exclusive_joules, total))
+                        (share_cells(row.figures.exclusive_joules, total))
                         @if !is_time {
-                            td.number { (joules(row.resolved_joules)) }
-                            td.number { (row.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
+                            td.number { (joules(row.figures.resolved_joules)) }
+                            td.number { (row.figures.possible_joules.map_or_else(|| "?".to_owned(), joules)) }
                         }
-                        td.number { (joules(row.inclusive_joules)) }
-                        td.number { (format!("{:.3}", row.exclusive_seconds)) }
-                        td.number { (row.calls) }
+                        td.number { (joules(row.figures.inclusive_joules)) }
+                        td.number { (format!("{:.3}", row.figures.exclusive_seconds)) }
+                        td.number { (row.figures.calls) }
                         @if has_watts {
                             td.number {
                                 @match row.watts.resolved_watts {

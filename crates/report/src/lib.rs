@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! summary.rs      summary.json                  build.rs    a summary of an attributor's figures
+//! callpaths.rs    its call paths, in columns    json.rs     it as text
 //! text.rs         summary.txt                   assignment.rs  which consumer draws from which device
 //! highlights.rs   its first sentences
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
@@ -17,6 +18,7 @@
 
 pub mod assignment;
 mod build;
+mod callpaths;
 pub mod clock_text;
 pub mod compare;
 mod csv;
@@ -27,6 +29,7 @@ pub mod gauges;
 pub mod highlights;
 mod html;
 pub mod job;
+pub mod json;
 pub mod missing;
 pub mod nodes;
 #[cfg(feature = "parquet")]
@@ -73,9 +76,6 @@ pub enum ReportError {
         /// The names that there are.
         known: Vec<String>,
     },
-    /// The summary cannot be written as JSON.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
     /// The rows cannot be written as Parquet.
     #[cfg(feature = "parquet")]
     #[error(transparent)]
@@ -128,15 +128,13 @@ impl Choice {
 pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
         Format::Table => crate::text::render(summary, colour).into_bytes(),
-        Format::Json => {
-            let mut text = serde_json::to_vec_pretty(summary)?;
-            text.push(b'\n');
-            text
-        }
+        Format::Json => json::text(summary),
         Format::Csv => csv::render(summary),
         Format::Html => html::render(summary).into_bytes(),
         Format::Folded => folded::render(summary).into_bytes(),
-        Format::Flamegraph => flame::document(&tree::whole(summary), &head(summary)).into_bytes(),
+        Format::Flamegraph => {
+            flame::document(&tree::Frames::of(summary).whole(), &head(summary)).into_bytes()
+        }
         #[cfg(feature = "parquet")]
         Format::Parquet => parquet::render(summary)?,
         #[cfg(not(feature = "parquet"))]

@@ -19,23 +19,18 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     }
     let mut all = vec![first];
     all.extend(others);
-    let mut whole = Summary {
-        run: run_of(&all),
-        quality: quality_of(&all),
-        schema: all[0].schema.clone(),
-        overhead: all[0].overhead.clone(),
-        devices: Vec::new(),
-        topology: Vec::new(),
-    };
+    let (run, quality) = (run_of(&all), quality_of(&all));
+    let cpu_seconds = all.iter().map(|node| node.overhead.collector_cpu_seconds).sum();
+    let peak_bytes = all.iter().map(|node| node.overhead.collector_peak_rss_bytes).max().unwrap_or(0);
+    let mut whole = all.remove(0);
+    (whole.run, whole.quality) = (run, quality);
+    (whole.overhead.collector_cpu_seconds, whole.overhead.collector_peak_rss_bytes) =
+        (cpu_seconds, peak_bytes);
     // It is of one collector's thread: there is no sum.
     whole.overhead.sampler = None;
-    whole.overhead.collector_cpu_seconds = all.iter().map(|node| node.overhead.collector_cpu_seconds).sum();
-    whole.overhead.collector_peak_rss_bytes =
-        all.iter().map(|node| node.overhead.collector_peak_rss_bytes).max().unwrap_or(0);
-    for node in all {
-        whole.devices.extend(node.devices);
-        whole.topology.extend(node.topology);
-    }
+    whole.topology.extend(all.iter_mut().flat_map(|node| std::mem::take(&mut node.topology)));
+    let others = whole.renumbered(all);
+    whole.devices.extend(others);
     whole
 }
 

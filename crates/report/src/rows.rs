@@ -2,7 +2,11 @@
 
 use crate::summary::{Device, Summary, View};
 use serde::Serialize;
+use std::borrow::Cow;
 
+/// Of a deeper path the middle is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
+/// would be a million names.
+const MOST_FRAMES: usize = 256;
 /// Rows for the joules of no call path have these in the place of the region.
 const REST: [&str; 2] = ["(idle)", "(lost)"];
 
@@ -51,7 +55,7 @@ pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
     let views = summary.devices.iter().flat_map(|device| device.views.iter().map(move |view| (device, view)));
     // Without kernels, their view is left out.
     let views = views.filter(|(_, view)| view.view != "kernels" || !view.callpaths.is_empty());
-    views.flat_map(|(device, view)| paths(device, view).chain(rest(device, view)))
+    views.flat_map(|(device, view)| paths(summary, device, view).chain(rest(device, view)))
 }
 
 fn of<'a>(device: &'a Device, view: &'a View) -> Row<'a> {
@@ -65,24 +69,42 @@ fn of<'a>(device: &'a Device, view: &'a View) -> Row<'a> {
     }
 }
 
-fn paths<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
+fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
     view.callpaths.iter().map(move |row| {
-        let names: Vec<&str> = row.path.iter().map(|name| &**name).collect();
+        let figures = &row.figures;
         Row {
-            location_group: &row.location_group,
-            location: &row.location,
-            path: names.join(" > "),
-            region: names.last().copied().unwrap_or_default(),
-            calls: Some(row.calls),
-            exclusive_joules: row.exclusive_joules,
-            inclusive_joules: row.inclusive_joules,
-            resolved_joules: Some(row.resolved_joules),
-            possible_joules: row.possible_joules,
-            exclusive_seconds: Some(row.exclusive_seconds),
-            mean_watts: row.watts.mean_watts,
+            location_group: summary.name(row.location_group),
+            location: summary.name(row.location),
+            path: shortened(summary, row.path).join(" > "),
+            region: summary.name(summary.paths.name[row.path as usize]),
+            calls: Some(figures.calls),
+            exclusive_joules: figures.exclusive_joules,
+            inclusive_joules: figures.inclusive_joules,
+            resolved_joules: Some(figures.resolved_joules),
+            possible_joules: figures.possible_joules,
+            exclusive_seconds: Some(figures.exclusive_seconds),
+            mean_watts: device.watts(view, figures).mean_watts,
             ..of(device, view)
         }
     })
+}
+
+/// A path in words, without the middle of a very deep one.
+pub fn shortened(summary: &Summary, path: u32) -> Vec<Cow<'_, str>> {
+    let up: Vec<u32> = summary.paths.up(path).collect();
+    let named = |part: &[u32]| {
+        let names = part.iter().rev().map(|path| summary.name(summary.paths.name[*path as usize]));
+        names.map(Cow::Borrowed).collect::<Vec<_>>()
+    };
+    if up.len() <= MOST_FRAMES {
+        return named(&up);
+    }
+    let (head, tail) = (MOST_FRAMES / 2, MOST_FRAMES / 2 - 1);
+    let left_out = format!("... {} frames ...", up.len() - head - tail);
+    let mut names = named(&up[up.len() - head..]);
+    names.push(Cow::Owned(left_out));
+    names.extend(named(&up[..tail]));
+    names
 }
 
 fn rest<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {

@@ -2,42 +2,181 @@
 
 use crate::assignment::Link;
 use crate::build;
+use crate::callpaths::Numbering;
+pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
 use crate::gauges::OverTheRun;
 use crate::job::Job;
 use crate::missing::Numbers;
+use ampere_attribution::Policy;
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::curve::PowerCurve;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 
 /// What `schema` is.
-pub const SCHEMA: &str = "ampere-summary/1";
+pub const SCHEMA: &str = "ampere-summary/2";
+/// What it is of older versions: call paths were rows with all of their names.
+const SCHEMA_OF_ROWS: &str = "ampere-summary/1";
 
 /// Rows of a table in the summary that is on disk while a run goes on: it is written again and again.
 pub const MOST_RUNNING_ROWS: usize = 1000;
 
 /// The file as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Summary {
     /// [`SCHEMA`].
     pub schema: String,
     /// What was run.
     pub run: Run,
-    /// Energy first, time last.
-    pub devices: Vec<Device>,
-    /// Which consumer draws from which device, and why.
-    #[serde(default)]
-    pub topology: Vec<Link>,
     /// How much of the run is in the figures.
     pub quality: QualityFigures,
     /// What measuring cost.
     pub overhead: Overhead,
+    /// Which consumer draws from which device, and why.
+    #[serde(default)]
+    pub topology: Vec<Link>,
+    /// What the numbers of names mean.
+    #[serde(default)]
+    pub names: Vec<Name>,
+    /// The call paths of all views.
+    #[serde(default)]
+    pub paths: Paths,
+    /// Energy first, time last.
+    pub devices: Vec<Device>,
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Summary::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Summary {
+    /// Of schema 1 as well.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Summary, D::Error> {
+        let mut summary = Summary::deserialize(deserializer)?;
+        if summary.schema != SCHEMA && summary.schema != SCHEMA_OF_ROWS {
+            return Err(D::Error::custom(format!("schema {:?}, {SCHEMA:?} expected", summary.schema)));
+        }
+        summary.number_rows();
+        summary.flaw().map_or(Ok(summary), |flaw| Err(D::Error::custom(flaw)))
+    }
+}
+
+/// The beginning of a summary's file, which is read without its tables: these may be large.
+#[derive(Debug)]
+pub struct Head {
+    /// What was run.
+    pub run: Run,
+    /// How much of the run is in the figures; `None` of schema 1, which has it at the end.
+    pub quality: Option<QualityFigures>,
+}
+
+impl Head {
+    /// `None` of what is no summary.
+    pub fn of(path: &Path) -> Option<Head> {
+        struct Beginning<'a>(&'a mut (Option<Run>, Option<QualityFigures>));
+        impl<'de> Visitor<'de> for Beginning<'_> {
+            type Value = ();
+
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a summary")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+                let mut is_known = false;
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "schema" => {
+                            is_known =
+                                [SCHEMA, SCHEMA_OF_ROWS].contains(&map.next_value::<String>()?.as_str());
+                        }
+                        "run" if is_known => self.0.0 = Some(map.next_value()?),
+                        "quality" if is_known => self.0.1 = Some(map.next_value()?),
+                        _ => break,
+                    }
+                }
+                Err(M::Error::custom("the rest is not read"))
+            }
+        }
+        if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+            return None; // opening a pipe would wait for its writer
+        }
+        let mut found = (None, None);
+        let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
+        let _ = reader.deserialize_map(Beginning(&mut found));
+        Some(Head { run: found.0?, quality: found.1 })
+    }
 }
 
 impl Summary {
+    fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
+        self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
+    }
+
+    /// Gives rows of schema 1 their numbers.
+    fn number_rows(&mut self) {
+        if self.schema == SCHEMA {
+            return;
+        }
+        let mut numbering = Numbering::default();
+        for Callpaths { rows, own } in self.views_mut().map(|view| &mut view.callpaths) {
+            if let Some(own) = own.take() {
+                numbering.renumber((&own.names, &own.paths), rows.iter_mut());
+            }
+        }
+        (self.names, self.paths) = (numbering.names, numbering.paths);
+        self.schema = SCHEMA.to_owned();
+    }
+
+    /// Why its numbers cannot be true, if they cannot.
+    fn flaw(&mut self) -> Option<&'static str> {
+        let (names, paths) = (self.names.len(), self.paths.len());
+        let is_there = |row: &Callpath| {
+            (row.path as usize) < paths && (row.location_group.max(row.location) as usize) < names
+        };
+        let flaw = self.paths.flaw(names);
+        let all_there =
+            self.views_mut().all(|view| view.callpaths.own.is_none() && view.callpaths.iter().all(is_there));
+        flaw.or((!all_there).then_some("a row has a path or a name that is not there"))
+    }
+
+    /// The devices of other summaries, with the numbers of this one.
+    pub fn renumbered(&mut self, others: Vec<Summary>) -> Vec<Device> {
+        let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
+        let mut numbering = Numbering::of(names, paths);
+        let mut devices = Vec::new();
+        for mut other in others {
+            let (names, paths) = (std::mem::take(&mut other.names), std::mem::take(&mut other.paths));
+            let rows = other.views_mut().flat_map(|view| view.callpaths.iter_mut());
+            numbering.renumber((&names, &paths), rows);
+            devices.append(&mut other.devices);
+        }
+        (self.names, self.paths) = (numbering.names, numbering.paths);
+        devices
+    }
+
+    /// What a number among the names means.
+    pub fn name(&self, number: u32) -> &str {
+        &self.names[number as usize]
+    }
+
+    /// The regions of a call path, outermost first.
+    pub fn regions_of(&self, path: u32) -> Vec<&str> {
+        let mut regions: Vec<&str> =
+            self.paths.up(path).map(|path| self.name(self.paths.name[path as usize])).collect();
+        regions.reverse();
+        regions
+    }
+
     /// The tables of an attributor, both views or `only` one.
     pub fn new(
         attributor: &Attributor,
@@ -59,6 +198,12 @@ impl Summary {
             ));
         }
         summary
+    }
+
+    /// What is known by now of the run, of whose events nothing more has been attributed.
+    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+        (self.run, self.quality) = build::described(attributor, run, quality);
+        self
     }
 
     /// Names of the nodes and number of ranks of an attributor's locations.
@@ -412,6 +557,29 @@ impl Device {
         let ranks = || self.views.iter().find(|view| view.view == "ranks");
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
+
+    /// The power of one of its rows, without the least and the most.
+    pub fn watts(&self, view: &View, row: &Figures) -> Watts {
+        let least_seconds = LEAST_RESOLVED_SAMPLES * self.sample_seconds;
+        let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
+        // A clock resolves everything, and seconds in a second are no rate.
+        if self.unit == Unit::Seconds.as_str() || !is_resolved {
+            return Watts::default();
+        }
+        let rate = |joules: f64, seconds: f64| (seconds > 0.0).then(|| joules / seconds);
+        let watts = Watts {
+            mean_watts: rate(row.exclusive_joules, row.exclusive_seconds),
+            resolved_watts: rate(row.resolved_joules, row.resolved_seconds),
+            ..Watts::default()
+        };
+        watts.up_to(self.most_watts(view))
+    }
+
+    /// Of its interval's joules a row has no more than all, and no more than the device's power.
+    pub(crate) fn most_watts(&self, view: &View) -> f64 {
+        let is_time_sliced = view.policy == Policy::TimeSliced.as_str();
+        self.watts_max.filter(|_| is_time_sliced).unwrap_or(f64::INFINITY)
+    }
 }
 
 fn joules() -> String {
@@ -439,7 +607,7 @@ pub struct View {
     /// By how much these three differ from the device's total.
     pub conservation_error_joules: f64,
     /// Most joules first.
-    pub callpaths: Vec<Callpath>,
+    pub callpaths: Callpaths,
     /// Most joules first.
     pub regions: Vec<Region>,
 }
@@ -460,70 +628,14 @@ impl View {
     }
 }
 
-/// A name that many rows share: there may be a hundred thousand.
-pub type Name = Arc<str>;
-
-/// The frames of a location with the same regions on the stack.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Callpath {
-    /// OTF2's location group: "MPI Rank 0".
-    pub location_group: Name,
-    /// The location's name.
-    pub location: Name,
-    /// Regions, outermost first.
-    pub path: Vec<Name>,
-    /// How often it was entered.
-    pub calls: u64,
-    /// While it was the innermost frame.
-    pub exclusive_joules: f64,
-    /// With the frames that it called.
-    pub inclusive_joules: f64,
-    /// The least that the exclusive joules can be.
-    pub resolved_joules: f64,
-    /// The most that they can be. Summaries of older versions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub possible_joules: Option<f64>,
-    /// The time in which it was the innermost frame.
-    pub exclusive_seconds: f64,
-    /// The time that the resolved joules are of.
-    pub resolved_seconds: f64,
-    /// Its power.
-    #[serde(default, flatten)]
-    pub watts: Watts,
-}
-
-impl Callpath {
-    /// Most joules first. Ties by name, so that the order is the same live and from the trace.
-    pub(crate) fn by_joules(&self, other: &Callpath) -> std::cmp::Ordering {
-        other
-            .exclusive_joules
-            .total_cmp(&self.exclusive_joules)
-            .then_with(|| self.location_group.cmp(&other.location_group))
-            .then_with(|| self.location.cmp(&other.location))
-            .then_with(|| self.path.cmp(&other.path))
-    }
-}
-
 /// The sum of the call paths that end in a region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
     /// Its name.
     pub region: Name,
-    /// How often it was entered.
-    pub calls: u64,
-    /// While it was the innermost frame.
-    pub exclusive_joules: f64,
-    /// With the frames that it called; one that is on the stack twice counts once.
-    pub inclusive_joules: f64,
-    /// The least that the exclusive joules can be.
-    pub resolved_joules: f64,
-    /// The most that they can be. Summaries of older versions have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub possible_joules: Option<f64>,
-    /// The time in which it was the innermost frame.
-    pub exclusive_seconds: f64,
-    /// The time that the resolved joules are of.
-    pub resolved_seconds: f64,
+    /// The sum's.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Its power.
     #[serde(default, flatten)]
     pub watts: Watts,

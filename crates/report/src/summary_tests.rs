@@ -1,7 +1,7 @@
 //! What a summary says about watts, and about counters that were not as they should be.
 
 use super::*;
-use ampere_model::{LocationKind, RegionHandle, RegionRef};
+use ampere_model::{LocationKind, RegionHandle};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{FoundDevice, LocationInfo};
 
@@ -105,8 +105,9 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     assert_eq!((by_main.views[0].locations.as_str(), by_all.views[0].locations.as_str()), ("main", "all"));
     let alone = threads("", false);
     assert!(alone.devices[0].other_ranks.is_none() && alone.run.notes.is_empty());
-    assert_eq!(by_main.views[0].regions[0].exclusive_joules, 10.0);
-    let joules = |view: &View| view.regions.iter().map(|row| row.exclusive_joules).collect::<Vec<_>>();
+    assert_eq!(by_main.views[0].regions[0].figures.exclusive_joules, 10.0);
+    let joules =
+        |view: &View| view.regions.iter().map(|row| row.figures.exclusive_joules).collect::<Vec<_>>();
     // main alone for 43 ms, then one of five.
     let [main_alone, shared] = [4.3, 5.7];
     let expected = [main_alone + shared / 5.0, 4.0 * shared / 5.0];
@@ -135,7 +136,10 @@ fn watts_need_ten_resolved_samples() {
     let row = &summary("", &steady(11)).devices[0].views[0].regions[0];
     let ten = Some(10.0);
     assert_eq!(row.watts, Watts { mean_watts: ten, resolved_watts: ten, min_watts: ten, max_watts: ten });
-    let row = &summary("", &steady(10)).devices[0].views[0].callpaths[0];
+    let seen = summary("", &steady(10));
+    let (device, view) = (&seen.devices[0], &seen.devices[0].views[0]);
+    assert_eq!(device.watts(view, &view.callpaths[0].figures), Watts::default());
+    let row = &view.regions[0];
     assert_eq!(row.watts, Watts { mean_watts: None, resolved_watts: None, min_watts: ten, max_watts: ten });
     let json = serde_json::to_value(row).expect("JSON");
     assert!(json["mean_watts"].is_null() && json["max_watts"] == 10.0, "{json}");
@@ -228,14 +232,4 @@ fn a_total_contains_each_joule_once() {
     assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
     let text = crate::text::render(&summary, false);
     assert!(text.contains("1212.0 J in 4 devices on 2 nodes, which include 2 devices on 2 nodes"), "{text}");
-}
-
-#[test]
-fn a_deep_path_is_shown_without_its_middle() {
-    let name = |region: RegionRef| -> Name { format!("f{}", region.0).into() };
-    let path = |depth: u32| -> Vec<RegionRef> { (0..depth).map(RegionRef).collect() };
-    assert_eq!(build::shortened(&path(256), name).len(), 256);
-    let short = build::shortened(&path(10_000), name);
-    assert_eq!((short.len(), &*short[0], &*short[127]), (256, "f0", "f127"));
-    assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
 }

@@ -65,14 +65,19 @@ fn text(format: Format) -> String {
 #[test]
 fn a_tree_has_all_joules() {
     let summary = summary();
-    let tree = tree::whole(&summary);
-    assert!((tree.joules - summary.devices[0].total_joules).abs() < 1e-9);
-    let names: Vec<(&str, f64)> =
-        tree.children.iter().map(|node| (node.name.as_str(), node.joules.round())).collect();
-    assert_eq!(names, [("main", 9.0), ("idle", 1.0)]);
-    let below: Vec<&str> = tree.children[0].children.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(below, ["MPI_Send", "work"]);
-    assert_eq!(tree.children[0].children[0].kind, tree::Kind::Mpi);
+    let frames = tree::Frames::of(&summary);
+    let tree = frames.whole();
+    assert!((tree.joules() - summary.devices[0].total_joules).abs() < 1e-9);
+    assert_eq!(tree.idle.round(), 1.0);
+    let called = tree.called();
+    let below = |frame: u32| {
+        let named = called[frame as usize].iter().map(|at| (tree.name_of(*at), tree.sum(*at).joules.round()));
+        named.collect::<Vec<_>>()
+    };
+    let main = called[tree::ROOT as usize][0];
+    assert_eq!(below(tree::ROOT), [("main".to_owned(), 9.0)]);
+    assert_eq!(below(main), [("MPI_Send".to_owned(), 4.0), ("work".to_owned(), 3.0)]);
+    assert_eq!(tree.kind_of(called[main as usize][0]), tree::Kind::Mpi);
 }
 
 #[test]
@@ -131,7 +136,10 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
     let summary = summary();
     let row = summary.devices[0].views[0].regions.iter().find(|row| &*row.region == "work").unwrap();
     let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
-    assert!(close(row.resolved_joules, 3.0) && close(row.possible_joules.unwrap(), 3.0), "{row:?}");
+    assert!(
+        close(row.figures.resolved_joules, 3.0) && close(row.figures.possible_joules.unwrap(), 3.0),
+        "{row:?}"
+    );
     let table = text(Format::Table);
     let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
@@ -140,6 +148,141 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
     assert!(table.contains("least         most") && text(Format::Html).contains(">most</th>"), "{table}");
     assert!(text(Format::Csv).lines().next().unwrap().contains("resolved_joules,possible_joules"));
     assert!(text(Format::Json).contains("\"possible_joules\": "));
+}
+
+/// The summary as schema 1 had it.
+fn in_rows(summary: &Summary) -> serde_json::Value {
+    let mut value = serde_json::to_value(summary).unwrap();
+    for (device, of) in value["devices"].as_array_mut().unwrap().iter_mut().zip(&summary.devices) {
+        for (view, of) in device["views"].as_array_mut().unwrap().iter_mut().zip(&of.views) {
+            let row = |row: &summary::Callpath| {
+                let mut fields = serde_json::to_value(row.figures).unwrap();
+                fields["path"] = summary.regions_of(row.path).into();
+                fields["location_group"] = summary.name(row.location_group).into();
+                fields["location"] = summary.name(row.location).into();
+                fields["mean_watts"] = serde_json::Value::Null;
+                fields
+            };
+            view["callpaths"] = of.callpaths.iter().map(row).collect::<Vec<_>>().into();
+        }
+    }
+    value["schema"] = "ampere-summary/1".into();
+    let fields = value.as_object_mut().unwrap();
+    fields.retain(|key, _| key != "names" && key != "paths");
+    value
+}
+
+#[test]
+fn a_summary_of_schema_1_is_read_as_one_of_schema_2() {
+    let summary = summary();
+    let rows = |of: &Summary| -> Vec<(Vec<String>, String, String, summary::Figures)> {
+        let views = of.devices.iter().flat_map(|device| &device.views);
+        let named = |row: &summary::Callpath| {
+            let path = of.regions_of(row.path).into_iter().map(str::to_owned).collect();
+            (path, of.name(row.location_group).to_owned(), of.name(row.location).to_owned(), row.figures)
+        };
+        views.flat_map(|view| view.callpaths.iter().map(named)).collect()
+    };
+    let older: Summary = serde_json::from_value(in_rows(&summary)).unwrap();
+    assert_eq!((older.schema.as_str(), rows(&older)), (summary::SCHEMA, rows(&summary)));
+    let again: Summary = serde_json::from_slice(&json::text(&older)).unwrap();
+    assert_eq!(rows(&again).len(), rows(&summary).len());
+    let other = serde_json::json!({"schema": "ampere-summary/3"});
+    let mut value = in_rows(&summary);
+    value["schema"] = other["schema"].clone();
+    let why = serde_json::from_value::<Summary>(value).unwrap_err().to_string();
+    assert!(why.contains("ampere-summary/3"), "{why}");
+}
+
+#[test]
+fn columns_that_do_not_fit_are_errors() {
+    let summary = serde_json::to_value(summary()).unwrap();
+    let refused = |pointer: &str, to: serde_json::Value| {
+        let mut damaged = summary.clone();
+        *damaged.pointer_mut(pointer).unwrap() = to;
+        serde_json::from_value::<Summary>(damaged).map(|_| ()).unwrap_err().to_string()
+    };
+    for (pointer, to, why) in [
+        ("/devices/0/views/0/callpaths/path/0", 1000.into(), "a path or a name that is not there"),
+        ("/devices/0/views/0/callpaths/location/0", 1000.into(), "a path or a name that is not there"),
+        ("/devices/0/views/0/callpaths/calls", serde_json::json!([1]), "columns differ in length"),
+        ("/paths/parent/0", 1.into(), "a caller comes after what it calls"),
+        ("/paths/parent", serde_json::json!([]), "differ in length"),
+        ("/paths/name/0", 1000.into(), "a name that is not there"),
+    ] {
+        let said = refused(pointer, to);
+        assert!(said.contains(why), "{pointer}: {said}");
+    }
+}
+
+/// `main` calls `fib`, which calls itself to some depth; a leaf of a thousandth of the joules is below each depth.
+fn recursive(depth: u32) -> Summary {
+    let mut summary = summary();
+    let mut numbering = callpaths::Numbering::default();
+    let [main, fib, leaf] = ["main", "fib", "leaf"].map(|name| numbering.name(&name.into()));
+    let mut rows = Vec::new();
+    let mut add = |numbering: &mut callpaths::Numbering, caller, name, joules| {
+        let path = numbering.path(caller, name);
+        let figures = summary::Figures { calls: 1, exclusive_joules: joules, ..Default::default() };
+        rows.push(summary::Callpath { path, location_group: main, location: main, figures });
+        Some(path)
+    };
+    let mut at = add(&mut numbering, None, main, 1.0);
+    for _ in 0..depth {
+        at = add(&mut numbering, at, fib, 1.0);
+        add(&mut numbering, at, leaf, 1e-5);
+    }
+    (summary.names, summary.paths) = (numbering.names, numbering.paths);
+    let view = &mut summary.devices[0].views[0];
+    (view.callpaths, view.idle_joules, view.lost_joules) = (rows.into(), 0.0, 0.0);
+    summary
+}
+
+#[test]
+fn a_recursion_is_one_box_and_its_path_is_short() {
+    let summary = recursive(18);
+    let picture = String::from_utf8(render(&summary, Format::Flamegraph, false).unwrap()).unwrap();
+    assert!(picture.contains("fib x18: 18.000 J, 94.7 %; 18.000 J in itself, 18 calls"), "{picture}");
+    assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
+    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");
+    // Its data are as they were.
+    let rows = String::from_utf8(render(&summary, Format::Csv, false).unwrap()).unwrap();
+    assert!(rows.contains("main > fib > fib > fib,fib,"), "{rows}");
+}
+
+#[test]
+fn what_is_small_in_a_picture_is_summed() {
+    let mut summary = recursive(1);
+    let (main, leaf) = (0, summary.names.len() as u32 - 1);
+    for number in 0..5000u32 {
+        summary.names.push(format!("leaf {number}").into());
+        summary.paths.parent.push(Some(0));
+        summary.paths.name.push(leaf + 1 + number);
+        let figures = summary::Figures { exclusive_joules: 1e-3, calls: 1, ..Default::default() };
+        let path = summary.paths.name.len() as u32 - 1;
+        let row = summary::Callpath { path, location_group: main, location: main, figures };
+        summary.devices[0].views[0].callpaths.push(row);
+    }
+    let picture = String::from_utf8(render(&summary, Format::Flamegraph, false).unwrap()).unwrap();
+    assert!(picture.contains("5000 smaller call paths: 5.000 J, 71.4 %"), "{picture}");
+    assert!(
+        picture.contains("5001 smaller call paths, summed below their callers, have 5.000 J"),
+        "{picture}"
+    );
+}
+
+#[test]
+fn a_deep_path_is_in_words_without_its_middle() {
+    let mut summary = summary();
+    let numbers = 0..10_000u32;
+    summary.names = numbers.clone().map(|depth| format!("f{depth}").into()).collect();
+    summary.paths.parent = numbers.clone().map(|depth| depth.checked_sub(1)).collect();
+    summary.paths.name = numbers.collect();
+    assert_eq!(rows::shortened(&summary, 255), summary.regions_of(255));
+    let short = rows::shortened(&summary, 9999);
+    assert_eq!((short.len(), &*short[0], &*short[127]), (256, "f0", "f127"));
+    assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
 }
 
 /// Summaries of before say nothing of the most.
@@ -155,10 +298,10 @@ fn an_older_summary_is_read_and_its_most_is_not_known() {
             _ => {}
         }
     }
-    let mut older = serde_json::to_value(summary()).unwrap();
+    let mut older = in_rows(&summary());
     forget(&mut older);
     let older: Summary = serde_json::from_value(older).unwrap();
-    assert!(older.devices[0].views[0].callpaths.iter().all(|row| row.possible_joules.is_none()));
+    assert!(older.devices[0].views[0].callpaths.iter().all(|row| row.figures.possible_joules.is_none()));
     let table = String::from_utf8(render(&older, Format::Table, false).unwrap()).unwrap();
     let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000", "3.000", "?"], "{table}");
@@ -205,7 +348,7 @@ fn an_empty_summary_has_every_report() {
 fn differences_are_relative_to_the_first_run() {
     let (first, mut second) = (summary(), summary());
     for row in second.devices[0].views.iter_mut().flat_map(|view| &mut view.regions) {
-        row.exclusive_joules *= if &*row.region == "work" { 2.0 } else { 1.0 };
+        row.figures.exclusive_joules *= if &*row.region == "work" { 2.0 } else { 1.0 };
     }
     second.devices[0].total_joules += 3.0;
     second.run.energy = "estimated".to_owned();

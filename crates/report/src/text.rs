@@ -3,7 +3,7 @@
 use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::sentences;
-use crate::summary::{Callpath, Device, LEAST_RESOLVED_SAMPLES, Name, SignalNumber, Summary, View};
+use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, SignalNumber, Summary, View};
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,27 +22,29 @@ const LONGEST_LINK: usize = 200;
 /// The whole text. `colour`: for a terminal.
 pub fn render(summary: &Summary, colour: bool) -> String {
     let mut out = String::new();
-    let page = Page { colour };
+    let page = Page { summary, colour };
     // Writing to a String cannot fail.
-    let _ = page.head(summary, &mut out);
-    let _ = page.topology(summary, &mut out);
+    let _ = page.head(&mut out);
+    let _ = page.topology(&mut out);
     for device in &summary.devices {
-        let _ = page.device(summary, device, &mut out);
+        let _ = page.device(device, &mut out);
     }
-    let _ = page.foot(summary, &mut out);
+    let _ = page.foot(&mut out);
     out
 }
 
-struct Page {
+struct Page<'a> {
+    summary: &'a Summary,
     colour: bool,
 }
 
-impl Page {
+impl Page<'_> {
     fn bold(&self, text: &str) -> String {
         if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn head(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+    fn head(&self, out: &mut String) -> std::fmt::Result {
+        let summary = self.summary;
         let run = &summary.run;
         let ranks = match run.ranks {
             1 => "1 rank".to_owned(),
@@ -86,7 +88,8 @@ impl Page {
         Ok(())
     }
 
-    fn topology(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+    fn topology(&self, out: &mut String) -> std::fmt::Result {
+        let summary = self.summary;
         let mut lines = assignment::lines(&summary.topology);
         lines.extend(without_consumer(summary));
         if !lines.is_empty() {
@@ -101,7 +104,8 @@ impl Page {
         Ok(())
     }
 
-    fn device(&self, summary: &Summary, device: &Device, out: &mut String) -> std::fmt::Result {
+    fn device(&self, device: &Device, out: &mut String) -> std::fmt::Result {
+        let summary = self.summary;
         let total = joules(device.total_joules);
         let title = if device.unit == "s" {
             format!("{} on {}: {total} s", device.name, device.node)
@@ -187,13 +191,13 @@ impl Page {
             writeln!(
                 out,
                 "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
-                joules(row.exclusive_joules),
-                bounds(is_time, row.resolved_joules, row.possible_joules),
-                percent(row.exclusive_joules, total),
-                bar(row.exclusive_joules, total),
-                joules(row.inclusive_joules),
-                seconds(format!("{:.3}", row.exclusive_seconds)),
-                row.calls,
+                joules(row.figures.exclusive_joules),
+                bounds(is_time, row.figures.resolved_joules, row.figures.possible_joules),
+                percent(row.figures.exclusive_joules, total),
+                bar(row.figures.exclusive_joules, total),
+                joules(row.figures.inclusive_joules),
+                seconds(format!("{:.3}", row.figures.exclusive_seconds)),
+                row.figures.calls,
                 watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
                 short(&row.region, LONGEST_NAME),
             )?;
@@ -222,7 +226,7 @@ impl Page {
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let total = view.whole();
-        let sums = by_location(view);
+        let sums = by_location(self.summary, view);
         writeln!(
             out,
             "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
@@ -246,7 +250,8 @@ impl Page {
 
     fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let (total, rows) = (view.whole(), &view.callpaths);
-        let several = groups_of_several(view);
+        let sums = sums_by_location(view);
+        let several = groups_of_several(&sums);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
         writeln!(
@@ -261,19 +266,20 @@ impl Page {
             writeln!(
                 out,
                 "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
-                joules(row.exclusive_joules),
-                bounds(is_time, row.resolved_joules, row.possible_joules),
-                percent(row.exclusive_joules, total),
-                row.exclusive_seconds,
-                row.calls,
-                short(&name_of(row, &several), LONGEST_NAME),
-                short_path(&row.path),
+                joules(row.figures.exclusive_joules),
+                bounds(is_time, row.figures.resolved_joules, row.figures.possible_joules),
+                percent(row.figures.exclusive_joules, total),
+                row.figures.exclusive_seconds,
+                row.figures.calls,
+                short(&name_of(self.summary, (row.location_group, row.location), &several), LONGEST_NAME),
+                short_path(&self.summary.regions_of(row.path)),
             )?;
         }
         more(rows.len(), out)
     }
 
-    fn foot(&self, summary: &Summary, out: &mut String) -> std::fmt::Result {
+    fn foot(&self, out: &mut String) -> std::fmt::Result {
+        let summary = self.summary;
         let q = &summary.quality;
         writeln!(
             out,
@@ -391,45 +397,53 @@ fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
     if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
 }
 
+/// Joules by location group and location.
+type SumsByLocation = BTreeMap<(u32, u32), f64>;
+
+fn sums_by_location(view: &View) -> SumsByLocation {
+    let mut sums = BTreeMap::new();
+    for row in view.callpaths.iter() {
+        *sums.entry((row.location_group, row.location)).or_insert(0.0) += row.figures.exclusive_joules;
+    }
+    sums
+}
+
 /// Location groups with joules in several locations: ranks with threads.
-fn groups_of_several(view: &View) -> BTreeSet<&str> {
-    let mut first: BTreeMap<&str, &str> = BTreeMap::new();
-    let rows = view.callpaths.iter().filter(|row| row.exclusive_joules > 0.0);
-    let others =
-        rows.filter(|row| *first.entry(&row.location_group).or_insert(&row.location) != &*row.location);
-    others.map(|row| &*row.location_group).collect()
+fn groups_of_several(sums: &SumsByLocation) -> BTreeSet<u32> {
+    let groups: Vec<u32> = sums.iter().filter(|(_, sum)| **sum > 0.0).map(|((group, _), _)| *group).collect();
+    groups.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
 }
 
 /// A row's location group, and its thread where that is not the only one.
-fn name_of(row: &Callpath, several: &BTreeSet<&str>) -> String {
-    match several.contains(&*row.location_group) {
-        true => format!("{}, {}", row.location_group, row.location),
-        false => row.location_group.to_string(),
+fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<u32>) -> String {
+    match several.contains(&group) {
+        true => format!("{}, {}", summary.name(group), summary.name(location)),
+        false => summary.name(group).to_owned(),
     }
 }
 
 /// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
-pub fn by_location(view: &View) -> Vec<(String, f64)> {
-    let several = groups_of_several(view);
-    let mut sums: BTreeMap<(usize, &str, usize, &str), f64> = BTreeMap::new();
-    let mut names = BTreeMap::new();
-    for row in &view.callpaths {
-        let location = if several.contains(&*row.location_group) { &*row.location } else { "" };
-        let key = (row.location_group.len(), &*row.location_group, location.len(), location);
-        *sums.entry(key).or_insert(0.0) += row.exclusive_joules;
-        names.entry(key).or_insert_with(|| name_of(row, &several));
+pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, f64)> {
+    let sums = sums_by_location(view);
+    let several = groups_of_several(&sums);
+    let mut shown: BTreeMap<(usize, &str, usize, &str), (String, f64)> = BTreeMap::new();
+    for (of, sum) in sums {
+        let location = if several.contains(&of.0) { summary.name(of.1) } else { "" };
+        let group = summary.name(of.0);
+        let key = (group.len(), group, location.len(), location);
+        shown.entry(key).or_insert_with(|| (name_of(summary, of, &several), 0.0)).1 += sum;
     }
-    sums.into_iter().map(|(key, sum)| (names.remove(&key).unwrap_or_default(), sum)).collect()
+    shown.into_values().collect()
 }
 
 /// The functions with most joules of a view, in a few words.
 pub fn most_of(device: &Device, view: &View) -> String {
-    let rows = view.regions.iter().filter(|row| row.exclusive_joules > 0.0).take(MOST_NAMED);
+    let rows = view.regions.iter().filter(|row| row.figures.exclusive_joules > 0.0).take(MOST_NAMED);
     let named = rows.map(|row| {
         format!(
             "{} ({})",
             short(&row.region, LONGEST_NAME),
-            percent(row.exclusive_joules, device.total_joules)
+            percent(row.figures.exclusive_joules, device.total_joules)
         )
     });
     named.collect::<Vec<_>>().join(", ")
@@ -441,6 +455,11 @@ fn more(rows: usize, out: &mut String) -> std::fmt::Result {
     } else {
         Ok(())
     }
+}
+
+/// A region that is on the stack so often, by calls of itself: "fib x18".
+pub fn times(name: &str, count: u32) -> String {
+    if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
 fn percent(part: f64, whole: f64) -> String {
@@ -462,15 +481,17 @@ pub fn bar(part: f64, whole: f64) -> String {
 const LONGEST_NAME: usize = 56;
 const LONGEST_PATH: usize = 110;
 
-/// A call path: each region's name cut, then the outermost regions left out.
-fn short_path(path: &[Name]) -> String {
-    let names: Vec<String> = path.iter().map(|name| short(name, LONGEST_NAME)).collect();
-    let mut kept = names.len();
-    let length =
-        |kept: usize| names[names.len() - kept..].iter().map(|n| n.chars().count() + 3).sum::<usize>();
-    while kept > 1 && length(kept) > LONGEST_PATH {
-        kept -= 1;
-    }
+/// A call path: each region's name cut, one that calls itself once, then the outermost regions left out.
+fn short_path(path: &[&str]) -> String {
+    let calls = path.chunk_by(|caller, called| caller == called);
+    let names: Vec<String> =
+        calls.map(|same| times(&short(same[0], LONGEST_NAME), same.len() as u32)).collect();
+    let mut length = 0;
+    let fits = |name: &&String| {
+        length += name.chars().count() + 3;
+        length <= LONGEST_PATH
+    };
+    let kept = names.iter().rev().take_while(fits).count().max(1);
     let more = if kept < names.len() { "… > " } else { "" };
     format!("{more}{}", names[names.len() - kept..].join(" > "))
 }
@@ -493,8 +514,10 @@ mod tests {
         let cut = short(&name, 30);
         assert_eq!(cut.chars().count(), 30);
         assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
-        let path: Vec<Name> = vec![name.into(); 20];
+        let path: Vec<String> = (0..20).map(|number| format!("{name}{number}")).collect();
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
         assert!(short_path(&path).chars().count() < LONGEST_PATH + 10);
-        assert_eq!(short_path(&["main".into(), "f".into()]), "main > f");
+        assert_eq!(short_path(&["main", "f"]), "main > f");
+        assert_eq!(short_path(&["main", "fib", "fib", "fib", "main"]), "main > fib x3 > main");
     }
 }

@@ -1,111 +1,170 @@
-//! Call paths as a tree, each node with its joules and those of what is below it.
+//! Call paths as pictures show them: merged over all ranks and threads, a region that calls itself as one frame.
 
-use crate::highlights::{topmost, view};
+use crate::highlights::{is_mpi, topmost, view};
 use crate::summary::{Summary, View};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-/// A call path's last frame, with the frames that it called.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Node {
-    pub name: String,
-    pub kind: Kind,
-    /// With those of all below.
-    pub joules: f64,
-    pub exclusive: f64,
-    pub calls: u64,
-    pub children: Vec<Node>,
+/// The frame that all others are in.
+pub const ROOT: u32 = 0;
+
+/// The frames of a summary's pictures. A caller comes before what it calls.
+pub struct Frames<'a> {
+    summary: &'a Summary,
+    frames: Vec<Frame>,
+    /// By call path.
+    of_path: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Frame {
+    caller: u32,
+    /// A place among the summary's names.
+    name: u32,
+    /// How often it is on the stack at most, by calls of itself.
+    times: u32,
+}
+
+/// The frames with the figures of some views.
+pub struct Tree<'a> {
+    /// Of the root.
+    pub name: String,
+    frames: &'a Frames<'a>,
+    is_of_kernels: bool,
+    sums: Vec<Sum>,
+    /// Joules that are in no frame.
+    pub idle: f64,
+    /// Joules that cannot be attributed.
+    pub lost: f64,
+}
+
+/// The figures of a frame.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sum {
+    /// With those of all below.
+    pub joules: f64,
+    /// In itself.
+    pub exclusive: f64,
+    pub calls: u64,
+    /// Itself and the frames below that were called.
+    pub frames: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    #[default]
     Function,
     Mpi,
     Kernel,
     /// Idle or lost joules: beside the functions, so that the sum is the device's.
     Rest,
+    /// Call paths that are too small to be boxes of their own.
+    Small,
     /// The root: a device, or all of them.
     Whole,
 }
 
-/// A node that is being built: children by name.
-#[derive(Default)]
-struct Unfinished {
-    exclusive: f64,
-    calls: u64,
-    children: BTreeMap<String, Unfinished>,
-}
+impl<'a> Frames<'a> {
+    pub fn of(summary: &'a Summary) -> Frames<'a> {
+        let paths = &summary.paths;
+        let mut frames = vec![Frame { caller: ROOT, name: u32::MAX, times: 1 }];
+        let mut of_path: Vec<u32> = Vec::with_capacity(paths.len());
+        let mut times: Vec<u32> = Vec::with_capacity(paths.len());
+        let mut known: HashMap<(u32, u32), u32> = HashMap::with_capacity(paths.len());
+        for (caller, name) in paths.parent.iter().zip(&paths.name) {
+            let (above, again) =
+                caller.map_or((ROOT, 0), |path| (of_path[path as usize], times[path as usize]));
+            let frame = if frames[above as usize].name == *name {
+                frames[above as usize].times = frames[above as usize].times.max(again + 1);
+                times.push(again + 1);
+                above
+            } else {
+                times.push(1);
+                *known.entry((above, *name)).or_insert_with(|| {
+                    frames.push(Frame { caller: above, name: *name, times: 1 });
+                    (frames.len() - 1) as u32
+                })
+            };
+            of_path.push(frame);
+        }
+        Frames { summary, frames, of_path }
+    }
 
-impl Unfinished {
-    fn add(&mut self, view: &View) {
-        for row in &view.callpaths {
-            let mut at = &mut *self;
-            for name in &row.path {
-                // Most are there: names are copied only for new ones.
-                if !at.children.contains_key(&**name) {
-                    at.children.insert(name.to_string(), Unfinished::default());
-                }
-                at = at.children.get_mut(&**name).expect("it is there now");
+    /// With the figures of views of several devices.
+    pub fn of_views<'b>(&'a self, name: &str, views: impl Iterator<Item = &'b View>) -> Tree<'a> {
+        let mut sums = vec![Sum::default(); self.frames.len()];
+        let (mut idle, mut lost, mut is_of_kernels) = (0.0, 0.0, false);
+        for view in views {
+            for row in view.callpaths.iter() {
+                let sum = &mut sums[self.of_path[row.path as usize] as usize];
+                sum.exclusive += row.figures.exclusive_joules;
+                sum.calls = sum.calls.saturating_add(row.figures.calls);
+                sum.frames = 1;
             }
-            at.exclusive += row.exclusive_joules;
-            at.calls = at.calls.saturating_add(row.calls);
+            idle += view.idle_joules;
+            lost += view.lost_joules;
+            is_of_kernels |= view.view == "kernels";
+        }
+        for at in (1..sums.len()).rev() {
+            sums[at].joules += sums[at].exclusive;
+            let (above, below) = sums.split_at_mut(at);
+            let caller = &mut above[self.frames[at].caller as usize];
+            caller.joules += below[0].joules;
+            caller.frames += below[0].frames;
+        }
+        sums[ROOT as usize].joules += idle.max(0.0) + lost.max(0.0);
+        Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, lost }
+    }
+
+    /// Of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
+    pub fn whole(&'a self) -> Tree<'a> {
+        let views = |name: &'static str| {
+            topmost(self.summary).flat_map(|device| device.shown()).filter(move |view| view.view == name)
+        };
+        let is_empty =
+            views("ranks").all(|view| view.callpaths.is_empty()) && views("kernels").next().is_some();
+        self.of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
+    }
+
+    /// The kernels of all devices that no other contains.
+    pub fn of_kernels(&'a self) -> Tree<'a> {
+        let views = topmost(self.summary).flat_map(|device| view(device, "kernels"));
+        self.of_views("GPUs with kernels", views)
+    }
+}
+
+impl Tree<'_> {
+    pub fn sum(&self, frame: u32) -> &Sum {
+        &self.sums[frame as usize]
+    }
+
+    /// The whole's joules.
+    pub fn joules(&self) -> f64 {
+        self.sum(ROOT).joules
+    }
+
+    /// What is called below each frame and has joules, most joules first.
+    pub fn called(&self) -> Vec<Vec<u32>> {
+        let mut called = vec![Vec::new(); self.sums.len()];
+        for (at, frame) in
+            self.frames.frames.iter().enumerate().skip(1).filter(|(at, _)| self.sums[*at].joules > 0.0)
+        {
+            called[frame.caller as usize].push(at as u32);
+        }
+        for below in &mut called {
+            below.sort_by(|a, b| self.sum(*b).joules.total_cmp(&self.sum(*a).joules));
+        }
+        called
+    }
+
+    /// Its name: "fib x18" where it calls itself.
+    pub fn name_of(&self, frame: u32) -> String {
+        let Frame { name, times, .. } = self.frames.frames[frame as usize];
+        crate::text::times(self.frames.summary.name(name), times)
+    }
+
+    pub fn kind_of(&self, frame: u32) -> Kind {
+        match self.is_of_kernels {
+            _ if is_mpi(self.frames.summary.name(self.frames.frames[frame as usize].name)) => Kind::Mpi,
+            true => Kind::Kernel,
+            false => Kind::Function,
         }
     }
-
-    fn finish(self, name: String, function: Kind) -> Node {
-        let kind = if crate::highlights::is_mpi(&name) { Kind::Mpi } else { function };
-        let children: Vec<Node> =
-            self.children.into_iter().map(|(name, child)| child.finish(name, function)).collect();
-        let mut node =
-            Node { name, kind, joules: 0.0, exclusive: self.exclusive, calls: self.calls, children };
-        node.sum();
-        node
-    }
-}
-
-impl Node {
-    fn sum(&mut self) {
-        self.joules = self.exclusive + self.children.iter().map(|child| child.joules).sum::<f64>();
-        self.children.sort_by(|a, b| b.joules.total_cmp(&a.joules));
-    }
-
-    fn rest(name: &str, joules: f64) -> Option<Node> {
-        let node =
-            Node { name: name.to_owned(), kind: Kind::Rest, joules, exclusive: joules, ..Node::default() };
-        (joules > 0.0).then_some(node)
-    }
-}
-
-/// The call paths of views of several devices, merged over all ranks and threads.
-pub fn of_views<'a>(name: &str, views: impl Iterator<Item = &'a View>) -> Node {
-    let (mut root, mut idle, mut lost, mut function) = (Unfinished::default(), 0.0, 0.0, Kind::Function);
-    for view in views {
-        root.add(view);
-        idle += view.idle_joules;
-        lost += view.lost_joules;
-        if view.view == "kernels" {
-            function = Kind::Kernel;
-        }
-    }
-    let mut node = root.finish(name.to_owned(), function);
-    node.children.extend(Node::rest("idle", idle));
-    node.children.extend(Node::rest("lost", lost));
-    node.kind = Kind::Whole;
-    node.sum();
-    node
-}
-
-/// Of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
-pub fn whole(summary: &Summary) -> Node {
-    let views = |name: &'static str| {
-        topmost(summary).flat_map(|device| device.shown()).filter(move |view| view.view == name)
-    };
-    let is_empty = views("ranks").all(|view| view.callpaths.is_empty()) && views("kernels").next().is_some();
-    of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
-}
-
-/// The kernels of all devices that no other contains.
-pub fn of_kernels(summary: &Summary) -> Node {
-    let views = topmost(summary).flat_map(|device| view(device, "kernels"));
-    of_views("GPUs with kernels", views)
 }

@@ -55,10 +55,11 @@ fn a_time_profile_needs_no_counter() {
     let rows = |rows: &[Callpath]| -> Vec<(String, usize, f64, f64)> {
         let row = |row: &Callpath| {
             assert_eq!(
-                (row.exclusive_joules, row.resolved_joules),
-                (row.exclusive_seconds, row.exclusive_seconds)
+                (row.figures.exclusive_joules, row.figures.resolved_joules),
+                (row.figures.exclusive_seconds, row.figures.exclusive_seconds)
             );
-            (row.location_group.to_string(), row.path.len(), row.exclusive_joules, row.inclusive_joules)
+            let (group, depth) = (summary.name(row.location_group), summary.regions_of(row.path).len());
+            (group.to_owned(), depth, row.figures.exclusive_joules, row.figures.inclusive_joules)
         };
         rows.iter().map(row).collect()
     };
@@ -79,9 +80,10 @@ fn threads_share_the_time_of_their_rank() {
     let summary = summary(Locations::All);
     let ranks = &summary.devices[0].views[0];
     let spent = |name: &str, depth: usize| -> f64 {
-        let rows =
-            ranks.callpaths.iter().filter(|row| &*row.location_group == name && row.path.len() == depth);
-        rows.map(|row| row.exclusive_joules).sum()
+        let is_it = |row: &&Callpath| {
+            summary.name(row.location_group) == name && summary.regions_of(row.path).len() == depth
+        };
+        ranks.callpaths.iter().filter(is_it).map(|row| row.figures.exclusive_joules).sum()
     };
     // g and h run together for 3 s, then f and h for 1 s: halves.
     assert_eq!((spent("MPI Rank 0", 2), spent("MPI Rank 1", 1)), (1.5, 3.0));

@@ -6,7 +6,7 @@
 mod random;
 
 use ampere_tests::random::setting;
-use ampere_tests::runs::{has_python_otf2, list, number, oracle};
+use ampere_tests::runs::{has_python_otf2, list, number, oracle, parse};
 use ampere_tests::{artifact, skip_unless};
 use random::{Generated, Random};
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn ours(directory: &Path, policy: &str) -> Value {
         .arg(directory.join("ampere.toml"));
     let output = command.args(["--json", "--policy", policy]).output().expect("ampere runs");
     assert!(output.status.success(), "{}: {}", directory.display(), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    parse(&output.stdout).expect("JSON")
 }
 
 #[test]
@@ -149,7 +149,7 @@ impl Comparison {
         for row in list(view, "callpaths").iter().chain(list(view, "regions")) {
             let figures =
                 ["resolved_joules", "exclusive_joules", "possible_joules"].map(|key| number(row, key));
-            let rounding = 1e-9 * figures[2] + 1e-13 * total.abs();
+            let rounding = 1e-8 * figures[2] + 1e-13 * total.abs();
             let in_order = figures.windows(2).all(|pair| pair[0] <= pair[1] + rounding);
             assert!(in_order, "seed {} ({}): {what} {row}", self.seed, self.policy);
         }
@@ -193,11 +193,11 @@ fn sums(rows: &[Value], name: fn(&Value) -> String, figure: &str) -> BTreeMap<St
     sums
 }
 
-/// To 1e-9 of the figure. The oracle takes differences of sums, so of very small figures it has fewer digits: to 1e-13
+/// To 6e-9 of the figure: rows have nine digits. The oracle takes differences of sums, so of very small figures it has fewer digits: to 1e-13
 /// of the device's total.
 #[track_caller]
 fn assert_same(seed: u64, policy: &str, total: f64, what: String, ours: f64, theirs: f64) {
-    let allowed = 1e-9 * ours.abs().max(theirs.abs()) + 1e-13 * total.abs();
+    let allowed = 6e-9 * ours.abs().max(theirs.abs()) + 1e-13 * total.abs();
     let off = (ours - theirs).abs();
     assert!(off <= allowed, "seed {seed} ({policy}): {what}: {ours} is not the oracle's {theirs}");
 }

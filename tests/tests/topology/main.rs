@@ -3,7 +3,7 @@
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
-    assert_same_figures, attribute, compile, list, number, on_path, relative, stencil, succeed, text,
+    assert_same_figures, attribute, compile, list, number, on_path, parse, relative, stencil, succeed, text,
 };
 use ampere_tests::{artifact, skip_unless, small_trace};
 use serde_json::Value;
@@ -241,7 +241,7 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
     let lines: Vec<String> = text(&output.stderr).lines().map(str::to_owned).collect();
     let wanted: Vec<String> = expected.iter().map(|line| format!("ampere: {line}")).collect();
     assert_eq!(lines, wanted);
-    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let summary = parse(&output.stdout).expect("JSON");
     assert_eq!(summary["run"]["notes"], Value::from(expected.to_vec()));
     assert_eq!(summary["run"]["complete"], true, "nothing is missing");
     // Live, once everything is known.
