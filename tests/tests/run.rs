@@ -592,6 +592,31 @@ fn a_program_with_the_address_sanitizer_is_measured() {
     assert_eq!(next["calls"], 9);
 }
 
+/// The name in the trace is the one that is shown, its canonical name the compiler's.
+#[test]
+fn a_procedure_of_a_fortran_module_is_named_as_in_fortran() {
+    skip_unless!(on_path("gfortran") && on_path("otf2-print"), "no gfortran");
+    let place = Place::new();
+    let code = "module work\ncontains\nsubroutine heavy(s)\nreal(8), intent(inout) :: s\ns = s + 1\nend subroutine\n\
+                end module\nprogram p\nuse work\nreal(8) :: s\ns = 0\ncall heavy(s)\ncall heavy(s)\nend program\n";
+    let source = place.write("work.f90", code);
+    let program = place.path("work");
+    let mut compiler = std::process::Command::new("gfortran");
+    compiler.args(["-O0", "-finstrument-functions", "-o"]).arg(&program).arg(source);
+    succeed(compiler.current_dir(place.directory()));
+    succeed(&mut place.ampere_run("out", [&program]));
+    let summary = place.summary("out");
+    let regions = list(&summary["devices"][0]["views"][0], "regions");
+    let heavy = regions.iter().find(|row| row["region"] == "work::heavy").expect("it is instrumented");
+    assert_eq!(heavy["calls"], 2);
+    let printed =
+        text(&succeed(Command::new("otf2-print").arg("-G").arg(place.path("out/traces.otf2"))).stdout);
+    assert!(
+        printed.lines().any(|line| line.contains("\"work::heavy\"") && line.contains("\"__work_MOD_heavy\"")),
+        "{printed}"
+    );
+}
+
 /// As a shell starts it.
 #[test]
 fn a_script_without_an_interpreter_line_is_run_by_the_shell() {

@@ -4,11 +4,12 @@
 //! (OTF2's word) is valid in the whole trace.
 //!
 //! `definition.rs` has what a process defines before its events, `metric.rs` the meaning of metric names and units, `regions.rs` one
-//! number per region of a run, `text.rs` text for people. The names of recorded environment variables are below.
+//! number per region of a run, `fortran.rs` what a Fortran compiler's symbol means, `text.rs` text for people. The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod definition;
+mod fortran;
 mod metric;
 pub mod numbers;
 pub mod regions;
@@ -65,6 +66,19 @@ pub fn is_first_of_node() -> bool {
     // MPICH's has the rank in the job only.
     let rank = LOCAL_RANKS.iter().chain(&["PMI_RANK"]).find_map(std::env::var_os);
     rank.is_none_or(|rank| rank == "0")
+}
+
+/// The variable with which a user switches ampere off in a process.
+pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
+
+/// Whether the user has switched ampere off in this process.
+pub fn is_switched_off() -> bool {
+    std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value))
+}
+
+/// Whether this value of [`ENV_DISABLE`] switches ampere off.
+pub fn switches_off(value: &str) -> bool {
+    !value.is_empty() && value != "0"
 }
 
 /// Ticks of the node's event clock. The session's clock knows how long one is.

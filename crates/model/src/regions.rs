@@ -1,5 +1,6 @@
 //! One number per region in a whole run: two ranks' handles for the same region are one region.
 
+use crate::fortran::demangle;
 use crate::{Region, RegionHandle, RegionRef};
 use std::collections::HashMap;
 
@@ -24,8 +25,18 @@ struct Key {
 }
 
 impl Regions {
-    /// The reference of a process' region, made if no process has defined it yet.
+    /// The reference of a process' region, made if no process has defined it yet. A procedure of a Fortran module has the name
+    /// that it has in Fortran; those of C++ have been demangled by the measurement system, which leaves these as they are.
     pub fn add(&mut self, region: &Region) -> RegionRef {
+        let Some(name) = demangle(&region.name) else { return self.add_as_named(region) };
+        let mut shown = Region { name, ..region.clone() };
+        if shown.canonical_name.is_empty() {
+            shown.canonical_name.clone_from(&region.name);
+        }
+        self.add_as_named(&shown)
+    }
+
+    fn add_as_named(&mut self, region: &Region) -> RegionRef {
         let key = Key {
             name: region.name.clone(),
             canonical_name: region.canonical_name.clone(),

@@ -1,5 +1,6 @@
 //! Under a real Score-P, where there is one on the PATH.
 
+mod languages;
 mod opencl;
 mod profile;
 
