@@ -41,6 +41,7 @@ fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<(Vec<Way>, Option<anyhow::Error>)> {
     let least = least::build_plugin()?.to_string_lossy().into_owned();
+    let nothing = least::build_nothing()?.to_string_lossy().into_owned();
     let host = child::beside("libampere_host.so").to_string_lossy().into_owned();
     let (plain, hooks) = (build("plain", &[], &[])?, build("hooks", &[], &["-finstrument-functions"])?);
     let way = |how, program: &Path, variables: &[(&'static str, &str)], ampere| Way {
@@ -52,7 +53,12 @@ fn ways(
     let mut ways = vec![
         way("plain", &plain, &[], None),
         way("instrumented, no host", &hooks, &[], None),
-        way("embedded host, no plugin", &hooks, &[("LD_PRELOAD", &host), ("AMPERE_DISABLE", "1")], None),
+        way(
+            "embedded host, no plugin",
+            &hooks,
+            &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &nothing)],
+            None,
+        ),
         way(
             "embedded host, least C plugin",
             &hooks,

@@ -23,6 +23,11 @@ pub fn build_plugin() -> anyhow::Result<PathBuf> {
     build("least.c", "libscorep_substrate_least.so")
 }
 
+/// A plugin that takes no event.
+pub fn build_nothing() -> anyhow::Result<PathBuf> {
+    build("nothing.c", "libnothing.so")
+}
+
 pub fn build_engine() -> anyhow::Result<PathBuf> {
     build("least_engine.c", "libleast_engine.so")
 }

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         say!("ampere: {}", ampere_model::text::one_line(&*error));
-        ExitCode::FAILURE
+        error.downcast_ref::<parts::CannotRun>().map_or(ExitCode::FAILURE, |why| ExitCode::from(why.status))
     })
 }
 

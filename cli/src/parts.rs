@@ -48,27 +48,48 @@ impl Parts {
     }
 }
 
+/// Why a command cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run {command}: {why}")]
+pub struct CannotRun {
+    command: String,
+    why: String,
+    /// As in shells: 127 if there is no such command, else 126.
+    pub status: u8,
+}
+
+impl CannotRun {
+    fn new(command: &OsStr, why: impl ToString, status: u8) -> CannotRun {
+        CannotRun { command: command.to_string_lossy().into_owned(), why: why.to_string(), status }
+    }
+
+    /// There is such a file, and the kernel refuses it.
+    pub fn refused(command: &OsStr, why: &std::io::Error) -> CannotRun {
+        CannotRun::new(command, why, 126)
+    }
+}
+
 /// The program that a command names, as the shell would find it.
-pub fn program(command: &OsStr) -> anyhow::Result<PathBuf> {
-    let shown = command.to_string_lossy();
+pub fn program(command: &OsStr) -> Result<PathBuf, CannotRun> {
+    let cannot = |why, status| Err(CannotRun::new(command, why, status));
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
-        if !path.exists() {
-            bail!("cannot run {shown}: there is no such file");
-        }
-        if path.is_dir() {
-            bail!("cannot run {shown}: it is a directory");
-        }
-        if !is_executable(&path) {
-            bail!("cannot run {shown}: it is not executable (chmod +x)");
-        }
-        return Ok(path);
+        return match path {
+            path if !path.exists() => cannot("there is no such file", 127),
+            path if path.is_dir() => cannot("it is a directory", 126),
+            path if !is_executable(&path) => cannot("it is not executable (chmod +x)", 126),
+            path => Ok(path),
+        };
     }
     let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&directories)
-        .map(|directory| directory.join(command))
-        .find(|path| path.is_file() && is_executable(path));
-    found.with_context(|| format!("cannot run {shown}: it is not in PATH"))
+    let files = std::env::split_paths(&directories).map(|directory| directory.join(command));
+    let (programs, others): (Vec<_>, Vec<_>) =
+        files.filter(|path| path.is_file()).partition(|path| is_executable(path));
+    match (programs.into_iter().next(), others.first()) {
+        (Some(program), _) => Ok(program),
+        (None, Some(other)) => cannot(&format!("{} is not executable (chmod +x)", other.display()), 126),
+        (None, None) => cannot("it is not in PATH", 127),
+    }
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -25,8 +25,8 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 const SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
-        "0; the command's own for ampere run; 1 for a failure that is explained in one line on standard error; 2 for wrong \
-         usage.",
+        "0; the command's own for ampere run, 127 if there is no such command and 126 if it cannot be run; 1 for a failure that \
+         is explained in one line on standard error; 2 for wrong usage.",
     ),
     (
         "FILES",

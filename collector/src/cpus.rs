@@ -1,5 +1,5 @@
-//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, else wherever the scheduler puts it, but not on the one
-//! core that a launcher may have bound the starting rank to.
+//! Where the collector runs: on the CPUs of `AMPERE_COLLECTOR_CPUS`, else where `ampere run` was started. A collector that a
+//! rank starts may be bound to the rank's core: it runs anywhere in the CPU set of the job's control group.
 
 use ampere_settings::Cpus;
 use rustix::io::Errno;
@@ -20,8 +20,9 @@ pub fn run_on(cpus: &Cpus) -> Result<(), AffinityError> {
     sched_setaffinity(None, &wanted).map_err(|why| AffinityError { why, allowed: allowed() })
 }
 
-/// Makes this thread run on all CPUs that the job's cpuset allows. If that fails, it stays where it is.
-pub fn leave_the_core() {
+/// Makes this thread run on all CPUs of the job's control group: the kernel leaves out the others. If that fails, it stays
+/// where it is.
+pub fn leave_the_ranks_core() {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
     let _ = sched_setaffinity(None, &all);

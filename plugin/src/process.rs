@@ -96,7 +96,7 @@ impl State {
 /// Joins the session; starts the collector if there is none.
 pub fn begin() {
     inert::begin();
-    if ampere_ring::session::is_switched_off() {
+    if ampere_model::is_switched_off() {
         return become_inert_silently();
     }
     match join() {
@@ -170,8 +170,9 @@ fn join() -> Result<State, Error> {
     })
 }
 
-/// Programs that one job step starts without a launcher, as by hand in `srun --pty bash`, are one run with the first one's
-/// output directory. Tells the user if this process was given another one.
+/// Tells the user where the results go if not to the directory that this process was given: that one is another run's, or this
+/// is no run of its own. Programs that one job step starts without a launcher, as by hand in `srun --pty bash`, are one run with
+/// the first one's output directory.
 fn report_other_output(session: &Session) {
     let wanted = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
     let Some((wanted, output)) = wanted.map(std::path::PathBuf::from).zip(session.output()) else { return };
@@ -181,7 +182,7 @@ fn report_other_output(session: &Session) {
     let is_named = is_in(&wanted) || std::fs::canonicalize(&wanted).is_ok_and(|path| is_in(&path));
     if !is_named {
         say(&format!(
-            "this is a part of a run whose results go to {}, not to {}",
+            "the results go to {} and not to {}: that one is another run's, or this is a part of a run that was begun with another",
             output.display(),
             wanted.display()
         ));

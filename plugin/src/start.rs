@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use ampere_ring::{CollectorState, Session};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
     if purpose == Purpose::CountersOnly {
         command.arg("--counters-only");
     }
+    command.arg("--").args(own_command());
     let mut child = command
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
@@ -82,6 +84,13 @@ fn start(session: &Session, collector: &Path, purpose: Purpose, limit: Duration)
         CollectorState::Failed => Err(failure(session)),
         _ => Err(Error::DidNotStart { collector: collector.to_owned(), ended }),
     }
+}
+
+/// This program's command line, for the summary.
+fn own_command() -> Vec<OsString> {
+    let mut line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    line.pop(); // the NUL at the end
+    line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 /// A limit in seconds from the environment.
@@ -114,7 +123,6 @@ fn find_collector() -> Result<PathBuf, Error> {
 
 /// The file that this code was loaded from.
 fn own_path() -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
     // SAFETY: an all-zero Dl_info is valid: four pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the address is this function's, and `info` is ours to fill.
@@ -123,6 +131,6 @@ fn own_path() -> Option<PathBuf> {
     }
     // SAFETY: dladdr gives a NUL-terminated string that lives as long as the library.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     Some(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))
 }

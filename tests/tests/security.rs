@@ -176,7 +176,11 @@ fn directories_of_other_users_are_not_used() {
     let as_other = |place: &Place, script: &str| as_other(place.directory(), script);
     as_other(&place, "mkdir -m 777 out; touch precious; ln -s ../precious out/traces.def");
     let output = place.ampere_run("out", ["echo", "done"]).output().expect("it runs");
-    assert!(text(&output.stderr).contains("holds the results of another run"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("out holds the results of another run: these results go to"),
+        "{}",
+        text(&output.stderr)
+    );
     as_other(&place, "rm out/traces.def");
     let output = place.ampere_run("out", ["echo", "done"]).output().expect("it runs");
     assert!(text(&output.stderr).contains("belongs to another user (65534)"), "{}", text(&output.stderr));

@@ -462,23 +462,23 @@ fn commands_that_cannot_be_run() {
         expect![[r#"
         $ ampere run -o out -- ./absent
         ampere: cannot run ./absent: there is no such file
-        [1]
+        [127]
 
         $ ampere run -o out -- absent-from-path
         ampere: cannot run absent-from-path: it is not in PATH
-        [1]
+        [127]
 
         $ ampere run -o out -- ./text
         ampere: cannot run ./text: it is not executable (chmod +x)
-        [1]
+        [126]
 
         $ ampere run -o out -- ./shm
         ampere: cannot run ./shm: it is a directory
-        [1]
+        [126]
 
         $ ampere run -o out -- ./no-interpreter
         ampere: cannot run ./no-interpreter: No such file or directory (os error 2)
-        [1]
+        [126]
 
     "#]],
     );

@@ -19,7 +19,7 @@ use crate::{parts, run};
 use ampere_collector::signals::asked_to_end;
 use ampere_report::clock_text::rfc3339;
 use ampere_settings::{Config, parse_duration};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::error::ErrorKind;
 use estimate::Verdict;
@@ -74,7 +74,8 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     check_usage(&arguments);
     let config = Config::load(given(&arguments.config))?;
     run::check_counters(&config)?;
-    let program = arguments.command.first().map(|program| parts::program(program)).transpose()?;
+    let program = arguments.command.first().map(|program| parts::program(program)).transpose();
+    let program = program.map_err(|why| anyhow!("{why}"))?; // 126 and 127 are statuses of ampere run
     let target = given(&arguments.output).map(Target::check).transpose()?;
     let opened = ampere_counters::open_sources(&config.sources);
     for note in &opened.notes {

@@ -31,13 +31,15 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
         },
     };
     if let Some(directory) = wanted {
+        let beside = || Some(format!("the results go beside it, as to {shown}-2; {ADVICE}"));
         if holds_results(directory) {
-            return group.problem("directory", format!("{shown} holds the results of another run"), ADVICE);
+            let found = format!("{shown} holds the results of another run");
+            return group.note("directory", found, beside());
         }
         let node = format!("{CLAIM}{}", ampere_ring::process::node_name());
         if directory.join(&node).exists() {
             let found = format!("{shown} is in use by another run, or holds one that was killed ({node})");
-            return group.problem("directory", found, ADVICE);
+            return group.note("directory", found, beside());
         }
     }
     // The run makes what is missing.

@@ -2,7 +2,7 @@
 
 use super::Wanted;
 use super::findings::{Check, Group};
-use ampere_ring::session::{ENV_DISABLE, switches_off};
+use ampere_model::{ENV_DISABLE, switches_off};
 use ampere_settings::{Config, IfWrong, PREFIX, Setting, setting};
 use std::path::Path;
 

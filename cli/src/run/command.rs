@@ -1,15 +1,14 @@
 //! The measured command: its environment, its start, its end.
 
 use super::{Host, RunArguments};
-use crate::parts::{self, Parts};
-use crate::run::signals::{self, Witness};
+use crate::parts::{self, CannotRun, Parts};
+use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
@@ -34,8 +33,6 @@ pub fn measured(arguments: &RunArguments, parts: &Parts) -> Command {
     if arguments.host != Host::Scorep && parts.is_preloadable() {
         // The embedded host stands back where it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&parts.host, "LD_PRELOAD", ':'));
-        // A program with AddressSanitizer's library refuses to start behind another one unless this allows it.
-        command.env("ASAN_OPTIONS", prepend(Path::new("verify_asan_link_order=0"), "ASAN_OPTIONS", ':'));
     }
     command
 }
@@ -85,17 +82,26 @@ pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>
     other
 }
 
-/// Starts the command. A file that the kernel does not know as a program is a script for the shell, as it is where a shell
-/// starts it.
+/// Starts the command.
 pub fn spawn(mut command: Command) -> std::io::Result<Child> {
-    match command.spawn() {
-        Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-            let Ok(script) = parts::program(command.get_program()) else { return Err(error) };
-            let words: Vec<_> = std::iter::once(script.as_os_str()).chain(command.get_args()).collect();
-            with_words(&command, OsStr::new("/bin/sh"), &words).spawn()
-        }
-        spawned => spawned,
+    command.spawn().or_else(|error| by_shell(&command, error)?.spawn())
+}
+
+/// Replaces this process by the command. Returns only if the command cannot be run.
+pub fn become_command(mut command: Command) -> CannotRun {
+    let error = command.exec();
+    let error = by_shell(&command, error).map_or_else(|error| error, |mut shell| shell.exec());
+    CannotRun::refused(command.get_program(), &error)
+}
+
+/// A file that the kernel does not know as a program is a script for the shell, as it is where a shell starts it.
+fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command> {
+    if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
+        return Err(error);
     }
+    let Ok(script) = parts::program(command.get_program()) else { return Err(error) };
+    let words: Vec<_> = std::iter::once(script.as_os_str()).chain(command.get_args()).collect();
+    Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
 /// Whether processes or memory have run out: the command may lack what our own processes use.
@@ -105,18 +111,15 @@ pub fn is_a_limit(error: &std::io::Error) -> bool {
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
-/// Without descriptors or threads to listen for signals, it only waits. `at_order`: what is done when one asks it to end.
+/// Without a listener, or a thread, it only waits. `at_order`: what is done when a signal asks it to end.
 pub fn wait_for(
     mut child: Child,
+    listener: Option<Listener>,
     mut witness: Option<Witness>,
     at_order: &dyn Fn(),
 ) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
-    // Tokio panics if it finds no descriptors for its signals: some are opened on trial.
-    let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = descriptors.map(drop).and_then(|()| runtime());
-    let status = runtime.ok().and_then(|runtime| {
+    let status = listener.and_then(|listener| {
         let (done, over) = tokio::sync::oneshot::channel();
         std::thread::scope(|scope| {
             let wait = || {
@@ -125,16 +128,11 @@ pub fn wait_for(
                 status
             };
             let waiter = std::thread::Builder::new().spawn_scoped(scope, wait).ok()?;
-            runtime.block_on(signals::pass_on(pid, witness.as_mut(), at_order, over));
+            listener.pass_on(pid, witness.as_mut(), at_order, over);
             waiter.join().ok()
         })
     });
     status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
-}
-
-/// For an error's context.
-pub fn cannot_run(program: &OsStr) -> String {
-    format!("cannot run {}", program.to_string_lossy())
 }
 
 /// The command's own exit status; 128 + n for signal n, as in shells.

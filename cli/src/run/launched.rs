@@ -2,11 +2,10 @@
 //! each count the joules of the whole node. So each becomes its rank, whose plugin finds the others by the name that the
 //! launcher gave the job, as without `ampere run`.
 
-use super::command::cannot_run;
-use anyhow::Context;
-use std::os::unix::process::CommandExt;
+use super::command::become_command;
+use crate::parts::CannotRun;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 /// Size and rank, by launcher. Of srun: a batch script has no such variables, or is its only task.
 const LAUNCHERS: [(&str, &str); 5] = [
@@ -34,7 +33,7 @@ fn rank_by(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
 }
 
 /// Replaces this process by the command. Returns only if the command cannot be run.
-pub fn become_rank(mut command: Command, rank: u32, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub fn become_rank(command: Command, rank: u32, output: Option<&Path>) -> CannotRun {
     if rank == 0 {
         let place =
             output.map_or("./ampere-<date>_<time>_<id>".into(), |output| output.display().to_string());
@@ -43,8 +42,7 @@ pub fn become_rank(mut command: Command, rank: u32, output: Option<&Path>) -> an
              start it once, before the launcher, as in ampere run -- mpirun ..."
         );
     }
-    let program = command.get_program().to_owned();
-    Err(command.exec()).with_context(|| cannot_run(&program))
+    become_command(command)
 }
 
 #[cfg(test)]

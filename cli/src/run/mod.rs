@@ -17,22 +17,24 @@ pub use signals::witness;
 
 use crate::collector::keeper::Keeper;
 use crate::collector::{self, Address, Wanted, address, run_name};
-use crate::parts::{self, Parts};
+use crate::parts::{self, CannotRun, Parts};
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::command_end::CommandEnd;
-use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page};
+use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page, holds_results, is_same};
 use ampere_collector::run_directory::stale;
 use ampere_collector::serving::access::Access;
+use ampere_model::is_switched_off;
 use ampere_model::text::one_line;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
-use ampere_ring::session::{ENV_SESSION_BOOT, is_switched_off};
+use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::Config;
-use anyhow::Context;
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use signals::Witness;
+use signals::{Listener, Witness};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
@@ -51,6 +53,9 @@ pub struct RunArguments {
     /// What measures: Score-P in the program, or ampere's own host preloaded into it
     #[arg(long, value_enum, default_value = "auto")]
     host: Host,
+    /// End with an error where the command cannot be measured, instead of running it all the same
+    #[arg(long)]
+    require: bool,
     /// The command, after --
     #[arg(required = true, last = true)]
     command: Vec<OsString>,
@@ -93,6 +98,15 @@ impl RunArguments {
             replay: None,
         }
     }
+
+    /// Says why the command is not measured, once for all ranks. With `--require` that is an error.
+    fn note_unmeasured(&self, rank: Option<u32>, why: &dyn Display) -> anyhow::Result<()> {
+        ensure!(!self.require, "{why}; the command is not run, because of --require");
+        if rank.unwrap_or(0) == 0 {
+            say!("ampere: {why}; the command runs without being measured");
+        }
+        Ok(())
+    }
 }
 
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
@@ -102,8 +116,18 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(given(&arguments.config))?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters(&config)?;
-    if let Some(rank) = launched::rank() {
-        return launched::become_rank(command::as_rank(&arguments, &parts), rank, given(&arguments.output));
+    let rank = launched::rank();
+    if is_switched_off() {
+        arguments.note_unmeasured(rank, &"AMPERE_DISABLE is set")?;
+        return Err(command::become_command(command::unchanged(&arguments)).into());
+    }
+    if let Some(rank) = rank {
+        ensure!(
+            !arguments.require,
+            "a rank cannot keep --require: start ampere run once, before the launcher"
+        );
+        let rank_command = command::as_rank(&arguments, &parts);
+        return Err(launched::become_rank(rank_command, rank, given(&arguments.output)).into());
     }
     note_leftovers();
     if arguments.host != Host::Scorep && !parts.is_preloadable() {
@@ -121,11 +145,13 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
-            say!("ampere: {}; the command runs without being measured", one_line(&*why));
+            arguments.note_unmeasured(None, &one_line(&*why))?;
             return run_unmeasured(&arguments, witness);
         }
     };
     let output = session.output().unwrap_or_default();
+    note_other_output(given(&arguments.output), &output);
+    let listener = Listener::start();
     let child = match start_command(&arguments, &parts, &name, &output) {
         Ok(child) => child,
         Err(error) => {
@@ -133,23 +159,23 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
             remove_results(&output, &name, existing.contains(&output));
             session.remove();
             if !command::is_a_limit(&error) {
-                return Err(error).with_context(|| command::cannot_run(&arguments.command[0]));
+                return Err(CannotRun::refused(&arguments.command[0], &error).into());
             }
-            say!("ampere: {error}: the command runs without being measured");
+            arguments.note_unmeasured(None, &error)?;
             return run_unmeasured(&arguments, None);
         }
     };
     let live = LiveTable::start(&output, access.token().cloned());
     let pid = child.id();
-    let status = command::wait_for(child, witness, &|| collector.urge())?;
+    let status = command::wait_for(child, listener, witness, &|| collector.urge())?;
     live.stop();
     let shell_status = command::shell_status(status);
     CommandEnd { pid, status: shell_status, signal: status.signal() }.save(session.directory());
     signals::stop_waiting_when_asked(&output, shell_status);
     let results = collector.finish();
-    let why_nothing = if is_switched_off() { "AMPERE_DISABLE is set" } else { arguments.host.why_nothing() };
-    report(&session, &output, results, why_nothing);
-    Ok(command::code_of(status))
+    let is_measured = report(&session, &output, results, arguments.host.why_nothing());
+    let fails = arguments.require && !is_measured && status.success();
+    Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
 }
 
 fn start_collector(arguments: &RunArguments, parts: &Parts, name: &str) -> anyhow::Result<(Session, Keeper)> {
@@ -172,15 +198,28 @@ fn start_command(
 }
 
 fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow::Result<ExitCode> {
+    let listener = Listener::start();
     let child = command::spawn(command::unchanged(arguments));
-    let child = child.with_context(|| command::cannot_run(&arguments.command[0]))?;
-    Ok(command::code_of(command::wait_for(child, witness, &|| {})?))
+    let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
+    Ok(command::code_of(command::wait_for(child, listener, witness, &|| {})?))
 }
 
 /// A mistake in the variables of counter sources, as in any setting, is an error before the job starts. The collector, which
 /// under Score-P alone is started by the job, leaves such a variable out.
 pub fn check_counters(config: &Config) -> anyhow::Result<()> {
     config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
+}
+
+/// One line if the results go to another directory than the wanted one.
+fn note_other_output(wanted: Option<&Path>, output: &Path) {
+    let Some(wanted) = wanted else { return };
+    if ![wanted.to_owned(), wanted.join(node_name())].iter().any(|wanted| is_same(wanted, output)) {
+        let why = match holds_results(wanted) {
+            true => "holds the results of another run",
+            false => "is in use by another run, or holds one that was killed (`ampere recover` finishes it)",
+        };
+        say!("ampere: {} {why}: these results go to {}", wanted.display(), output.display());
+    }
 }
 
 /// The directories that exist already, of those that the collector may choose as its output directory.

@@ -10,30 +10,34 @@ use ampere_ring::{Session, files};
 use std::io::IsTerminal;
 use std::path::Path;
 
-/// Shows the results, or why there are none. `why_nothing`: if there was no event.
-pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) {
+/// Shows the results, or why there are none. `why_nothing`: if there was no event. Returns whether something was measured.
+pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) -> bool {
     if results == Results::StillWritten {
-        return say!(
+        say!(
             "ampere: the collector is still writing the results; when it is done, {} has a summary.txt",
             output.display()
         );
+        return true;
     }
     if results == Results::Missing {
         let why = files::read_text(&session.directory().join("failure"));
         let left = if output.is_dir() { output } else { session.directory() };
-        return say!(
+        say!(
             "ampere: the collector failed: {}; what is left can be finished: ampere recover {}",
             if why.is_empty() { "it ended before its time" } else { why.trim() },
             left.display()
         );
+        return false;
     }
     let summary =
         std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(summary): Option<Summary> = summary else { return };
-    if summary.quality.events == 0 && nodes::below(output, &summary.run.id).is_empty() {
+    let Some(summary): Option<Summary> = summary else { return false };
+    let is_measured = summary.quality.events > 0 || !nodes::below(output, &summary.run.id).is_empty();
+    if !is_measured {
         say!("ampere: nothing was measured: {why_nothing}");
     }
     show(&summary, output);
+    is_measured
 }
 
 /// Shows a run's table and where its files are.

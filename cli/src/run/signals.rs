@@ -13,8 +13,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot::Receiver;
 
 /// Signals that users and batch systems send to programs.
 const SIGNALS: [Signal; 7] =
@@ -91,15 +93,42 @@ fn later(news: &UnboundedSender<News>, what: News) {
     });
 }
 
-/// Passes signals on to the command until it is over. `at_order`: what is done when one asks it to end.
-pub async fn pass_on(
+/// Receives the signals that come to this process. It is made before the command is started: from then on no signal ends this
+/// process.
+pub struct Listener {
+    runtime: Runtime,
+    news: UnboundedSender<News>,
+    all: UnboundedReceiver<News>,
+}
+
+impl Listener {
+    /// `None` without descriptors for it.
+    pub fn start() -> Option<Listener> {
+        // Tokio panics if it finds no descriptors for its signals: some are opened on trial.
+        let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
+        drop(descriptors.ok()?);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let (news, all) = unbounded_channel();
+        let entered = runtime.enter();
+        listen(&news, News::Got);
+        drop(entered);
+        Some(Listener { runtime, news, all })
+    }
+
+    /// Passes signals on to the command until it is over. `at_order`: what is done when one asks it to end.
+    pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), over: Receiver<()>) {
+        self.runtime.block_on(pass_on(to, witness, at_order, over, self.news, self.all));
+    }
+}
+
+async fn pass_on(
     to: Pid,
     witness: Option<&mut Witness>,
     at_order: &dyn Fn(),
-    mut over: tokio::sync::oneshot::Receiver<()>,
+    mut over: Receiver<()>,
+    news: UnboundedSender<News>,
+    mut all: UnboundedReceiver<News>,
 ) {
-    let (news, mut all) = unbounded_channel();
-    listen(&news, News::Got);
     let says = witness.and_then(|witness| witness.says.take());
     let says = says.filter(|says| says.set_nonblocking(true).is_ok());
     let says = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok());

@@ -22,7 +22,6 @@ use crate::sampling::clock::{CALIBRATION, Timer};
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
-use ampere_ring::session::{ENV_DISABLE, switches_off};
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
 use ampere_trace::write::{self, NoTrace, TracedRun};
@@ -151,8 +150,7 @@ impl LiveRun {
         if let Some(first) = &other_nodes {
             self.notes.add(ampere_report::nodes::note(&self.options.manifest.node, first));
         } else if self.ingest.processes.is_empty() && !self.is_empty() {
-            let off = std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value));
-            if self.options.mode == Mode::Collector && self.options.replay.is_none() && !off {
+            if self.options.mode == Mode::Collector && self.options.replay.is_none() {
                 self.notes.add(
                     "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
                      functions (-finstrument-functions, or Score-P)",

@@ -6,7 +6,7 @@ use ampere_collector::cpus;
 use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
-use ampere_collector::run_directory::output::{self, Output};
+use ampere_collector::run_directory::output::{self, ClaimError, Output};
 use ampere_collector::run_directory::stale;
 use ampere_collector::sampling::counters_only;
 use ampere_collector::serving::access::Access;
@@ -53,10 +53,11 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
     }
     session.set_finishing(false);
     session.set_collector(std::process::id(), CollectorState::Starting);
-    // Signals to the job's process group are not for the collector, nor is the core that a launcher may have bound the starting
-    // rank to.
+    // Signals to the job's process group are not for the collector.
     let _ = rustix::process::setsid();
-    cpus::leave_the_core();
+    if !arguments.until_input_closes {
+        cpus::leave_the_ranks_core();
+    }
     allow_many_files();
     let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
     if arguments.counters_only {
@@ -103,8 +104,8 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
     if manifest.replay {
         manifest.job = None; // it did not spend the energy
     }
-    let output = claim(&wanted, &manifest)?;
     let mut notes = Vec::new();
+    let output = claim(&wanted, &manifest, &mut notes)?;
     if recoverable > 0 && !arguments.until_input_closes {
         notes.push(stale::notice(recoverable)); // else `ampere run` prints it
     }
@@ -117,8 +118,24 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
     result
 }
 
-/// Claims the output directory, unless another collector of this run and node has: one whose session this process cannot see.
-fn claim(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
+/// Claims the output directory; where that is another run's, one beside it (`out-2`), with a note.
+fn claim(wanted: &Path, manifest: &Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
+    let is_taken = |why: &anyhow::Error| why.downcast_ref().is_some_and(ClaimError::is_of_another_run);
+    let refused = match claim_exactly(wanted, manifest) {
+        Err(why) if is_taken(&why) => why,
+        claimed => return claimed,
+    };
+    let mut tried = output::beside(wanted).map(|beside| claim_exactly(&beside, manifest));
+    let Some(claimed) = tried.find(|claimed| !claimed.as_ref().is_err_and(is_taken)) else {
+        return Err(refused);
+    };
+    let output = claimed?;
+    notes.push(format!("{refused}: these results are in {}", output.directory.display()));
+    Ok(output)
+}
+
+/// Claims a directory, unless another collector of this run and node has: one whose session this process cannot see.
+fn claim_exactly(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
     let collected_elsewhere = || {
         let other = leftover::collected_elsewhere(wanted, manifest)?;
         Some(anyhow!(

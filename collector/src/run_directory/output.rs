@@ -25,6 +25,9 @@ pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTP
 /// The prefix of a claim's name; the node's name follows.
 pub const CLAIM: &str = "spool-";
 
+/// No more directories than this have one name and a number.
+const BESIDE_MAX: u32 = 10_000;
+
 /// A claimed directory.
 #[derive(Debug, PartialEq)]
 pub struct Output {
@@ -36,18 +39,18 @@ pub struct Output {
     is_new: bool,
 }
 
-/// Why a directory cannot be used for results; each in one line, with advice.
+/// Why a directory cannot be used for results; each in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// It cannot be found, made or written to.
     #[error("cannot {action} {}: {why}; {ADVICE}", .directory.display())]
     Unusable { action: &'static str, directory: PathBuf, why: String },
     /// It holds results, which are never overwritten.
-    #[error("{} holds the results of another run ({result}); {ADVICE}", .directory.display())]
+    #[error("{} holds the results of another run ({result})", .directory.display())]
     HoldsResults { directory: PathBuf, result: &'static str },
     /// Another run has claimed it.
     #[error(
-        "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it); {ADVICE}",
+        "{} is in use by another run, or holds one that was killed ({}; `ampere recover` finishes it)",
         .directory.display(),
         .spool.display()
     )]
@@ -55,6 +58,11 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
+    /// Whether it is for another run that the directory cannot be used: the next one may do.
+    pub fn is_of_another_run(&self) -> bool {
+        !matches!(self, ClaimError::Unusable { .. })
+    }
+
     fn unusable(action: &'static str, directory: &Path, why: impl ToString) -> ClaimError {
         ClaimError::Unusable { action, directory: directory.to_owned(), why: why.to_string() }
     }
@@ -80,6 +88,18 @@ pub fn default_directory(run_id: &str) -> PathBuf {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
     });
     PathBuf::from(format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff))
+}
+
+/// Directories beside one that is another run's: `out-2`, `out-3` and so on.
+pub fn beside(wanted: &Path) -> impl Iterator<Item = PathBuf> {
+    let absolute = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
+    // A path like `..` has no name.
+    let name = absolute.file_name().map(ToOwned::to_owned);
+    (2..BESIDE_MAX).map_while(move |number| {
+        let mut name = name.clone()?;
+        name.push(format!("-{number}"));
+        Some(absolute.with_file_name(name))
+    })
 }
 
 /// Claims a directory for a run on a node. `manifest`: the text of its [`Manifest`], which a claim always contains.

@@ -43,5 +43,12 @@ mod symbols;
 mod thread;
 mod tls;
 
+/// A program with AddressSanitizer's library refuses to start behind another library, unless its defaults allow it: it asks
+/// the first function of this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn __asan_default_options() -> *const std::ffi::c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
 #[global_allocator]
 static MEMORY: alloc::Pages = alloc::Pages::new();

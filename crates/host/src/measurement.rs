@@ -211,6 +211,9 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     if scorep_is_here() {
         return FORWARD;
     }
+    if ampere_model::is_switched_off() {
+        return INERT;
+    }
     ampere_signal_safety::remember_standard_error();
     let mut key = 0;
     // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded

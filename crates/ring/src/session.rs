@@ -151,9 +151,6 @@ impl Drop for StartLock {
     }
 }
 
-/// The variable with which a user switches ampere off in a process.
-pub const ENV_DISABLE: &str = "AMPERE_DISABLE";
-
 /// The boot of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
 pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
 /// Why a process cannot see its node's session.
@@ -188,16 +185,6 @@ impl Container {
         }
         (is_there("/.dockerenv") || is_there("/run/.containerenv")).then_some(Container::Docker)
     }
-}
-
-/// Whether the user has switched ampere off in this process.
-pub fn is_switched_off() -> bool {
-    std::env::var(ENV_DISABLE).is_ok_and(|value| switches_off(&value))
-}
-
-/// Whether this value of [`ENV_DISABLE`] switches ampere off.
-pub fn switches_off(value: &str) -> bool {
-    !value.is_empty() && value != "0"
 }
 
 impl Session {

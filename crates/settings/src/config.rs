@@ -27,7 +27,7 @@ pub struct Config {
     pub trace: bool,
     /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
     pub by_local_rank: bool,
-    /// Where the collector runs. `None`: wherever the job may.
+    /// Where the collector runs. `None`: where `ampere run` was started, else the CPU set of the job's control group.
     pub cpus: Option<Cpus>,
     /// Variables of counter sources that were left out because of their values, one line each.
     pub left_out: Vec<String>,

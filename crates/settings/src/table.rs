@@ -168,7 +168,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "Where the collector runs.",
-        default: "wherever the job may",
+        default: "where `ampere run` was started, else the CPU set of the job's control group",
         keeper: Keeper::Config(|config| &mut config.cpus),
         ..file("collector", "cpus", "AMPERE_COLLECTOR_CPUS")
     },
@@ -278,7 +278,7 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_HOST_PLUGIN", Form::File)
     },
     Setting {
-        about: "`1`: the plugin does nothing.",
+        about: "`1`: nothing is measured, and `ampere run` is replaced by the command.",
         default: "it measures",
         ..elsewhere("AMPERE_DISABLE", Form::Text("0 or 1"))
     },

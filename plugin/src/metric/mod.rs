@@ -110,7 +110,7 @@ extern "C" fn initialize() -> i32 {
     guarded((), |_| {
         inert::begin();
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if ampere_ring::session::is_switched_off() {
+        if ampere_model::is_switched_off() {
             INERT.store(true, Ordering::Relaxed);
         } else if !is_set(VARIABLE) {
             give_up(&format!(

@@ -131,13 +131,13 @@ fn an_output_directory_that_a_run_would_refuse_is_a_problem() {
     assert_eq!(found.code, 1);
     let results = place.path("results");
     put(&results.join("summary.json"), "{}");
-    ask(wanted(&results)).says("output", "directory", "problem", &["results of another run"]);
+    ask(wanted(&results)).says("output", "directory", "note", &["results of another run", "-2"]);
     let claimed = place.path("claimed");
     let node = text(&succeed(Command::new("uname").arg("-n")).stdout);
     std::fs::create_dir_all(claimed.join(format!("spool-{}", node.trim()))).expect("a folder");
-    ask(wanted(&claimed)).says("output", "directory", "problem", &["in use by another run"]);
+    ask(wanted(&claimed)).says("output", "directory", "note", &["in use by another run", "-2"]);
     let named = doctor(&place).with(&[("AMPERE_OUTPUT", results.to_str().expect("UTF-8"))]);
-    ask(named).says("output", "directory", "problem", &["results of another run"]);
+    ask(named).says("output", "directory", "note", &["results of another run", "-2"]);
 }
 
 #[test]

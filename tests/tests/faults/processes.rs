@@ -191,7 +191,7 @@ fn joining_a_run_with_another_output_directory_is_reported() {
     until_counted(&place, "0", 2000);
     let second = run(one("elsewhere", "500").current_dir(place.path("shm")));
     assert_eq!((second.code, second.stdout.as_str()), (0, "done 500\n"));
-    second.said_once(&["a part of a run whose results go to", "out, not to"]);
+    second.said_once(&["the results go to", "out and not to", "a part of a run that was begun with another"]);
     assert_eq!(first.wait().code, 0);
     assert_eq!(total_calls(&check(&place, "out", true), "step"), 20500);
     assert!(!place.path("elsewhere").exists());

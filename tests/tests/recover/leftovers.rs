@@ -126,7 +126,7 @@ fn recovering_a_run_without_events_removes_it() {
     until_all_are_dead(&place);
     let plain = place.instrumented();
     let refused = run(with_estimate(&mut place.ampere_run("out", [&plain])));
-    refused.said_once(&["`ampere recover` finishes it", "without being measured"]);
+    refused.said_once(&["out is in use by another run", "`ampere recover` finishes it", "out-2"]);
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     recovered.said_once(&["no event was recorded", "has been removed"]);

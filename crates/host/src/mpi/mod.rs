@@ -14,7 +14,7 @@ mod trampoline;
 
 use crate::definitions::INVALID;
 use crate::measurement::{
-    self, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
+    self, FORWARD, INERT, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
 };
 use crate::tls::Slot;
 use crate::{definitions, signal};
@@ -37,6 +37,10 @@ pub static SIZE: AtomicI32 = AtomicI32::new(1);
 
 /// The real functions, by symbol, found at their first call.
 static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
+    [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
+/// The same for the wrappers themselves, where nothing of this process will be recorded any more: they jump there at once.
+/// Otherwise null.
+static DIRECT: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
 /// The regions, defined at their first call.
 static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
@@ -62,6 +66,10 @@ extern "C" fn enter(call: Call, stack: usize) -> Decision {
         RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
         RUNNING => enter_running(call, stack),
         NEW if is_init(function) => enter_init(call, stack),
+        INERT | FORWARD => {
+            DIRECT[call.symbol()].store(target, Ordering::Relaxed);
+            false
+        }
         _ => false,
     };
     Decision { target, record: record.into() }

@@ -6,7 +6,8 @@
 //! stack are copied is known exactly from the table: no word beyond the caller's own arguments is read.
 //!
 //! Where nothing is recorded (not measuring, or a call from inside MPI) the body removes its frame and *jumps*: the real function
-//! sees the caller's stack as if it had been called directly.
+//! sees the caller's stack as if it had been called directly. Where nothing will be recorded any more, as with
+//! `AMPERE_DISABLE=1`, the wrapper itself jumps from the second call on: that costs what a call through the PLT costs.
 //!
 //! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper. What an
 //! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) cleans up.
@@ -28,6 +29,11 @@ macro_rules! wrapper {
             unsafe extern "C" fn wrapper() {
                 naked_asm!(
                     ".cfi_startproc",
+                    "mov r11, [rip + {direct} + 8 * ({call} & 0xfff)]",
+                    "test r11, r11",
+                    "jz 2f",
+                    "jmp r11",
+                    "2:",
                     "mov r11d, {call}",
                     "jmp {body}",
                     ".cfi_endproc",
@@ -37,6 +43,7 @@ macro_rules! wrapper {
                         $arguments,
                         $characters
                     ),
+                    direct = sym super::DIRECT,
                     body = sym body,
                 )
             }

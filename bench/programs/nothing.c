@@ -1,0 +1,13 @@
+/* A substrate plugin that takes no event: under it a program costs what the host alone does. */
+#include <stdint.h>
+
+struct info {
+    uint32_t version;
+    void (*none[116])(void);
+};
+_Static_assert(sizeof(struct info) == 936, "SCOREP_SubstratePluginInfo");
+
+struct info SCOREP_SubstratePlugin_ampere_get_info(void)
+{
+    return (struct info){.version = 3};
+}
