@@ -7,12 +7,16 @@
 #               in fuzz/hours.json
 # make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
 # make install PREFIX=/opt/ampere
+# make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the same as a tree that can be unpacked anywhere
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
 EXAMPLE_SECONDS ?= 20
 BIN = $(or $(CARGO_TARGET_DIR),target)/release
+DIST = $(BIN)/dist
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+NAME = ampere-$(VERSION)-$(shell uname -m)
 
 # Open MPI refuses to run as root unless told twice.
 export OMPI_ALLOW_RUN_AS_ROOT = 1
@@ -73,6 +77,10 @@ sanitize: build-all
 	@scripts/sanitize
 
 install: build
+	$(MAKE) install-files
+
+# What is built goes to PREFIX.
+install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
@@ -89,10 +97,24 @@ install: build
 	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
+	@# A file without a suffix is for Environment Modules. Lmod prefers the other one.
+	install -d $(DESTDIR)$(PREFIX)/share/modulefiles/ampere
+	install -m 644 packaging/modulefiles/ampere.lua $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION).lua
+	install -m 644 packaging/modulefiles/ampere.tcl $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION)
+
+# A tree that works wherever it is unpacked, with the OTF2 library that it was built with.
+dist: build
+	rm -rf $(DIST)/$(NAME)
+	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/$(NAME)
+	ldd $(BIN)/ampere | awk '/otf2|open-trace-format2/ { print $$3 }' | xargs cp -L -t $(DIST)/$(NAME)/lib
+	cp LICENSE LICENSE-APACHE LICENSE-MIT $(DIST)/$(NAME)
+	tar -C $(DIST) -czf $(DIST)/$(NAME).tar.gz $(NAME)
+	rm -r $(DIST)/$(NAME)
+	@echo $(DIST)/$(NAME).tar.gz
 
 clean:
 	$(CARGO) clean
 	$(MAKE) -C examples/mpi clean
 	$(MAKE) -C examples/hip clean
 
-.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize install clean
+.PHONY: all build build-all run example-packages test test-long lint bench soak fuzz sanitize install install-files dist clean

@@ -103,6 +103,13 @@ fn milliseconds(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 4].as_secs_f64() * 1e3
 }
 
+/// Whether more than twice as many threads want to run as there are CPUs: wall times say nothing then.
+fn is_overloaded() -> bool {
+    let loads = std::fs::read_to_string("/proc/loadavg").expect("Linux has it");
+    let load: f64 = loads.split_whitespace().next().and_then(|load| load.parse().ok()).expect("a number");
+    load > 2.0 * own_cpus().len() as f64
+}
+
 fn timed(command: &mut Command) -> Duration {
     let begun = Instant::now();
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs");
@@ -120,6 +127,7 @@ fn preloading_costs_another_program_at_most_half_a_millisecond() {
     }
     let more = milliseconds(preloaded) - milliseconds(plain);
     println!("preloading costs {more:.2} ms");
+    skip_unless!(more < 0.5 || !is_overloaded(), "other programs use the machine's cores");
     assert!(more < 0.5, "{more} ms");
     place.is_clean();
 }
@@ -133,6 +141,7 @@ fn a_run_of_a_command_that_does_nothing_takes_a_tenth_of_a_second_more() {
         (0..60).map(|number| timed(&mut place.ampere_run(&format!("out-{number}"), ["true"])) - plain);
     let fast = runs.find(|more| *more < Duration::from_millis(100));
     println!("ampere run adds {fast:?}");
+    skip_unless!(fast.is_some() || !is_overloaded(), "other programs use the machine's cores");
     assert!(fast.is_some(), "more than 100 ms each time");
 }
 

@@ -149,13 +149,15 @@ impl LiveRun {
         self.note_missing_ranks(other_nodes.is_none());
         if let Some(first) = &other_nodes {
             self.notes.add(ampere_report::nodes::note(&self.options.manifest.node, first));
-        } else if self.ingest.processes.is_empty() && !self.is_empty() {
-            if self.options.mode == Mode::Collector && self.options.replay.is_none() {
-                self.notes.add(
-                    "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
-                     functions (-finstrument-functions, or Score-P)",
-                );
-            }
+        } else if self.ingest.processes.is_empty()
+            && !self.is_empty()
+            && self.options.mode == Mode::Collector
+            && self.options.replay.is_none()
+        {
+            self.notes.add(
+                "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
+                 functions (-finstrument-functions, or Score-P)",
+            );
         }
     }
 

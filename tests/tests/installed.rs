@@ -1,0 +1,113 @@
+//! What `make install` and `make dist` put in place works from there, also under another directory, and with module files.
+
+use ampere_tests::jobs::{Place, built, run};
+use ampere_tests::runs::{on_path, succeed, text};
+use ampere_tests::{root, skip_unless};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `make` of a target that does not build: what is to be installed is built already.
+fn make(target: &str, variables: &[(&str, &Path)]) {
+    let mut command = Command::new("make");
+    command.current_dir(root()).args(["-s", "-o", "build", target]);
+    command.arg(format!("BIN={}", built().display()));
+    for (name, value) in variables {
+        command.arg(format!("{name}={}", value.display()));
+    }
+    succeed(&mut command);
+}
+
+/// A program that is measured by what is installed in `prefix`, with nothing of the build in the environment.
+fn check(place: &Place, prefix: &Path, output: &str) {
+    let ampere = prefix.join("bin/ampere");
+    // Score-P and the memory of this machine are its own matter; that all parts are there is the installation's.
+    let doctor = run(place.command(&ampere).args(["doctor", "--json"]));
+    let findings: serde_json::Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+    let checks = findings["checks"].as_array().expect("checks");
+    let parts: Vec<&serde_json::Value> = checks.iter().filter(|check| check["group"] == "ampere").collect();
+    assert!(!parts.is_empty() && parts.iter().all(|check| check["status"] == "ok"), "{checks:#?}");
+    assert!(doctor.stdout.contains(&*prefix.join("lib").to_string_lossy()), "{}", doctor.stdout);
+    let program = place.instrumented();
+    let done = run(place.command(&ampere).args(["run", "-o", output, "--"]).arg(program));
+    assert_eq!(done.code, 7, "{done:#?}");
+    assert!(place.summary(output)["quality"]["events"].as_u64() > Some(0), "{done:#?}");
+    for file in ["man/man1/ampere.1", "ampere/dashboards", "ampere/examples/mpi/stencil.c"] {
+        assert!(prefix.join("share").join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn an_installation_in_an_empty_root_works() {
+    let place = Place::new();
+    let empty = place.path("root");
+    make("install-files", &[("DESTDIR", &empty), ("PREFIX", Path::new("/opt/ampere"))]);
+    check(&place, &empty.join("opt/ampere"), "out");
+    place.is_clean();
+}
+
+/// The tarball, unpacked in this place.
+fn unpacked(place: &Place) -> PathBuf {
+    make("dist", &[("DIST", place.directory())]);
+    let entries = std::fs::read_dir(place.directory()).expect("a directory").flatten();
+    let file = entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "gz"));
+    let file = file.expect("a tar file");
+    succeed(Command::new("tar").arg("-xzf").arg(&file).current_dir(place.directory()));
+    file.with_extension("").with_extension("")
+}
+
+#[test]
+fn the_tarball_works_wherever_it_is_unpacked() {
+    let place = Place::new();
+    let tree = unpacked(&place);
+    check(&place, &tree, "first");
+    let moved = place.path("elsewhere/ampere");
+    std::fs::create_dir(place.path("elsewhere")).expect("a directory");
+    std::fs::rename(&tree, &moved).expect("it can be moved");
+    check(&place, &moved, "second");
+    // With its own OTF2.
+    let libraries = text(&succeed(place.command("ldd").arg(moved.join("bin/ampere"))).stdout);
+    let otf2 = libraries.lines().find(|line| line.contains("otf2") || line.contains("open-trace-format"));
+    let own = std::fs::canonicalize(moved.join("lib")).expect("a directory");
+    let path = otf2.and_then(|line| line.split_whitespace().nth(2)).expect("it is linked");
+    assert!(std::fs::canonicalize(path).expect("a file").starts_with(own), "{libraries}");
+    place.is_clean();
+}
+
+/// Lmod reads both kinds.
+#[test]
+fn the_module_files_lead_to_the_installation() {
+    let lmod = Path::new("/usr/share/lmod/lmod/libexec/lmod");
+    skip_unless!(lmod.exists() && on_path("bash"), "no Lmod");
+    let place = Place::new();
+    let tree = unpacked(&place);
+    let files = tree.join("share/modulefiles");
+    let script = format!(
+        "eval \"$({} bash load ampere)\" && command -v ampere && echo $LD_LIBRARY_PATH && ampere --version",
+        lmod.display()
+    );
+    for kind in ["lua", "tcl"] {
+        if kind == "tcl" {
+            let mut both = std::fs::read_dir(files.join("ampere")).expect("a directory").flatten();
+            let lua = both.find(|file| file.path().extension().is_some_and(|extension| extension == "lua"));
+            std::fs::remove_file(lua.expect("Lmod's").path()).expect("it can be removed");
+        }
+        let shown =
+            text(&succeed(place.command("bash").args(["-c", &script]).env("MODULEPATH", &files)).stdout);
+        let lines: Vec<&str> = shown.lines().collect();
+        let expected = [tree.join("bin/ampere"), tree.join("lib")].map(|path| path.display().to_string());
+        assert_eq!(lines[..2], expected, "{kind}: {shown}");
+        assert!(lines[2].starts_with("ampere "), "{kind}: {shown}");
+    }
+}
+
+#[test]
+fn the_spack_recipe_is_python_and_asks_for_the_right_rust() {
+    let recipe = root().join("packaging/spack/spack_repo/ampere/packages/ampere/package.py");
+    let text_of_recipe = std::fs::read_to_string(&recipe).expect("the recipe");
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace");
+    let version = workspace.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next());
+    assert!(text_of_recipe.contains(&format!("rust@{}:", version.expect("a version"))), "{text_of_recipe}");
+    skip_unless!(on_path("python3"), "no python3");
+    let check = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+    succeed(Command::new("python3").args(["-c", check]).arg(&recipe));
+}
