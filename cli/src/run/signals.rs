@@ -146,7 +146,12 @@ async fn pass_on(
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
-            _ = &mut over => return,
+            _ = &mut over => {
+                // A signal that came to the command and to this process is received here, or it would count as an order not
+                // to wait for the results.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                return;
+            }
             Some(one) = all.recv() => one,
         };
         if matches!(one, News::Got(number) if ORDERS_TO_END.contains(&SIGNALS[number])) {
