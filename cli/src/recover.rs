@@ -91,6 +91,14 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
     are_finished
 }
 
+/// Why what of a run was cut off cannot be finished here, if there is a reason.
+pub fn why_unfinished(directory: &Path) -> Option<String> {
+    finish::find(directory)
+        .unwrap_or_default()
+        .into_iter()
+        .find_map(|left| left.err().map(|why| why.to_string()))
+}
+
 /// Waits to see whether runs of other nodes are over: that shows only in that nothing changes any more.
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);

@@ -1,7 +1,7 @@
 //! `ampere report`: a run's summary in one of its forms.
 
 use crate::collector::announced::Announced;
-use crate::recover::finish_if_cut_off;
+use crate::recover::{finish_if_cut_off, why_unfinished};
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
 use ampere_collector::run_directory::files::write_whole_with;
@@ -199,11 +199,13 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     if !summary.run.running {
         return Ok(summary);
     }
-    let why = match is_announced.then(|| ask_collector(directory)) {
+    let unanswered = match is_announced.then(|| ask_collector(directory)) {
         Some(Ok(now)) => return Ok(now),
-        Some(Err(why)) => one_line(&*why),
-        None => "its records are not here".to_owned(),
+        Some(Err(why)) => Some(one_line(&*why)),
+        None => None,
     };
+    let why =
+        why_unfinished(directory).or(unanswered).unwrap_or_else(|| "its records are not here".to_owned());
     say!("ampere: {shown}: the figures as they were written at {}: {why}", summary.run.end);
     Ok(summary)
 }

@@ -16,7 +16,10 @@ const PART: u32 = 100;
 /// Keeps `summary.json` up to date. When this is dropped, nothing is written any more.
 pub struct RunningSummary {
     directory: PathBuf,
+    started: Instant,
     due: Instant,
+    /// Making and writing took so long, all in all.
+    spent: Duration,
     /// The end may be near.
     is_urgent: bool,
     writing: Option<Writing>,
@@ -34,7 +37,9 @@ impl RunningSummary {
     pub fn new(run: &LiveRun) -> RunningSummary {
         RunningSummary {
             directory: run.options.output.clone(),
+            started: Instant::now(),
             due: Instant::now() + FIRST,
+            spent: Duration::ZERO,
             is_urgent: false,
             writing: None,
             has_failed: false,
@@ -54,7 +59,6 @@ impl RunningSummary {
         let begun = Instant::now();
         (self.is_urgent, self.due) = (false, begun + FIRST);
         let Some(summary) = run.running_summary() else { return };
-        self.due = begun + PERIOD.max(begun.elapsed() * PART);
         let directory = self.directory.clone();
         let write = move || write_summary(&directory, &summary);
         let thread = std::thread::Builder::new().name("ampere-summary".to_owned()).spawn(write).ok();
@@ -63,7 +67,9 @@ impl RunningSummary {
 
     fn end_writing(&mut self) {
         let Some(Writing { begun, thread }) = self.writing.take() else { return };
-        self.due = self.due.max(begun + begun.elapsed() * PART);
+        let took = begun.elapsed();
+        self.spent += took;
+        self.due = self.started + next_after(begun - self.started, self.spent, took);
         if let Ok(Err(why)) = thread.join()
             && !std::mem::replace(&mut self.has_failed, true)
         {
@@ -72,8 +78,33 @@ impl RunningSummary {
     }
 }
 
+/// When the next is due, after one that was begun at that time of the run and took so long, all of them `spent`. The next one may
+/// take as long.
+fn next_after(begun: Duration, spent: Duration, took: Duration) -> Duration {
+    (begun + PERIOD).max((spent + took) * PART)
+}
+
 impl Drop for RunningSummary {
     fn drop(&mut self) {
         self.end_writing(); // before the whole summary is written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundredth_of_the_run_is_spent_at_most() {
+        let (millisecond, second) = (Duration::from_millis(1), Duration::from_secs(1));
+        assert_eq!(next_after(FIRST, 3 * millisecond, 3 * millisecond), FIRST + PERIOD);
+        for took in [3 * millisecond, 80 * millisecond, 2 * second] {
+            let (mut now, mut spent) = (FIRST, Duration::ZERO);
+            for _ in 0..100 {
+                spent += took;
+                now = next_after(now, spent, took);
+                assert!((spent + took) * PART <= now && now >= PERIOD, "{spent:?} of {now:?}");
+            }
+        }
     }
 }

@@ -69,7 +69,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
         }
         // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
         // another run's results, which the claim below will find.
-        if output::holds_results(&output) && output::remove_finished_spool(&output, &node_name()) {
+        if output::holds_final_results(&output) && output::remove_finished_spool(&output, &node_name()) {
             end(session, &output);
             return Ok(None);
         }

@@ -215,18 +215,31 @@ fn result_in(directory: &Path) -> Option<&'static str> {
     names.into_iter().find(|name| exists(&directory.join(name)))
 }
 
-/// Whether the directory holds this run's results.
+/// Whether the directory holds this run's results, and not only those of the time before it was killed.
 pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
+    run_named_in(directory).is_some_and(|run| run.id == run_id && !run.running)
+}
+
+/// Whether the directory holds results of a run that has ended.
+pub fn holds_final_results(directory: &Path) -> bool {
+    holds_results(directory) && run_named_in(directory).is_none_or(|run| !run.running)
+}
+
+/// What `summary.json` says of its run.
+#[derive(serde::Deserialize)]
+struct NamedRun {
+    id: String,
+    #[serde(default)]
+    running: bool,
+}
+
+fn run_named_in(directory: &Path) -> Option<NamedRun> {
     #[derive(serde::Deserialize)]
     struct Named {
-        run: Id,
+        run: NamedRun,
     }
-    #[derive(serde::Deserialize)]
-    struct Id {
-        id: String,
-    }
-    let text = std::fs::read(directory.join("summary.json")).unwrap_or_default();
-    serde_json::from_slice::<Named>(&text).is_ok_and(|named| named.run.id == run_id)
+    let text = std::fs::read(directory.join("summary.json")).ok()?;
+    serde_json::from_slice::<Named>(&text).ok().map(|named| named.run)
 }
 
 /// Whether the directory holds a `report.html` that is not this run's.
