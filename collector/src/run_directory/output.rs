@@ -9,6 +9,7 @@ use crate::run_directory::files::WriteError;
 use crate::run_directory::manifest::{self, Manifest};
 use crate::serving::listen::Listen;
 use ampere_report::clock_text;
+use ampere_report::summary::{Head, Run};
 use ampere_ring::files::{is_without_rename, replace_private, write_private};
 use ampere_ring::process::own_name;
 use std::io::Read;
@@ -217,29 +218,16 @@ fn result_in(directory: &Path) -> Option<&'static str> {
 
 /// Whether the directory holds this run's results, and not only those of the time before it was killed.
 pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
-    run_named_in(directory).is_some_and(|run| run.id == run_id && !run.running)
+    run_in(directory).is_some_and(|run| run.id == run_id && !run.running)
 }
 
 /// Whether the directory holds results of a run that has ended.
 pub fn holds_final_results(directory: &Path) -> bool {
-    holds_results(directory) && run_named_in(directory).is_none_or(|run| !run.running)
+    holds_results(directory) && run_in(directory).is_none_or(|run| !run.running)
 }
 
-/// What `summary.json` says of its run.
-#[derive(serde::Deserialize)]
-struct NamedRun {
-    id: String,
-    #[serde(default)]
-    running: bool,
-}
-
-fn run_named_in(directory: &Path) -> Option<NamedRun> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        run: NamedRun,
-    }
-    let text = std::fs::read(directory.join("summary.json")).ok()?;
-    serde_json::from_slice::<Named>(&text).ok().map(|named| named.run)
+fn run_in(directory: &Path) -> Option<Run> {
+    Head::of(&directory.join("summary.json")).map(|head| head.run)
 }
 
 /// Whether the directory holds a `report.html` that is not this run's.
