@@ -10,7 +10,7 @@ use std::process::Command;
 
 pub const CALLS: &str = "a call of an empty function";
 pub const HPL: &str = "HPL N=4000, every function, 2 ranks";
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 const HPL_INPUT: &str = "HPL\nbench\nHPL.out\n6\n1\n4000\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n";
 /// What Score-P keeps of a trace in each process; what does not find room there is written while the program runs.

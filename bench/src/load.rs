@@ -1,6 +1,6 @@
 //! A collector under load: a real one, with rings that this program fills as fast as it is read, in the place of many processes.
 
-use crate::ring_size::RingSize;
+use crate::ring_size::RingSizes;
 use crate::trace::{Event, Walk};
 use crate::{Missing, child};
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
@@ -78,6 +78,18 @@ pub struct Outcome {
     pub results_bytes: [f64; 3],
 }
 
+/// What a run takes of its node, while it goes on.
+pub struct Footprint {
+    /// Of the session.
+    pub shared_bytes: f64,
+    /// Of the collector.
+    pub descriptors: f64,
+    /// In the output directory.
+    pub files: f64,
+    /// System calls of the collector, whatever they write to.
+    pub writes_per_second: f64,
+}
+
 impl Outcome {
     pub fn cpu_per_event(&self) -> f64 {
         self.cpu_nanoseconds / self.events as f64
@@ -92,7 +104,9 @@ impl Feed {
 
     pub fn start(load: &Load) -> anyhow::Result<Feed> {
         let memory = Path::new("/dev/shm");
-        let rings: u64 = (0..load.threads).map(ring_bytes).sum::<u64>() * u64::from(load.processes);
+        let sizes = RingSizes::of_ranks(load.processes);
+        let rings = (0..load.threads).map(|thread| sizes.next(thread, false)).sum::<u64>();
+        let rings = rings * u64::from(load.processes);
         if child::free_bytes(memory) < 2 * rings {
             return Err(Missing(format!("no room in /dev/shm for {} MB of rings", rings >> 20)).into());
         }
@@ -163,10 +177,11 @@ impl Feed {
                 paradigm: 0,
             }));
         }
+        let sizes = RingSizes::of_ranks(load.processes);
         for thread in 0..load.threads {
             let name = format!("{pid}.{thread}.ring");
             let path = directory.join(&name);
-            let records = ring_bytes(thread) / size_of::<Record>() as u64;
+            let records = sizes.next(thread, false) / size_of::<Record>() as u64;
             let ring = RingProducer::create(&path, records, thread)?;
             log.append(&Definition::Location(Location {
                 id: LocalLocation(thread),
@@ -202,6 +217,11 @@ impl Feed {
 
     /// Events at a rate, in events a second of all locations together.
     pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> anyhow::Result<Outcome> {
+        let written = self.write_at_rate(rate, duration)?;
+        self.finish(written)
+    }
+
+    fn write_at_rate(&mut self, rate: f64, duration: Duration) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let mut written = 0;
         while begun.elapsed() < duration {
@@ -211,7 +231,37 @@ impl Feed {
             self.look_at_waiting();
             std::thread::sleep(Duration::from_micros(500));
         }
-        self.finish(written)
+        Ok(written)
+    }
+
+    /// What a run at a rate takes of the node.
+    pub fn footprint(mut self, rate: f64, duration: Duration) -> anyhow::Result<Footprint> {
+        let mut written = self.write_at_rate(rate, duration)?; // until it has settled
+        let before = self.write_calls()?;
+        written += self.write_at_rate(rate, duration)?;
+        let writes = self.write_calls()? - before;
+        let pid = self.collector.as_ref().context("no collector")?.id();
+        let count = |path: &Path| std::fs::read_dir(path).map(|entries| entries.flatten().count() as f64);
+        let files = std::fs::read_dir(self.session.directory())?.flatten();
+        let bytes: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        let claim = std::fs::read_dir(self.output())?.flatten().find(|entry| entry.path().is_dir());
+        let in_claim = claim.map_or(Ok(0.0), |claim| count(&claim.path()))?;
+        let footprint = Footprint {
+            shared_bytes: bytes as f64,
+            descriptors: count(Path::new(&format!("/proc/{pid}/fd")))?,
+            files: count(&self.output())? + in_claim,
+            writes_per_second: writes / duration.as_secs_f64(),
+        };
+        self.finish(written)?;
+        Ok(footprint)
+    }
+
+    /// Of the collector so far.
+    fn write_calls(&self) -> anyhow::Result<f64> {
+        let pid = self.collector.as_ref().context("no collector")?.id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+        let calls = text.lines().find_map(|line| line.strip_prefix("syscw: ")).context("no syscw")?;
+        Ok(calls.parse()?)
     }
 
     /// CPU seconds of the whole collector while nothing happens, each second.
@@ -368,11 +418,6 @@ fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
         tree(level + 1, deep, wide, records);
         records.push(Record::new(Kind::Leave, 0, region));
     }
-}
-
-/// As the plugin makes it.
-fn ring_bytes(thread: u32) -> u64 {
-    RingSize::from_environment().0.bytes(thread, false)
 }
 
 /// Of the files of a trace that have events.

@@ -18,6 +18,7 @@ mod offline;
 mod results;
 mod ring;
 /// How large the plugin makes its rings.
+#[allow(dead_code)] // the environment's part
 #[path = "../../plugin/src/ring_size.rs"]
 mod ring_size;
 mod sampler;
@@ -59,6 +60,7 @@ const BENCHES: [(&str, Bench); 15] = [
     ("offline", Bench::Figures(offline::figures)),
     ("collector", Bench::Figures(collector::figures)),
     ("locations", Bench::Figures(collector::many_locations)),
+    ("ranks", Bench::Figures(collector::many_ranks)),
     ("idle", Bench::Figures(collector::idle)),
     ("metrics", Bench::Figures(metrics::figures)),
     ("sampler", Bench::Figures(sampler::figures)),

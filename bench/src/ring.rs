@@ -1,6 +1,6 @@
 //! Records through a ring with a consumer on another core, ours in shared memory and ringbuf's own on the heap.
 
-use crate::ring_size::RingSize;
+use crate::ring_size::RingSizes;
 use crate::{Figure, in_turn};
 use ampere_ring::{Kind, Record, RingConsumer, RingProducer};
 use ringbuf::SharedRb;
@@ -13,7 +13,7 @@ const RECORDS: u64 = 20_000_000;
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
-    let records = RingSize::from_environment().0.bytes(0, false) / size_of::<Record>() as u64;
+    let records = RingSizes::of_ranks(1).next(0, false) / size_of::<Record>() as u64;
     let [ours, theirs] =
         in_turn(7, RECORDS, [&mut || through_ours(records), &mut || through_ringbuf(records)]);
     Ok(vec![Figure {

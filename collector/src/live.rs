@@ -62,11 +62,9 @@ impl LiveRun {
         node: Option<NodeWatch>,
         latest: Latest,
     ) -> Result<LiveRun, ampere_ring::Error> {
-        let spool = SpoolDirectory {
-            directory: options.spool.clone(),
-            wanted: options.config.trace,
-            rings_are_lost: options.mode == Mode::RecoveryFromDisk,
-        };
+        let rings_are_lost = options.mode == Mode::RecoveryFromDisk;
+        let store = options.manifest.store(&options.spool);
+        let spool = SpoolDirectory::new(&options.spool, store, options.config.trace, rings_are_lost);
         let clocks = options.manifest.started();
         let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
         let mut run = LiveRun {
@@ -121,8 +119,7 @@ impl LiveRun {
         let mut timeline = LiveTimeline::new(clock, true, &self.options.config);
         self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
-        let (spool, notes) = (&self.ingest.spool, &mut self.notes);
-        self.sampling.begin_replay(found, spool, &mut timeline, notes)?;
+        self.sampling.begin_replay(found, &self.ingest.spool, &mut timeline)?;
         self.timeline = Some(timeline);
         Ok(())
     }
@@ -158,6 +155,9 @@ impl LiveRun {
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
             let certain = self.attribute_samples(now);
+            if catching_up || self.is_replayed() || self.ingest.is_spooling_due() {
+                self.spool_taken();
+            }
             if catching_up {
                 self.catch_up(certain);
                 self.next_thorough = Instant::now(); // nothing is published before all is attributed
@@ -212,8 +212,12 @@ impl LiveRun {
         let (Some(samples), Some(timeline)) = (&mut self.sampling.samples, &mut self.timeline) else {
             return;
         };
-        let Ingest { batch, spool, .. } = &mut self.ingest;
-        samples.drain(batch, spool, timeline, &mut self.notes);
+        samples.drain(&mut self.ingest.batch, timeline);
+    }
+
+    /// Brings to disk what was taken out of the rings.
+    pub(crate) fn spool_taken(&mut self) {
+        self.ingest.spool_taken(self.sampling.samples.as_mut(), &mut self.notes);
     }
 
     /// Hands over what is before that time.
@@ -364,8 +368,7 @@ impl LiveRun {
             return;
         }
         self.next_liveness = Instant::now() + LIVENESS_PERIOD;
-        let samples = self.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
-        self.ingest.end_trace_if_disk_full(samples, &self.options.output, &mut self.notes);
+        self.look_at_disks();
         for at in 0..self.ingest.processes.len() {
             if self.ingest.processes[at].life.state == State::Running && self.ingest.has_ended_silently(at) {
                 // What it wrote before it ended is in its log and its rings.
@@ -383,6 +386,16 @@ impl LiveRun {
                 let now = self.timeline.as_ref().map(|timeline| timeline.now(&self.session));
                 self.ingest.processes[at].life.seen_alive = now;
             }
+        }
+    }
+
+    fn look_at_disks(&mut self) {
+        let directory = self.options.manifest.records.as_deref();
+        self.ingest.leave_full_directory(directory, &mut self.notes);
+        if let Some(left) = self.ingest.shortage() {
+            self.spool_taken();
+            let samples = self.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+            self.ingest.end_trace(samples, &self.options.output, left, &mut self.notes);
         }
     }
 
@@ -406,6 +419,7 @@ impl LiveRun {
             self.introduce();
             let known = self.ingest.processes[process].locations.len();
             (0..known).for_each(|location| self.drain_to_its_end(process, location));
+            self.spool_taken();
             let Some(timeline) = &mut self.timeline else { return };
             let end = self.ingest.end_of(process, timeline, timeline.now(&self.session));
             let keeps_rings = self.options.mode != Mode::Collector;

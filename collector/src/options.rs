@@ -16,7 +16,7 @@ pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 
 pub struct Options {
     pub output: PathBuf,
-    /// Where records lie until the trace is written: there already, and empty.
+    /// The claim in the output directory. The manifest says where records lie until the trace is written.
     pub spool: PathBuf,
     pub config: Config,
     pub command: Vec<String>,

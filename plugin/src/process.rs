@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_silently, is_inert, say, say_in_this_process};
-use crate::ring_size::RingSize;
+use crate::ring_size::RingSizes;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
@@ -42,7 +42,7 @@ pub struct State {
     /// When this process joined.
     joined: Clocks,
     overload_policy: OverloadPolicy,
-    ring_size: RingSize,
+    ring_sizes: RingSizes,
     /// How long the last process of a node waits for the collector to finish the trace.
     pub finalize_limit: Duration,
     refused_locations: AtomicU64,
@@ -147,6 +147,7 @@ fn join() -> Result<State, Error> {
     }
     report_other_output(&session);
     let joined = clock::read_clocks();
+    let (ring_sizes, complaint) = RingSizes::from_environment(|| session.others());
     let OwnLog { log, name, is_another_program } =
         log_of_this_process(&session, joined).inspect_err(|_| session.count_unmeasured())?;
     if is_another_program {
@@ -154,7 +155,6 @@ fn join() -> Result<State, Error> {
     } else {
         session.join();
     }
-    let (ring_size, complaint) = RingSize::from_environment();
     complaint.iter().for_each(|line| say(line));
     Ok(State {
         session,
@@ -164,7 +164,7 @@ fn join() -> Result<State, Error> {
         pid: std::process::id(),
         joined,
         overload_policy: overload_policy(),
-        ring_size,
+        ring_sizes,
         finalize_limit: start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
         refused_locations: AtomicU64::new(0),
     })
@@ -357,7 +357,7 @@ pub fn new_location(location: *const Location) {
         return state.refuse_location();
     }
     let ring = format!("{}.{id}.ring", state.name);
-    let bytes = state.ring_size.bytes(id, kind == LocationKind::Gpu);
+    let bytes = state.ring_sizes.next(id, kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session, &ring, bytes, id) {
         Ok(producer) => producer,
         // The other locations continue: if they stopped, their open frames would be given all energy from now on.

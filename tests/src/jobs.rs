@@ -180,6 +180,8 @@ impl Place {
             .env("AMPERE_LISTEN", "127.0.0.1:0")
             // What Open MPI and compilers leave behind when they are killed goes with the place.
             .env("TMPDIR", self.path("tmp"))
+            // It is in memory, where a spool does not belong unless it is told to.
+            .env("AMPERE_SPOOL_DIRECTORY", self.path("tmp/spool"))
             .env("OMPI_MCA_btl_vader_backing_directory", self.path("tmp"))
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -279,6 +281,8 @@ impl Place {
         self.no_process_left();
         let left = files_below(&self.path("shm"));
         assert!(left.is_empty(), "left in shared memory: {left:?}");
+        let spools = files_below(&self.path("tmp")).into_iter().filter(|path| path.ends_with("records"));
+        assert_eq!(spools.collect::<Vec<_>>(), [] as [PathBuf; 0], "left on the node's disk");
     }
 
     #[track_caller]

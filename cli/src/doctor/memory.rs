@@ -6,8 +6,10 @@ use ampere_ring::{Error, RingProducer, SMALLEST_RING_RECORDS, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A main thread's ring, unless AMPERE_RING_BYTES says otherwise.
+/// A main thread's ring, unless AMPERE_RING_BYTES says otherwise; and half of what the rings of a node take, which is the main
+/// threads' part.
 const RING_BYTES: u64 = 8 << 20;
+const MAIN_RINGS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES: u64 = 16;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
 /// A session so young may not have its collector yet.
@@ -30,7 +32,7 @@ pub fn look(cores: usize) -> Vec<Check> {
     };
     let own = format!("s-doctor-{}", std::process::id());
     let made = Session::open_or_create(&own).and_then(|session| {
-        let rings = try_rings(&mut group, session.directory());
+        let rings = try_rings(&mut group, session.directory(), cores);
         session.remove();
         rings
     });
@@ -58,15 +60,18 @@ fn set_shm(error: &Error) -> &'static str {
     }
 }
 
-fn wanted_bytes() -> u64 {
+/// Of a rank on a full node.
+fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
-    wanted.unwrap_or(RING_BYTES)
+    let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
+    let least = SMALLEST_RING_RECORDS * RECORD_BYTES;
+    wanted.unwrap_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES))
 }
 
 /// A ring of the usual size, else the smallest.
-fn try_rings(group: &mut Group, session: &Path) -> Result<(), Error> {
+fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Error> {
     let path = session.join("0.0.ring");
-    let wanted = wanted_bytes();
+    let wanted = wanted_bytes(cores);
     match RingProducer::create(&path, wanted / RECORD_BYTES, 0) {
         Ok(_) => Ok(()),
         Err(Error::NoSpace { .. }) => {
@@ -92,13 +97,13 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
         return group.note("space", format!("{}: its size cannot be read", root.display()), None);
     };
     let free = space.f_bavail.saturating_mul(space.f_frsize);
-    let rings = free / wanted_bytes().max(1);
+    let rings = free / wanted_bytes(cores).max(1);
     let found = format!(
         "{}: {} free, {} of {}",
         root.display(),
         bytes(free),
         plural(rings, "ring"),
-        bytes(wanted_bytes())
+        bytes(wanted_bytes(cores))
     );
     if i128::from(kind.f_type) != TMPFS_MAGIC {
         let advice = "set AMPERE_SHM to a directory in a tmpfs".to_owned();

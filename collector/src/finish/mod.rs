@@ -17,7 +17,7 @@ use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::run_directory::command_end::CommandEnd;
 use crate::run_directory::manifest::{self, Losses};
-use crate::run_directory::{nodes, output};
+use crate::run_directory::{nodes, output, spool_place};
 use crate::sampling::clock::{CALIBRATION, Timer};
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
@@ -58,6 +58,10 @@ impl LiveRun {
         self.write_final_figures(&summary, is_settled);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
+            // The output directory may have been removed, and the manifest with it.
+            let records = self.options.manifest.records.iter();
+            let own = records.filter(|records| spool_place::is_of(records, &self.ingest.spool.directory));
+            own.for_each(|records| spool_place::remove(records));
         }
         Ok((summary, self.session))
     }
@@ -108,6 +112,7 @@ impl LiveRun {
     fn catch_up_to_the_end(&mut self) {
         while self.is_catching_up() {
             self.drain_samples();
+            self.spool_taken();
             self.catch_up(Timestamp::MAX);
         }
     }
@@ -123,6 +128,7 @@ impl LiveRun {
         timeline.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
         let samples = self.sampling.samples.iter_mut();
         samples.for_each(|samples| samples.queue(&mut timeline.attributor, &mut timeline.mergers));
+        self.spool_taken();
     }
 
     /// What is odd about the settings, now that everything is known.

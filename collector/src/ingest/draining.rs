@@ -18,6 +18,11 @@ const HARDLY_FILLED: f64 = 1.0 / 64.0;
 const MOST_BATCHES: usize = 4;
 
 impl Ingest {
+    /// Whether it is time to bring to disk what was taken out of the rings.
+    pub fn is_spooling_due(&self) -> bool {
+        self.unspooled.is_due()
+    }
+
     /// All rings, or only those that would not have room for long. `now`: when what is given up ends.
     pub fn drain_all(
         &mut self,
@@ -28,6 +33,7 @@ impl Ingest {
     ) -> Round {
         let mut round = Round::default();
         timeline.behind = None;
+        self.unspooled.begin_round();
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let live = &mut self.processes[process].locations[location];
@@ -36,10 +42,12 @@ impl Ingest {
                 }
                 let fill = live.ring.fill_ratio();
                 live.fullest = live.fullest.max(fill);
-                round.fullest = round.fullest.max(fill);
-                if thorough || fill >= HARDLY_FILLED {
+                let waiting = live.ring.waiting_ratio();
+                round.fullest = round.fullest.max(waiting);
+                if thorough || waiting >= HARDLY_FILLED {
                     round.records += self.drain_location(process, location, timeline, now, notes);
                 }
+                self.unspooled.add(&self.processes[process].locations[location].ring);
             }
         }
         round
@@ -134,6 +142,8 @@ impl Ingest {
         end: Timestamp,
         timeline: &mut LiveTimeline,
     ) {
+        // The end comes after all that was in the ring.
+        self.spool_location(process, location);
         let live = &mut self.processes[process].locations[location];
         if live.decoder.is_open() {
             let record = Record::new(Kind::LocationEnd, end.max(live.decoder.last_time()), 0);

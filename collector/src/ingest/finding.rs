@@ -44,8 +44,11 @@ impl Ingest {
                 return notes.add_loss(format!("more than {most} processes: the others are not measured"));
             }
             match Process::open(&path, &self.spool) {
-                Ok(Some(process)) => {
+                Ok(Some(mut process)) => {
                     self.known_logs.insert(path);
+                    if self.processes.len() >= limits::MOST_WITH_DESCRIPTORS {
+                        process.rest();
+                    }
                     node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
                     self.processes.push(process);
                 }
@@ -60,6 +63,9 @@ impl Ingest {
 
     /// Logs that are gone and of which an earlier collector has kept copies: their records are there, too.
     fn add_lost_logs(&self, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
+        let is_lost = |name: &str| logs.iter().all(|log| log.file_stem() != Some(name.as_ref()));
+        let unpacked = self.spool.store().unpack_logs(&self.spool.directory, is_lost);
+        unpacked.err().iter().for_each(|why| notes.add_loss(format!("copies of logs cannot be read: {why}")));
         for copy in leftover::logs_in(&self.spool.directory) {
             if logs.iter().all(|log| log.file_name() != copy.file_name()) {
                 notes.add_loss(format!("{}: the log itself was removed; its copy is read", copy.display()));

@@ -8,6 +8,8 @@ const MOST_CALLPATHS: usize = 1 << 19;
 const MOST_CALLPATHS_OF_ALL: usize = 1 << 21;
 /// Processes of one run.
 pub const MOST_PROCESSES: usize = 1 << 16;
+/// Processes that the collector holds descriptors for, two each. Looking at the others costs it a little more.
+pub const MOST_WITH_DESCRIPTORS: usize = 64;
 /// Events that wait for others in the order of time: 16 bytes each.
 pub const MOST_WAITING: usize = 1 << 25;
 /// Where so many wait, events of later than this from now are of no clock.

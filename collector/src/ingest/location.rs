@@ -5,7 +5,7 @@ use ampere_model::{Location, Timestamp};
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::merger::QueueIndex;
-use ampere_trace::spool::{Retired, Spool, SpoolDirectory};
+use ampere_trace::spool::{Spool, SpoolDirectory};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct LiveLocation {
@@ -47,13 +47,13 @@ pub(crate) struct Left {
     was_retired: bool,
 }
 
-/// Why a location is not read as it should be.
+/// A ring says impossible things of itself.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DrainError {
-    #[error("{} says it has written {write} records when {read} were read: it is damaged and not read further", ring.display())]
-    Damaged { ring: PathBuf, write: u64, read: u64 },
-    #[error("cannot write {}: {error}; the trace ends early", spool.display())]
-    Spool { spool: PathBuf, error: std::io::Error },
+#[error("{} says it has written {write} records when {read} were read: it is damaged and not read further", ring.display())]
+pub(crate) struct Damaged {
+    ring: PathBuf,
+    write: u64,
+    read: u64,
 }
 
 /// What became of opening a location.
@@ -73,10 +73,9 @@ impl LiveLocation {
         spool: &SpoolDirectory,
         complaints: &mut Vec<String>,
     ) -> Opened {
-        let name = format!("{stream}.records");
         let path = directory.join(&definition.ring);
-        let retired = (!path.exists()).then(|| Retired::load(spool.of_retired(directory), stream)).flatten();
-        let on_disk = spool.records(&name);
+        let retired = (!path.exists()).then(|| spool.retired(directory, stream)).flatten();
+        let on_disk = spool.records(stream);
         let mut is_read_in_part = false;
         let opened = match retired {
             Some(retired) => RingConsumer::of_missing_ring(&path, retired.records),
@@ -98,13 +97,7 @@ impl LiveLocation {
         if let Some(retired) = retired {
             ring.set_counts(retired.suppressed_calls, retired.dropped_records);
         }
-        let spool = match spool.open(&name, ring.position()) {
-            Ok(spool) => spool,
-            Err(error) => {
-                complaints.push(format!("cannot write {name}: {error}; no trace is written"));
-                None
-            }
-        };
+        let spool = spool.open(stream, ring.position());
         let left = Left::of(&mut ring, spool.as_ref(), retired.is_some());
         let location = LiveLocation {
             definition,
@@ -153,44 +146,64 @@ impl LiveLocation {
         if self.given_up { 0 } else { self.ring.available().unwrap_or(0) as usize }
     }
 
-    /// Copies what waits in the ring to the spool and to `batch`, and hands the slots back. Returns how many.
-    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, DrainError> {
+    /// Whether what comes out of the ring goes to disk, where it is read when its turn has come.
+    fn is_catching_up(&self) -> bool {
+        self.left.catching_up.is_some()
+    }
+
+    /// Copies what waits in the ring to `batch`. The slots are handed back once it is on disk ([`LiveLocation::hand_back`]).
+    /// Returns how many.
+    pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, Damaged> {
         batch.clear();
         // What cannot be spooled stays in the ring until its turn has come.
-        let must_wait = self.left.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut);
+        let must_wait = self.is_catching_up() && self.spool.as_ref().is_some_and(Spool::is_cut);
         if self.given_up || must_wait {
             return Ok(0);
         }
-        let position = self.ring.position();
         let count = self.ring.copy_out(batch, most).map_err(|impossible| {
             self.give_up();
             let (ring, write, read) = (self.ring.path().to_owned(), impossible.write, impossible.read);
-            DrainError::Damaged { ring, write, read }
+            Damaged { ring, write, read }
         })?;
-        let spooled = match &mut self.spool {
-            Some(spool) if count > 0 => spool.write(position, batch),
-            _ => Ok(()),
-        };
-        if self.left.catching_up.is_some() {
+        self.ring.take(count);
+        if self.is_catching_up() {
             batch.clear();
-            if spooled.is_err() {
-                return Ok(0); // it stays in the ring until its turn has come
+        }
+        if self.spool.as_ref().is_none_or(Spool::is_cut) {
+            self.ring.release_taken();
+        }
+        Ok(count)
+    }
+
+    /// Adds to the spool what was taken out of the ring and is not there yet.
+    pub fn spool_taken(&mut self, batch: &mut Vec<Record>) -> std::io::Result<()> {
+        let Some(spool) = self.spool.as_mut().filter(|_| self.ring.released() < self.ring.position()) else {
+            return Ok(());
+        };
+        batch.clear();
+        self.ring.copy_taken(batch);
+        spool.write(self.ring.released(), batch)
+    }
+
+    /// Hands slots back whose records are on disk, or cannot come there: then the trace ends early.
+    pub fn hand_back(&mut self, is_on_disk: bool) {
+        if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
+            spool.settle();
+            if self.left.catching_up.is_some() {
+                return self.ring.put_back(); // until its turn has come
             }
         }
-        self.ring.release(count);
-        spooled.map(|()| count).map_err(|error| {
-            let spool = self.spool.as_ref().map_or_else(PathBuf::new, |spool| spool.path().to_owned());
-            DrainError::Spool { spool, error }
-        })
+        self.ring.release_taken();
     }
 
     /// The next batch of what an earlier collector has read from the ring. `false`: it cannot be had.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize) -> bool {
         let (Some(at), Some(spool)) = (self.left.catching_up.take(), &mut self.spool) else { return false };
-        let end = self.left.known_until.unwrap_or(self.ring.position());
+        let end = self.left.known_until.unwrap_or(self.ring.released());
         let count = spool.read_back(at, end, most, batch);
         let at = at + *count.as_ref().unwrap_or(&0) as u64;
-        self.left.catching_up = (count.is_ok() && at < end).then_some(at);
+        let is_more = at < end || self.ring.released() < self.ring.position();
+        self.left.catching_up = (count.is_ok() && is_more).then_some(at);
         count.is_ok()
     }
 }

@@ -6,6 +6,7 @@
 //! process.rs      one process: what its log says       location.rs  one location of it: its ring
 //! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
 //! process_ends.rs ends the open frames of processes that have ended or were killed; ends the trace when the disk is nearly full
+//! spooling.rs     brings what was taken out of the rings to disk, in large pieces
 //! limits.rs       how much a process can make the collector hold
 //! catching_up.rs  a new collector reads what a killed one had read
 //! ```
@@ -17,6 +18,7 @@ pub(crate) mod limits;
 pub(crate) mod location;
 pub(crate) mod process;
 mod process_ends;
+mod spooling;
 
 pub(crate) use catching_up::Again;
 
@@ -29,6 +31,7 @@ use ampere_trace::spool::SpoolDirectory;
 use limits::CallPaths;
 use location::LiveLocation;
 use process::{Process, State};
+use spooling::Unspooled;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -42,6 +45,7 @@ pub(crate) struct Ingest {
     pub spool: SpoolDirectory,
     pub disk: DiskSpace,
     pub batch: Vec<Record>,
+    unspooled: Unspooled,
     callpaths: CallPaths,
     /// Processes that had ended before this collector came have been looked at.
     has_taken_over: bool,
@@ -67,6 +71,7 @@ impl Ingest {
             disk: DiskSpace::reserve(&spool.directory),
             spool,
             batch: Vec::with_capacity(BATCH),
+            unspooled: Unspooled::new(),
             callpaths: CallPaths::default(),
             has_taken_over: begins,
             over_since: None,

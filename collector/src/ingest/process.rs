@@ -73,6 +73,8 @@ pub(crate) struct Life {
     pub runs_unmeasured: bool,
     /// Its log was locked when it was found.
     holds_log: bool,
+    /// See [`Process::rest`].
+    rests: bool,
 }
 
 /// What is not known of a process.
@@ -280,6 +282,13 @@ impl Process {
         self.locations.iter().map(value).fold(0, u64::saturating_add)
     }
 
+    /// The process holds no descriptor from now on, and is looked at by its pid and its log's path.
+    pub fn rest(&mut self) {
+        self.handle = None;
+        self.log.rest();
+        self.life.rests = true;
+    }
+
     /// Finished processes must not hold descriptors: a run may have thousands of them.
     pub fn close_files(&mut self) {
         self.handle = None;
@@ -454,7 +463,7 @@ impl Process {
     pub fn is_another_program(&self) -> bool {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
         self.life.holds_log
-            && self.handle.is_some()
+            && (self.handle.is_some() || self.life.rests && self.has_pid_here())
             && !self.log.is_held()
             && has_program()
             && self.is_alive()

@@ -7,7 +7,7 @@ use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
 use ampere_collector::run_directory::output::{self, ClaimError, Output};
-use ampere_collector::run_directory::stale;
+use ampere_collector::run_directory::{spool_place, stale};
 use ampere_collector::sampling::counters_only;
 use ampere_collector::serving::access::Access;
 use ampere_collector::serving::http::{self, SummaryRequest};
@@ -106,6 +106,15 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
     }
     let mut notes = Vec::new();
     let output = claim(&wanted, &manifest, &mut notes)?;
+    if config.trace {
+        let of = (run_id.as_str(), manifest.node.as_str());
+        manifest.records = spool_place::make(config.spool.as_deref(), &output.spool, of, &mut notes);
+        manifest
+            .records
+            .iter()
+            .for_each(|records| spool_place::note_in_session(session.directory(), records));
+        notes.extend(manifest.save(&output.spool).err().map(|why| why.to_string()));
+    }
     if recoverable > 0 && !arguments.until_input_closes {
         notes.push(stale::notice(recoverable)); // else `ampere run` prints it
     }
@@ -276,7 +285,7 @@ fn listen_address(arguments: &Arguments) -> anyhow::Result<Listen> {
     Ok(wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())?)
 }
 
-/// Raises the limit on open files: each thread of the application has a ring and a spool file, and 1,024 are soon used up.
+/// Raises the limit on open files: each process of the application has a log, and its handle.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

@@ -13,6 +13,30 @@ const RESERVE: &str = "reserve";
 /// Space that is left to others, but no more than a twentieth of the file system.
 const LEFT_TO_OTHERS_BYTES: u64 = 64 << 20;
 
+/// Bytes of a file system.
+#[derive(Clone, Copy)]
+pub struct Room {
+    /// That are free.
+    pub left: u64,
+    /// Of all of it.
+    pub all: u64,
+}
+
+impl Room {
+    /// What is left to others.
+    pub fn left_to_others(self) -> u64 {
+        LEFT_TO_OTHERS_BYTES.min(self.all / 20)
+    }
+}
+
+/// Of the file system that a directory is in. `None`: it is not known, or without a limit.
+pub fn room_in(directory: &Path) -> Option<Room> {
+    let system = rustix::fs::statvfs(directory).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+    let room = Room { left: bytes(system.f_bavail), all: bytes(system.f_blocks) };
+    (room.all > 0).then_some(room) // a tmpfs without a size limit has none
+}
+
 /// The space on a run's disk.
 pub struct DiskSpace {
     spool: PathBuf,
@@ -43,20 +67,15 @@ impl DiskSpace {
     }
 
     /// The free bytes, if they are too few for a trace of this many bytes of records; else `None`. A trace is no larger than
-    /// its records. Until the next check there may be as many new records as since the last one, and each takes space twice:
-    /// in the spool and in the trace.
-    pub fn shortage(&mut self, recorded_bytes: u64) -> Option<u64> {
+    /// its records. Until the next check there may be as many new records as since the last one, and each takes space in the
+    /// trace, and, if the records are in the output directory, in the spool.
+    pub fn shortage(&mut self, recorded_bytes: u64, is_spool_here: bool) -> Option<u64> {
         let before = self.recorded_bytes.replace(recorded_bytes).unwrap_or(recorded_bytes);
         let more = recorded_bytes.saturating_sub(before);
-        let needed = recorded_bytes.saturating_add(more.saturating_mul(2));
+        let needed = recorded_bytes.saturating_add(more.saturating_mul(1 + u64::from(is_spool_here)));
         // If the directory is gone, its free space is unknown; open files in it can still be written.
-        let system = rustix::fs::statvfs(&self.spool).ok()?;
-        let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
-        let (left, all) = (bytes(system.f_bavail), bytes(system.f_blocks));
-        if all == 0 {
-            return None; // a tmpfs without a size limit
-        }
-        (left < needed.saturating_add(LEFT_TO_OTHERS_BYTES.min(all / 20))).then_some(left)
+        let room = room_in(&self.spool)?;
+        (room.left < needed.saturating_add(room.left_to_others())).then_some(room.left)
     }
 
     /// Whether the output directory is still the one at the beginning.

@@ -3,11 +3,12 @@
 //! A process is identified by pid, start time and boot; a living collector holds a lock, which the kernel releases at its
 //! death.
 
-use crate::run_directory::manifest::{self, Manifest, ManifestError};
+use crate::run_directory::manifest::{self, Manifest, ManifestError, NoRecords};
 use crate::run_directory::output::{self, CLAIM, Output};
 use ampere_model::Definition;
 use ampere_ring::process::{is_alive, node_name};
 use ampere_ring::{LogReader, Session, session};
+use ampere_trace::spool::RECORDS;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -64,7 +65,8 @@ impl Leftover {
             alive.map(|pid| format!("process {pid} of it runs"))
         };
         // The rings of ended processes are removed: their records are only on disk.
-        let on_disk = output.as_ref().map_or(0, |output| records_in_spool(&output.spool));
+        let spooled = output.as_ref().zip(manifest.as_ref()).filter(|_| in_use.is_none());
+        let on_disk = spooled.map_or(0, |(output, manifest)| records_in_spool(&output.spool, manifest));
         Some(Leftover {
             events: records_in_rings(directory).max(on_disk),
             changed: changed(&directory.join("session")),
@@ -81,15 +83,20 @@ impl Leftover {
 
     /// The same with an output directory that the session does not name.
     pub fn with_output(self, output: Output, manifest: Manifest) -> Leftover {
-        let events = self.events.max(records_in_spool(&output.spool));
+        let events = self.events.max(records_in_spool(&output.spool, &manifest));
         Leftover { events, output: Some(output), manifest: Some(manifest), is_done: false, ..self }
     }
 
     /// What is in a spool whose session is gone from shared memory.
     pub fn of_spool(spool: &Path) -> Result<Leftover, ManifestError> {
         let manifest = Manifest::load(spool)?;
+        if let Some(why) = manifest.why_no_records(spool).filter(|why| matches!(why, NoRecords::OnNode(..))) {
+            return Err(ManifestError::NoRecords { spool: spool.to_owned(), why });
+        }
+        let store = manifest.store(spool);
+        let _ = store.unpack_logs(spool, |_| true); // without them it has no process
         let (processes, ranks, alive) = read_logs(spool, manifest.is_of_this_boot());
-        let newest = written_files(spool).filter_map(|path| changed(&path)).max();
+        let newest = written_files(spool, &manifest).filter_map(|path| changed(&path)).max();
         // Nodes' clocks differ: a time in the future counts as recent.
         let young = newest.is_some_and(|time| time.elapsed().map_or(true, |age| age < LONG_AGO));
         let may_be_written = young && !manifest.is_of_this_boot();
@@ -101,14 +108,14 @@ impl Leftover {
         Ok(Leftover {
             session: None,
             output: Some(Output::of_spool(spool)),
-            manifest: Some(manifest),
             changed: newest,
             processes,
             ranks,
-            events: records_in_spool(spool),
+            events: records_in_spool(spool, &manifest),
             is_done: false,
             in_use,
             may_be_written,
+            manifest: Some(manifest),
         })
     }
 
@@ -228,8 +235,8 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 /// The files that a living collector changes: its manifest and records.
-fn written_files(spool: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let records = files(spool).filter(|path| path.extension().is_some_and(|e| e == "records"));
+fn written_files(spool: &Path, manifest: &Manifest) -> impl Iterator<Item = PathBuf> + use<> {
+    let records = manifest.directories(spool).into_iter().map(|directory| directory.join(RECORDS));
     records.chain([spool.join(manifest::FILE_NAME)])
 }
 
@@ -280,10 +287,8 @@ fn records_in_rings(directory: &Path) -> u64 {
     gauges.map(|ring| ring.positions().0).fold(0, u64::saturating_add) // a process may write any number
 }
 
-fn records_in_spool(spool: &Path) -> u64 {
-    let records =
-        files(spool).filter(|path| path.extension().is_some_and(|e| e == "records") && !is_of_sampler(path));
-    records.filter_map(|path| std::fs::metadata(path).ok()).map(|data| data.len() / 16).sum()
+fn records_in_spool(spool: &Path, manifest: &Manifest) -> u64 {
+    manifest.store(spool).records_of_all(|stream| !stream.starts_with("sampler."))
 }
 
 #[cfg(test)]

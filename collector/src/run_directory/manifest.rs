@@ -5,11 +5,13 @@
 //! without is being removed.
 
 use crate::run_directory::files::WriteError;
+use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_model::Clocks;
 use ampere_report::job::Job;
 use ampere_ring::process::{boot_id, node_name, start_time};
 use ampere_settings::Config;
+use ampere_trace::spool::{RECORDS, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,9 @@ pub struct Manifest {
     /// The clocks at the beginning of the run.
     started: [u64; 4],
     clock: Option<SavedClock>,
+    /// The directory with its records. `None`: the spool has them.
+    #[serde(default)]
+    pub records: Option<PathBuf>,
     /// The run is a trace that is played.
     pub replay: bool,
     /// How far the run got.
@@ -105,6 +110,17 @@ struct SavedClock {
     certain: bool,
 }
 
+/// Why the records of a run cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRecords {
+    /// Nodes' own disks are cleared when a job ends, or at a reboot.
+    #[error("its records were in {} and are gone", .0.display())]
+    Gone(PathBuf),
+    /// On the disk of another node.
+    #[error("its records are in {} on {}: recover it there", .0.display(), .1)]
+    OnNode(PathBuf, String),
+}
+
 /// Why a manifest cannot be used; each in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
@@ -114,6 +130,9 @@ pub enum ManifestError {
     /// The file is no manifest.
     #[error("{} is no file of this ampere: {why}", .path.display())]
     Damaged { path: PathBuf, why: serde_json::Error },
+    /// Its records cannot be read.
+    #[error("{}: {why}", .spool.display())]
+    NoRecords { spool: PathBuf, why: NoRecords },
     /// The manifest is another version's.
     #[error("{}: format {found}, {FORMAT} expected", .path.display())]
     Format { path: PathBuf, found: u32 },
@@ -146,11 +165,37 @@ impl Manifest {
             settings: SavedSettings { file, environment: environment.collect() },
             started: words_of(&crate::sampling::clock::best_reading()),
             clock: None,
+            records: None,
             replay: false,
             progress: Progress::default(),
             collector: (0, 0),
         }
         .by_this_process()
+    }
+
+    /// The directories that may have its records, of a manifest in this spool. Those in the second come after those in the first.
+    pub fn directories(&self, spool: &Path) -> Vec<PathBuf> {
+        self.records.iter().cloned().chain([spool.to_owned()]).collect()
+    }
+
+    /// What is in them.
+    pub fn store(&self, spool: &Path) -> Store {
+        let mut store = Store::open(&self.directories(spool));
+        if self.records.as_ref().is_some_and(|records| !spool_place::is_of(records, spool)) {
+            store.only_read();
+        }
+        store
+    }
+
+    /// Why its records cannot be read here, if so.
+    pub fn why_no_records(&self, spool: &Path) -> Option<NoRecords> {
+        let has_records = |directory: &PathBuf| directory.join(RECORDS).exists();
+        let directory = self.records.as_ref().filter(|_| !self.directories(spool).iter().any(has_records))?;
+        Some(match self.node == node_name() {
+            true if directory.exists() => return None, // there were none yet
+            true => NoRecords::Gone(directory.clone()),
+            false => NoRecords::OnNode(directory.clone(), self.node.clone()),
+        })
     }
 
     /// The same, with this process as the collector.
@@ -269,8 +314,11 @@ impl Heartbeat {
 
 /// Removes a spool, its manifest first: what an interruption leaves is then no unfinished run.
 pub fn remove_spool(directory: &Path) {
+    let records = Manifest::load(directory).ok().and_then(|manifest| manifest.records);
+    let records = records.filter(|records| spool_place::is_of(records, directory));
     let _ = std::fs::remove_file(directory.join(FILE_NAME));
     let _ = std::fs::remove_dir_all(directory);
+    records.iter().for_each(|records| spool_place::remove(records));
 }
 
 #[cfg(test)]

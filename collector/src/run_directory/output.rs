@@ -270,7 +270,7 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool), ClaimError> {
 }
 
 /// Whether a directory is another user's and lets every user replace what others have in it.
-fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
+pub(crate) fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
 }
@@ -408,12 +408,8 @@ impl Output {
     /// Removes the claim, and the directory if it is new and empty. A spool with records stays.
     pub fn give_up(&self) {
         self.end_announcement();
-        let mut files = std::fs::read_dir(&self.spool).into_iter().flatten().flatten();
-        let has_records = |file: std::fs::DirEntry| {
-            file.path().extension().is_some_and(|e| e == "records")
-                && file.metadata().is_ok_and(|m| m.len() > 0)
-        };
-        if files.any(has_records) {
+        let manifest = Manifest::load(&self.spool);
+        if manifest.is_ok_and(|manifest| manifest.store(&self.spool).records_of_all(|_| true) > 0) {
             return;
         }
         manifest::remove_spool(&self.spool);

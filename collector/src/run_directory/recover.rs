@@ -5,6 +5,7 @@ use crate::live::{LiveRun, Mode, Options};
 use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
 use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
 use crate::run_directory::output::{self, ClaimError, Output, is_same};
+use crate::run_directory::spool_place;
 use crate::serving::metrics::Latest;
 use ampere_model::text::printable;
 use ampere_report::summary::Summary;
@@ -200,8 +201,15 @@ impl Locked {
             return Ok(Recovered::Removed(place, "its results are there"));
         }
         if !left.has_events() {
+            let spooled = left.output.as_ref().zip(manifest.as_ref());
+            let is_gone = spooled.is_some_and(|(output, of)| of.why_no_records(&output.spool).is_some());
             remove(left.output.as_ref(), &session, mode);
-            return Ok(Recovered::Removed(place, "no event was recorded"));
+            let why = if is_gone {
+                "its records are gone with the disk of the node"
+            } else {
+                "no event was recorded"
+            };
+            return Ok(Recovered::Removed(place, why));
         }
         let (output, mut manifest) = match (left.output, manifest) {
             (Some(output), Some(manifest)) => (output, manifest),
@@ -248,6 +256,7 @@ fn finish(
     output.end_announcement();
     output.release();
     if mode == Mode::Recovery {
+        spool_place::remove_if_unclaimed(session.directory());
         session.remove();
     }
     // Records without a trace are kept.
@@ -277,6 +286,7 @@ fn remove(output: Option<&Output>, session: &Session, mode: Mode) {
         output.give_up();
     }
     if mode == Mode::Recovery {
+        spool_place::remove_if_unclaimed(session.directory());
         session.remove();
     }
 }

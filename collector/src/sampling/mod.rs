@@ -105,10 +105,9 @@ impl Sampling {
         found: Vec<FoundCounter>,
         spool: &SpoolDirectory,
         timeline: &mut LiveTimeline,
-        notes: &mut Notes,
     ) -> Result<(), ampere_ring::Error> {
         let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME))?;
-        let mut samples = Samples::new(ring, spool, Vec::new(), notes);
+        let mut samples = Samples::new(ring, spool, Vec::new());
         samples.add_devices(found, timeline);
         self.samples = Some(samples);
         Ok(())
@@ -145,7 +144,7 @@ impl Sampling {
             options.save_manifest(spool, notes);
         }
         let devices = self.sampled_before.clone();
-        let mut samples = Samples::new(ring, spool, options.manifest.progress.breaks.clone(), notes);
+        let mut samples = Samples::new(ring, spool, options.manifest.progress.breaks.clone());
         samples.add_devices(found_counters(&devices, options), timeline);
         self.samples = Some(samples);
         if continues {
@@ -186,8 +185,7 @@ impl Sampling {
         let _ = std::fs::copy(self.directory.join(log), spool.directory.join(log));
         let new = match ring {
             Some(ring) => {
-                self.samples =
-                    Some(Samples::new(ring, spool, options.manifest.progress.breaks.clone(), notes));
+                self.samples = Some(Samples::new(ring, spool, options.manifest.progress.breaks.clone()));
                 found.devices.clone()
             }
             None => self.new_devices(&found.devices, notes),
@@ -251,7 +249,7 @@ fn last_sample(spool: &SpoolDirectory, ring: &mut RingConsumer) -> Option<Timest
     let _ = ring.copy_out(&mut records, usize::MAX);
     let position = ring.position();
     if records.is_empty() && position > 0 {
-        let spool = spool.open(SAMPLES_SPOOL, position).ok().flatten()?;
+        let spool = spool.open(SAMPLES_SPOOL, position)?;
         spool.read_back(position.saturating_sub(4), position, 4, &mut records).ok()?;
     }
     let samples = records.iter().rev().filter(|record| record.kind() == Some(Kind::Sample));

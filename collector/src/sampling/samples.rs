@@ -17,8 +17,8 @@ use ampere_trace::replay::ReplayedMetric;
 use ampere_trace::spool::{Spool, SpoolDirectory};
 use ampere_trace::write::SampledMetric;
 
-/// The samples' file in the spool.
-pub(crate) const SAMPLES_SPOOL: &str = "sampler.0.records";
+/// The samples' name in the spool.
+pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
 /// A counter that was found, with what the trace, the attribution and the summary need of it.
 pub(crate) struct FoundCounter {
@@ -83,14 +83,9 @@ pub(crate) struct Samples {
 
 impl Samples {
     /// `breaks`: positions in the ring at which another sampler began.
-    pub fn new(ring: RingConsumer, spool: &SpoolDirectory, breaks: Vec<u64>, notes: &mut Notes) -> Samples {
+    pub fn new(ring: RingConsumer, spool: &SpoolDirectory, breaks: Vec<u64>) -> Samples {
         let position = ring.position();
-        let opened = spool.open(SAMPLES_SPOOL, position);
-        if let Err(error) = &opened {
-            let directory = spool.directory.display();
-            notes.add(format!("cannot write {directory}: {error}; the trace has no samples"));
-        }
-        let spool = opened.ok().flatten();
+        let spool = spool.open(SAMPLES_SPOOL, position);
         Samples {
             metrics: Vec::new(),
             ring,
@@ -129,53 +124,56 @@ impl Samples {
     }
 
     /// Reads the new records, in batches as from any other ring.
-    pub fn drain(
-        &mut self,
-        batch: &mut Vec<Record>,
-        spool: &SpoolDirectory,
-        timeline: &mut LiveTimeline,
-        notes: &mut Notes,
-    ) {
+    pub fn drain(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline) {
         let waiting = self.ring.available().unwrap_or(0);
         for _ in 0..waiting.div_ceil(BATCH as u64).max(1) {
-            self.drain_batch(batch, spool, timeline, notes);
+            self.drain_batch(batch, timeline);
         }
     }
 
-    fn drain_batch(
-        &mut self,
-        batch: &mut Vec<Record>,
-        spool: &SpoolDirectory,
-        timeline: &mut LiveTimeline,
-        notes: &mut Notes,
-    ) {
+    fn drain_batch(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline) {
         if self.catching_up.is_some() && self.spool.as_ref().is_some_and(Spool::is_cut) {
             return; // the records stay in the ring until they are next
         }
         batch.clear();
         let position = self.ring.position();
         let Ok(count) = self.ring.copy_out(batch, BATCH) else { return };
-        let spooled = self.spool.as_mut().map(|spool| spool.write(position, batch));
-        if self.catching_up.is_some() && matches!(spooled, Some(Err(_))) {
-            return; // the records stay in the ring until they are next
-        }
-        self.ring.release(count);
-        if let Some(Err(error)) = spooled {
-            let directory = spool.directory.display();
-            notes.add(format!("cannot write {directory}: {error}; the trace has no more samples"));
+        self.ring.take(count);
+        if self.spool.as_ref().is_none_or(Spool::is_cut) {
+            self.ring.release_taken();
         }
         if self.catching_up.is_none() {
             self.take(position, batch, timeline);
         }
     }
 
+    /// Adds to the spool what was taken out of the ring and is not there yet.
+    pub fn spool_taken(&mut self, batch: &mut Vec<Record>) -> std::io::Result<()> {
+        batch.clear();
+        self.ring.copy_taken(batch);
+        let position = self.ring.released();
+        self.spool.as_mut().map_or(Ok(()), |spool| spool.write(position, batch))
+    }
+
+    /// Hands slots back, as for a location.
+    pub fn hand_back(&mut self, is_on_disk: bool) {
+        if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
+            spool.settle();
+            if self.catching_up.is_some() {
+                return self.ring.put_back();
+            }
+        }
+        self.ring.release_taken();
+    }
+
     /// Decodes the next batch that an earlier collector has read.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline, notes: &mut Notes) {
         let (Some(at), Some(spool)) = (self.catching_up, &mut self.spool) else { return };
-        let end = self.ring.position();
+        let end = self.ring.released();
         let count = spool.read_back(at, end, BATCH, batch).unwrap_or(0);
         let reached = at + count as u64;
-        self.catching_up = (count > 0 && reached < end).then_some(reached);
+        let is_more = reached < end || end < self.ring.position();
+        self.catching_up = (is_more && (count > 0 || reached == end)).then_some(reached);
         if count == 0 && reached < end {
             notes.add_loss(format!("{} samples on disk cannot be read again", (end - reached) / 2));
         }

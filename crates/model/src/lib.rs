@@ -10,6 +10,7 @@
 
 mod definition;
 mod fortran;
+pub mod launcher;
 mod metric;
 pub mod numbers;
 pub mod regions;

@@ -1,16 +1,9 @@
 //! Ranks that the launcher started and that are not in the run: in a container that shares neither memory nor names with the
 //! others, switched off, or not instrumented.
 
+use ampere_model::launcher::local_rank_and_size;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Local rank and number of ranks on the node, by launcher.
-const LOCAL: [(&str, &str); 5] = [
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
-    ("JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
-];
 /// Variables that name a launch: a run may have several, one after the other.
 const LAUNCHES: [&str; 6] =
     ["PMIX_NAMESPACE", "FLUX_JOB_ID", "PALS_APID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMI_JOBID"];
@@ -29,38 +22,10 @@ impl Launched {
         let text = |name: &str| {
             environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
         };
-        let number = |name: &str| text(name)?.parse::<u32>().ok();
-        let pair = || LOCAL.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
-        // Flux has the size of the job only.
-        let flux = || {
-            number("FLUX_JOB_NNODES").filter(|nodes| *nodes == 1)?;
-            Some((number("FLUX_TASK_LOCAL_ID")?, number("FLUX_JOB_SIZE")?))
-        };
-        // Not SLURM_TASKS_PER_NODE, which batch scripts have, too.
-        let slurm = || {
-            let tasks = text("SLURM_STEP_TASKS_PER_NODE")?;
-            Some((number("SLURM_LOCALID")?, tasks_of_node(tasks, number("SLURM_NODEID")?)?))
-        };
-        let (local_rank, local_size) = pair().or_else(flux).or_else(slurm)?;
+        let (local_rank, local_size) = local_rank_and_size(|name| text(name).map(str::to_owned))?;
         let launch = LAUNCHES.iter().map(|name| text(name).unwrap_or_default().to_owned()).collect();
-        (local_rank < local_size).then_some(Launched { launch, local_rank, local_size })
+        Some(Launched { launch, local_rank, local_size })
     }
-}
-
-/// Slurm's list: `4(x2),3` are 4, 4 and 3 tasks.
-fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
-    let mut first = 0u32;
-    for part in list.split(',') {
-        let (tasks, nodes) = match part.split_once("(x") {
-            Some((tasks, nodes)) => (tasks, nodes.strip_suffix(')')?.parse().ok()?),
-            None => (part, 1),
-        };
-        first = first.checked_add(nodes)?;
-        if node < first {
-            return tasks.parse().ok();
-        }
-    }
-    None
 }
 
 /// Numbers in order, as ranges with both ends: a damaged log may have any size in it.

@@ -16,9 +16,9 @@ pub type NodeIndex = u16;
 /// The root, or "no child".
 pub const ROOT: NodeIndex = 0;
 
-/// One call path. Zero bytes are a valid empty node, so that memory is touched only as it is used.
+/// One call path, in a cache line of its own. Zero bytes are a valid empty node, so that memory is touched only as it is used.
 #[derive(Clone, Copy, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Node {
     /// Calls that began since the last group.
     pub calls: u64,
@@ -32,8 +32,11 @@ pub struct Node {
     pub parent: NodeIndex,
     first_child: NodeIndex,
     next_sibling: NodeIndex,
-    /// The child entered last: loops find their callee here.
+    /// The child that was entered last, and the one that is expected next.
     last_child: NodeIndex,
+    expected_child: NodeIndex,
+    /// The sibling that was entered after it the last time, at first itself: loops find a sequence of callees here.
+    follower: NodeIndex,
     /// The number of short calls in a row.
     streak: u16,
     /// How often a call turned out long after the path was taken for short.
@@ -44,7 +47,15 @@ pub struct Node {
     pending: bool,
 }
 
-const _: () = assert!(size_of::<Node>() == 48);
+const _: () = assert!(size_of::<Node>() == 64);
+
+impl Node {
+    /// It or a call path below it has something to write.
+    #[inline(always)]
+    pub fn pending(&self) -> bool {
+        self.pending
+    }
+}
 
 /// The call paths of one location.
 pub struct CallTree {
@@ -86,12 +97,27 @@ impl CallTree {
     /// The call path `parent` + `region`, made if it is new; `None` if there is no room for it.
     #[inline(always)]
     pub fn child(&mut self, parent: NodeIndex, region: u32) -> Option<NodeIndex> {
-        let guess = self[parent].last_child;
+        let guess = self[parent].expected_child;
         if guess != ROOT && self[guess].region == region {
+            self.expect_after(parent, guess);
             Some(guess)
         } else {
             self.find_or_make(parent, region)
         }
+    }
+
+    /// The child that is expected next; the root if there is none, which is never short.
+    #[inline(always)]
+    pub fn expected_child(&self, parent: NodeIndex) -> NodeIndex {
+        self[parent].expected_child
+    }
+
+    /// A child is entered: next its follower is expected.
+    #[inline(always)]
+    pub fn expect_after(&mut self, parent: NodeIndex, child: NodeIndex) {
+        let follower = self[child].follower;
+        let parent = &mut self[parent];
+        (parent.last_child, parent.expected_child) = (child, follower);
     }
 
     #[inline(never)]
@@ -107,10 +133,14 @@ impl CallTree {
             at = self.used;
             self.used += 1;
             let next_sibling = self[parent].first_child;
-            self[at] = Node { region, parent, next_sibling, ..Node::default() };
+            self[at] = Node { region, parent, next_sibling, follower: at, ..Node::default() };
             self[parent].first_child = at;
         }
-        self[parent].last_child = at;
+        let before = self[parent].last_child;
+        if before != ROOT {
+            self[before].follower = at;
+        }
+        self.expect_after(parent, at);
         Some(at)
     }
 
@@ -241,6 +271,21 @@ const MOST_SURPRISES: u8 = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sequence_of_calls_is_expected_as_it_was() {
+        let mut tree = CallTree::new();
+        for region in [1, 2, 1] {
+            tree.child(ROOT, region).unwrap();
+        }
+        for region in [2, 1, 2, 1] {
+            assert_eq!(tree[tree.expected_child(ROOT)].region, region);
+            tree.child(ROOT, region).unwrap();
+        }
+        tree.child(ROOT, 1).unwrap();
+        tree.child(ROOT, 1).unwrap();
+        assert_eq!(tree[tree.expected_child(ROOT)].region, 1, "a loop");
+    }
 
     #[test]
     fn marking_that_was_interrupted_is_completed() {

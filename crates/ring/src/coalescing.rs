@@ -386,6 +386,46 @@ fn records_of(calls: u64, ticks: u64) -> u64 {
 }
 
 impl Coalescing {
+    /// Enters a call path that is expected here, is short, and has something to write already. `false`: it is not so,
+    /// and nothing is done.
+    #[inline(always)]
+    pub fn enter_short(&mut self, timestamp: u64, region: u32) -> bool {
+        let node = self.tree.expected_child(self.current);
+        let path = &self.tree[node];
+        if path.region != region || !(path.short & path.pending()) || timestamp < self.last {
+            return false;
+        }
+        self.tree[self.current].exclusive += timestamp - self.last;
+        self.last = timestamp;
+        self.tree.expect_after(self.current, node);
+        let path = &mut self.tree[node];
+        path.calls += 1;
+        path.start = timestamp;
+        self.calls += 1;
+        self.current = node;
+        true
+    }
+
+    /// Leaves the innermost frame, if it is a short call that is not in the ring. `false`: it is not, and nothing is done.
+    #[inline(always)]
+    pub fn leave_short(&mut self, timestamp: u64, region: u32) -> bool {
+        let node = self.current;
+        let path = &mut self.tree[node];
+        let is_it = (path.region == region) & path.short & (node != self.base) & (timestamp >= self.last);
+        if !is_it || timestamp - path.start > self.long {
+            return false;
+        }
+        path.exclusive += timestamp - self.last;
+        self.current = path.parent;
+        self.last = timestamp;
+        true
+    }
+
+    /// See [`EventWriter::coalesced_until`].
+    pub fn short_until(&self) -> u64 {
+        if self.active { self.period_end } else { 0 }
+    }
+
     /// Gives the time since the last event to the innermost frame.
     #[inline(always)]
     fn tick(&mut self, timestamp: u64) {

@@ -199,10 +199,20 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
     rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
+/// Takes bytes of a log, with their offset. Some may come twice. `false`: they cannot be kept.
+pub type CopyLog = Box<dyn FnMut(u64, &[u8]) -> bool + Send>;
+
+/// The file of a [`LogReader`].
+enum ReadFile {
+    Open(OwnedFd),
+    /// It is opened whenever it is looked at.
+    Resting,
+    Closed,
+}
+
 /// Reads a log as it grows.
 pub struct LogReader {
-    /// `None`: closed.
-    file: Option<OwnedFd>,
+    file: ReadFile,
     path: PathBuf,
     /// The end of the last complete entry. Bytes after it are read again: their writer may remove them.
     offset: u64,
@@ -212,7 +222,7 @@ pub struct LogReader {
     damaged: bool,
     chunk: Vec<u8>,
     /// A byte-for-byte copy of what has been read.
-    copy: Option<std::fs::File>,
+    copy: Option<CopyLog>,
     /// The number of entries that this version does not know.
     pub unknown_entries: u64,
 }
@@ -229,7 +239,7 @@ impl LogReader {
             Err(e) => return Err(Error::io("read", path, e)),
         }
         Ok(Some(LogReader {
-            file: Some(file),
+            file: ReadFile::Open(file),
             path: path.to_owned(),
             offset: 8,
             pending: Vec::new(),
@@ -248,26 +258,39 @@ impl LogReader {
 
     /// Whether the program that writes the log still runs: whether it holds the lock.
     pub fn is_held(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| {
+        let is_held = |file: &OwnedFd| {
             let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
                 == Err(rustix::io::Errno::WOULDBLOCK);
             if !held {
                 let _ = rustix::fs::flock(file, FlockOperation::Unlock);
             }
             held
-        })
+        };
+        match &self.file {
+            ReadFile::Open(file) => is_held(file),
+            ReadFile::Resting => self.reopened().is_some_and(|file| is_held(&file)),
+            ReadFile::Closed => false,
+        }
     }
 
-    /// Keeps a copy of what is read. To be called before the first read. Bytes are copied to their offsets, so that several
-    /// readers may share a copy. It is given up when writing fails.
-    pub fn copy_to(&mut self, copy: std::fs::File) {
-        use std::os::unix::fs::FileExt;
-        self.copy = copy.write_all_at(MAGIC, 0).is_ok().then_some(copy);
+    fn reopened(&self) -> Option<OwnedFd> {
+        mapping::open_ours(&self.path, OFlags::RDONLY).ok().map(|(file, _)| file)
+    }
+
+    /// Holds a descriptor only while it reads: a run may be of thousands of processes.
+    pub fn rest(&mut self) {
+        self.file = ReadFile::Resting;
+        self.chunk = Vec::new();
+    }
+
+    /// Keeps a copy of what is read. To be called before the first read. It is given up when writing fails.
+    pub fn copy_to(&mut self, mut copy: CopyLog) {
+        self.copy = copy(0, MAGIC).then_some(copy);
     }
 
     /// Gives descriptors and memory back. Nothing more is read.
     pub fn close(&mut self) {
-        (self.file, self.copy) = (None, None);
+        (self.file, self.copy) = (ReadFile::Closed, None);
         (self.pending, self.chunk) = (Vec::new(), Vec::new());
     }
 
@@ -275,12 +298,27 @@ impl LogReader {
     ///
     /// # Errors
     /// [`Error::Malformed`], once, for a damaged entry.
-    pub fn read_new(&mut self, mut each: impl FnMut(Definition)) -> Result<(), Error> {
+    pub fn read_new(&mut self, each: impl FnMut(Definition)) -> Result<(), Error> {
+        match std::mem::replace(&mut self.file, ReadFile::Closed) {
+            ReadFile::Open(file) => {
+                let read = self.read_from(&file, each);
+                self.file = ReadFile::Open(file);
+                read
+            }
+            ReadFile::Resting => {
+                let read = self.reopened().map(|file| self.read_from(&file, each));
+                self.rest();
+                read.unwrap_or(Ok(())) // a log that has been removed has nothing new
+            }
+            ReadFile::Closed => Ok(()),
+        }
+    }
+
+    fn read_from(&mut self, file: &OwnedFd, mut each: impl FnMut(Definition)) -> Result<(), Error> {
         self.pending.clear();
+        self.chunk.resize(READ_BYTES, 0);
         let mut end = self.offset;
-        while !self.damaged
-            && let Some(file) = &self.file
-        {
+        while !self.damaged {
             let count = match rustix::io::pread(file, &mut self.chunk, end) {
                 Err(rustix::io::Errno::INTR) => continue,
                 read => read.map_err(|e| Error::io("read", &self.path, e))?,
@@ -288,11 +326,8 @@ impl LogReader {
             if count == 0 {
                 break;
             }
-            if let Some(copy) = &self.copy {
-                use std::os::unix::fs::FileExt;
-                if copy.write_all_at(&self.chunk[..count], end).is_err() {
-                    self.copy = None;
-                }
+            if self.copy.as_mut().is_some_and(|copy| !copy(end, &self.chunk[..count])) {
+                self.copy = None;
             }
             end += count as u64;
             self.pending.extend_from_slice(&self.chunk[..count]);

@@ -23,6 +23,8 @@ pub struct EventWriter {
     /// Neither coalescing nor suppressing: a leave is that of the innermost frame in the ring.
     pub(crate) recording: bool,
     pub(crate) coalescing: Option<Box<Coalescing>>,
+    /// Until this time short calls are coalesced without a further look; 0 while nothing is.
+    coalesced_until: u64,
     pub(crate) policy: OverloadPolicy,
     /// The number of suppressed open frames.
     pub(crate) suppressed_depth: usize,
@@ -50,6 +52,7 @@ impl EventWriter {
             limit: 0,
             recording: true,
             coalescing: None,
+            coalesced_until: 0,
             policy: OverloadPolicy::Suppress,
             suppressed_depth: 0,
             suppressed: [0; REMEMBERED],
@@ -62,6 +65,9 @@ impl EventWriter {
     /// A region is entered. `timestamp` in ticks of the process' event clock.
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
+        if self.coalesce_short_enter(timestamp, region) {
+            return;
+        }
         if self.ring.position() + self.open < self.limit {
             self.open += 1;
             self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
@@ -73,6 +79,9 @@ impl EventWriter {
     /// A region is left.
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
+        if self.coalesce_short_leave(timestamp, region) {
+            return;
+        }
         if self.recording && self.open > 0 {
             self.open -= 1;
             self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
@@ -81,7 +90,25 @@ impl EventWriter {
         }
     }
 
-    /// Coalescing comes first: it is as frequent as recording.
+    /// What is most frequent where calls are coalesced. `false`: nothing is done.
+    #[inline(always)]
+    fn coalesce_short_enter(&mut self, timestamp: u64, region: u32) -> bool {
+        timestamp < self.coalesced_until
+            && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.enter_short(timestamp, region))
+    }
+
+    #[inline(always)]
+    fn coalesce_short_leave(&mut self, timestamp: u64, region: u32) -> bool {
+        timestamp < self.coalesced_until
+            && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.leave_short(timestamp, region))
+    }
+
+    /// After anything that may begin or end coalescing, or its period.
+    fn update_coalesced_until(&mut self) {
+        let coalescing = self.coalescing.as_ref().filter(|_| !self.recording && self.suppressed_depth == 0);
+        self.coalesced_until = coalescing.map_or(0, |coalescing| coalescing.short_until());
+    }
+
     #[inline(never)]
     fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
         if !self.recording && self.suppressed_depth == 0 {
@@ -89,6 +116,7 @@ impl EventWriter {
         } else {
             self.enter_at_the_limit(timestamp, region);
         }
+        self.update_coalesced_until();
     }
 
     #[cold]
@@ -114,6 +142,7 @@ impl EventWriter {
         } else {
             self.leave_suppressed();
         }
+        self.update_coalesced_until();
     }
 
     #[cold]
@@ -230,6 +259,7 @@ impl EventWriter {
         }
         (self.open, self.limit, self.suppressed_depth) = (0, 0, 0);
         self.recording = true;
+        self.update_coalesced_until();
     }
 
     /// Whether a sample finds room.

@@ -258,6 +258,8 @@ pub struct RingConsumer {
     shared: Shared,
     cursor: ConsumerCursor,
     path: PathBuf,
+    /// Records that were taken, and whose slots have not been handed back.
+    taken: u64,
     /// Records that were handed back since pages were last released.
     handed_back: usize,
 }
@@ -292,7 +294,7 @@ impl RingConsumer {
         // Again: a consumer before this one may have read further meanwhile.
         let read = shared.header().consumer.read.load(Ordering::Acquire).min(MOST_RECORDS);
         let cursor = ConsumerCursor::new(shared.capacity, read);
-        Ok(RingConsumer { cursor, shared, path: path.to_owned(), handed_back: 0 })
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), taken: 0, handed_back: 0 })
     }
 
     /// Stands for a ring that no longer exists and of which `position` records have been read: nothing waits in it.
@@ -302,7 +304,7 @@ impl RingConsumer {
         shared.header().producer.write.store(position, Ordering::Relaxed);
         shared.header().consumer.read.store(position, Ordering::Relaxed);
         let cursor = ConsumerCursor::new(1, position);
-        Ok(RingConsumer { cursor, shared, path: path.to_owned(), handed_back: 0 })
+        Ok(RingConsumer { cursor, shared, path: path.to_owned(), taken: 0, handed_back: 0 })
     }
 
     /// Sets what the producer of a missing ring had counted.
@@ -317,27 +319,52 @@ impl RingConsumer {
         &self.path
     }
 
-    /// Records consumed since the start.
+    /// Records taken since the start.
     pub fn position(&self) -> u64 {
+        self.cursor.read() + self.taken
+    }
+
+    /// Records whose slots have been handed back: another consumer would begin after them.
+    pub fn released(&self) -> u64 {
         self.cursor.read()
     }
 
     /// The number of records that wait.
     pub fn available(&mut self) -> Result<u64, ImpossiblePosition> {
-        self.cursor.available(&self.shared.header().producer.write)
+        Ok(self.cursor.available(&self.shared.header().producer.write)? - self.taken)
     }
 
-    /// Appends up to `most` waiting records to `into` and returns how many. [`RingConsumer::release`] hands their slots back.
+    /// Appends up to `most` waiting records to `into` and returns how many.
     pub fn copy_out(&mut self, into: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
-        let available = self.cursor.available(&self.shared.header().producer.write)?;
-        let count = available.min(most as u64);
-        let from = self.cursor.read();
+        let count = self.available()?.min(most as u64);
+        let from = self.position();
         into.extend((from..from + count).map(|position| self.shared.load(position)));
         Ok(count as usize)
     }
 
-    /// Hands back slots that were copied out.
+    /// Records that were copied out wait no more. [`RingConsumer::release`] hands their slots back.
+    pub fn take(&mut self, records: usize) {
+        self.taken += records as u64;
+    }
+
+    /// Appends what was taken and not handed back to `into`.
+    pub fn copy_taken(&self, into: &mut Vec<Record>) {
+        into.extend((self.released()..self.position()).map(|position| self.shared.load(position)));
+    }
+
+    /// What was taken and not handed back waits again.
+    pub fn put_back(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Hands back all that was taken.
+    pub fn release_taken(&mut self) {
+        self.release(self.taken as usize);
+    }
+
+    /// Hands back slots that were copied out, the first of those that were taken if any were.
     pub fn release(&mut self, slots: usize) {
+        self.taken = self.taken.saturating_sub(slots as u64);
         self.cursor.release(&self.shared.header().consumer.read, slots as u64);
         self.handed_back += slots;
         if self.handed_back * RECORD_BYTES >= RESIDENT_BYTES {
@@ -381,11 +408,24 @@ impl RingConsumer {
         self.shared.header().producer.dropped_records.load(Ordering::Relaxed)
     }
 
-    /// The share of slots with waiting records, between 0 and 1.
+    /// The share of slots that are not free, between 0 and 1.
     pub fn fill_ratio(&self) -> f64 {
-        let waiting =
-            self.shared.header().producer.write.load(Ordering::Relaxed).saturating_sub(self.cursor.read());
-        (waiting as f64 / self.shared.capacity as f64).min(1.0)
+        self.ratio_since(self.cursor.read())
+    }
+
+    /// The share of slots with waiting records, between 0 and 1.
+    pub fn waiting_ratio(&self) -> f64 {
+        self.ratio_since(self.position())
+    }
+
+    /// The share of slots with records that were taken and not handed back.
+    pub fn taken_ratio(&self) -> f64 {
+        self.taken as f64 / self.shared.capacity as f64
+    }
+
+    fn ratio_since(&self, position: u64) -> f64 {
+        let since = self.shared.header().producer.write.load(Ordering::Relaxed).saturating_sub(position);
+        (since as f64 / self.shared.capacity as f64).min(1.0)
     }
 }
 

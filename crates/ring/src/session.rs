@@ -423,6 +423,16 @@ impl Session {
         self.announce();
     }
 
+    /// How many processes have joined and not left, killed ones included, and the bytes of the rings that there are.
+    pub fn others(&self) -> (u64, u64) {
+        let page = self.page();
+        let left = page.left.load(Ordering::Acquire);
+        let running = page.joined.load(Ordering::Acquire).saturating_sub(left);
+        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let rings = files.filter(|file| file.path().extension().is_some_and(|end| end == "ring"));
+        (u64::from(running), rings.filter_map(|ring| Some(ring.metadata().ok()?.len())).sum())
+    }
+
     /// This process leaves. Returns the number of those that have not left, killed ones included.
     pub fn leave(&self) -> u32 {
         let page = self.page();

@@ -2,6 +2,7 @@
 
 use ampere_model::Definition;
 use ampere_ring::{Kind, LogReader, LogWriter, Record, RingConsumer, RingProducer, Session};
+use std::os::unix::fs::FileExt;
 
 fn place() -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -79,7 +80,11 @@ fn a_log_is_copied_as_it_is_read_and_continued_after_its_writers_death() {
     let (path, copy) = (directory.path().join("1.defs"), directory.path().join("copy.defs"));
     let mut log = LogWriter::create(&path).unwrap();
     log.append(&Definition::Rank { rank: 3, size: 4 });
-    let make = || std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&copy).unwrap();
+    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&copy).unwrap();
+    let make = || {
+        let file = file.try_clone().unwrap();
+        Box::new(move |offset, bytes: &[u8]| file.write_all_at(bytes, offset).is_ok())
+    };
     let mut reader = LogReader::open(&path).unwrap().unwrap();
     reader.copy_to(make());
     reader.read_new(|_| {}).unwrap();

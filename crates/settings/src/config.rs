@@ -25,6 +25,8 @@ pub struct Config {
     pub metrics: MetricsSettings,
     /// Whether a trace is written.
     pub trace: bool,
+    /// Where records are kept until the trace is written. `None`: on a disk of the node's own.
+    pub spool: Option<PathBuf>,
     /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
     pub by_local_rank: bool,
     /// Where the collector runs. `None`: where `ampere run` was started, else the CPU set of the job's control group.
@@ -128,6 +130,7 @@ impl Default for Config {
             sources: SourceSettings::default(),
             metrics: MetricsSettings { most_series: 2000, token_file: None, allowed_hosts: Vec::new() },
             trace: true,
+            spool: None,
             by_local_rank: false,
             cpus: None,
             left_out: Vec::new(),

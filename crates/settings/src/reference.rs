@@ -20,6 +20,7 @@ const TABLES: &[(&str, &str)] = &[
     ("sampler", "How often the hardware is read."),
     ("counters", "Which readings of counters are believed."),
     ("trace", "The OTF2 trace."),
+    ("spool", "Records on disk, of which the trace is made."),
     ("estimate", "The estimate from CPU time, where no counter can be read."),
     ("topology", "Which rank uses which GPU."),
     ("collector", "The process on each node."),

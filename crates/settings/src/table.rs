@@ -148,6 +148,13 @@ pub const SETTINGS: &[Setting] = &[
         ..file("trace", "write", "AMPERE_TRACE")
     },
     Setting {
+        about: "The directory for records until the trace is written, on a disk of the node's own. It is made if it is not there; each \
+                run and node has a directory of its own in it.",
+        default: "`$TMPDIR` or `/tmp`, where it is on a disk; else the output directory",
+        keeper: Keeper::Config(|config| &mut config.spool),
+        ..file("spool", "directory", "AMPERE_SPOOL_DIRECTORY")
+    },
+    Setting {
         about: "Watts of the node when nothing runs, for the estimate.",
         within: Within::AtLeast(0.0),
         if_wrong: IfWrong::RefusedByRun,
@@ -254,7 +261,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "Bytes of a location's ring, at least 65536. A smaller one is made where shared memory has no room for it, or where it \
                 would take more than half of the memory that the job has left.",
-        default: "8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on",
+        default: "At most 8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on; with more \
+                  than 16 ranks less, so that a node's rings are no more than 256 MiB",
         ..elsewhere("AMPERE_RING_BYTES", Form::Whole)
     },
     Setting {

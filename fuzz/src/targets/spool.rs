@@ -12,7 +12,7 @@ use ampere_report::summary::Summary;
 use ampere_report::text;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
-use ampere_trace::spool;
+use ampere_trace::spool::{RECORDS, SpoolDirectory, Store};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,23 +25,60 @@ const CAPACITY: u64 = 64;
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 4 {
-        0 => records(rest),
+        0 => {
+            heads(rest);
+            records(rest);
+        }
         kind => drop(whole(&mut Bytes::new(rest), kind > 1)),
     }
 }
 
+/// Any bytes as the file, and as what follows a piece.
+fn heads(data: &[u8]) {
+    let directory = directory("spool");
+    for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
+        std::fs::write(directory.join(RECORDS), [&before, data].concat()).expect("room");
+        let spool = SpoolDirectory::new(&directory, Store::open(&[directory.clone()]), true, true);
+        let mut count = 0;
+        let read = spool.open("1.0", 1).map(|stream| {
+            stream.read(|records| {
+                count += records.len() as u64;
+                Ok(())
+            })
+        });
+        assert!(matches!(read, Some(Ok(()))) && count == spool.records("1.0"));
+        let _ = spool.store().unpack_logs(&directory, |_| true);
+    }
+}
+
+/// Any bytes as the records of one ring.
 fn records(data: &[u8]) {
-    let path = directory("spool").join("1.0.records");
-    std::fs::write(&path, data).expect("room");
+    let directory = directory("spool");
+    std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
+    let spool = SpoolDirectory::new(&directory, Store::open(&[directory.clone()]), true, true);
     let (mut nesting, mut count) = (Nesting::default(), 0);
-    spool::read(&path, |record| {
-        nesting.take(record);
-        count += 1;
-        Ok(())
-    })
-    .expect("any bytes are records");
+    let read = spool.open("1.0", 1).map(|stream| {
+        stream.read(|records| {
+            records.iter().for_each(|record| nesting.take(*record));
+            count += records.len();
+            Ok(())
+        })
+    });
+    assert!(matches!(read, Some(Ok(()))), "any bytes are records");
     assert_eq!(count, data.len() / 16, "a last one that was written in part is left out");
     nesting.finish();
+}
+
+/// A piece of the records file, with its head.
+fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut piece = b"AMPPIECE".to_vec();
+    piece.extend_from_slice(&position.to_le_bytes());
+    piece.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    piece.extend_from_slice(&[1, stream.len() as u8, 0, 0]);
+    piece.extend_from_slice(stream.as_bytes());
+    piece.resize(64, 0);
+    piece.extend_from_slice(bytes);
+    piece
 }
 
 /// What `ampere recover` makes of it, for each node.
@@ -161,7 +198,8 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
     match session.filter(|_| which < 6) {
         None => {
             let length = from.u16() % 1024;
-            append(&spool.join(format!("{stream}.records")), from.take(length.into()));
+            let there = Store::open(&[spool.to_owned()]).records_of_all(|name| name == stream);
+            append(&spool.join(RECORDS), &piece(stream, there, from.take(length.into())));
         }
         // A ring, with so many read and so many written.
         Some(session) => {

@@ -111,12 +111,13 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
 fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     let place = Place::new();
     let published = kill_everything(&place, true);
-    let spooled: u64 = files_below(&place.path("out"))
-        .iter()
-        .filter(|path| path.extension().is_some_and(|e| e == "records"))
-        .filter(|path| !path.to_string_lossy().contains("sampler"))
-        .map(|path| std::fs::metadata(path).expect("a file").len() / 16 - 1)
-        .sum();
+    let records = files_below(&place.path("tmp")).into_iter().find(|path| path.ends_with("records"));
+    let directory =
+        records.expect("records on the node's own disk").parent().expect("a directory").to_owned();
+    let in_output = files_below(&place.path("out"));
+    assert!(!in_output.iter().any(|path| path.ends_with("records")), "{in_output:?}");
+    let store = ampere_trace::spool::Store::open(&[directory]);
+    let spooled = store.records_of_all(|stream| !stream.starts_with("sampler")) - 1;
     assert!(spooled > 100 && spooled <= published, "{spooled} of {published}");
     // A reboot clears shared memory. The last record on disk may be half of one.
     for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
@@ -137,6 +138,21 @@ fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     check_trace(&place, "out");
     let left = files_below(&place.path("out"));
     assert!(left.iter().all(|path| !path.to_string_lossy().contains("spool-")), "{left:?}");
+    place.is_clean();
+}
+
+/// What a node's own disk held may be gone with the job.
+#[test]
+fn a_run_whose_records_are_gone_says_so() {
+    let place = Place::new();
+    kill_everything(&place, true);
+    for directory in ["shm", "tmp"] {
+        for entry in std::fs::read_dir(place.path(directory)).expect("a directory").flatten() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let done = recover(&place, "out");
+    assert!(done.stderr.contains("its records are gone with the disk of the node"), "{done:#?}");
 }
 
 /// The collector lives; the processes do not.

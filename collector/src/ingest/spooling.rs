@@ -1,0 +1,92 @@
+//! From the rings to disk, in large pieces: what was taken out of the rings stays there until it is on disk, so that nothing is
+//! lost with a collector that is killed.
+
+use super::Ingest;
+use crate::notes::Notes;
+use crate::sampling::samples::Samples;
+use std::time::{Duration, Instant};
+
+/// Records that wait for being written, of all rings, and the share of one ring.
+const MANY_RECORDS: u64 = (4 << 20) / 16;
+const MUCH_OF_A_RING: f64 = 1.0 / 8.0;
+/// In a ring that is as full as this, nothing is kept waiting.
+const PRESSED: f64 = 1.0 / 4.0;
+/// How long records wait: for this part of the run, so that a long one is not of innumerable small pieces.
+const LEAST_AGE: Duration = Duration::from_millis(50);
+const MOST_AGE: Duration = Duration::from_secs(60);
+const AGE_OF_RUN: u32 = 64;
+
+/// What was taken out of the rings and is not on disk.
+pub(crate) struct Unspooled {
+    began: Instant,
+    /// When all that there was came to disk.
+    spooled: Instant,
+    records: u64,
+    is_pressed: bool,
+}
+
+impl Unspooled {
+    pub fn new() -> Unspooled {
+        let now = Instant::now();
+        Unspooled { began: now, spooled: now, records: 0, is_pressed: false }
+    }
+
+    /// Counts anew.
+    pub fn begin_round(&mut self) {
+        (self.records, self.is_pressed) = (0, false);
+    }
+
+    /// Of a ring that has been looked at.
+    pub fn add(&mut self, ring: &ampere_ring::RingConsumer) {
+        let taken = ring.position() - ring.released();
+        self.records += taken;
+        self.is_pressed |=
+            taken > 0 && (ring.taken_ratio() >= MUCH_OF_A_RING || ring.fill_ratio() >= PRESSED);
+    }
+
+    /// Whether it is time to write it.
+    pub fn is_due(&self) -> bool {
+        let age = (self.began.elapsed() / AGE_OF_RUN).clamp(LEAST_AGE, MOST_AGE);
+        self.is_pressed || self.records >= MANY_RECORDS || self.spooled.elapsed() >= age
+    }
+}
+
+impl Ingest {
+    /// Brings to disk what was taken out of the rings, and hands its slots back.
+    pub fn spool_taken(&mut self, mut samples: Option<&mut Samples>, notes: &mut Notes) {
+        self.unspooled.spooled = Instant::now();
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut result = Ok(());
+        for location in self.locations_mut() {
+            let added = location.spool_taken(&mut batch);
+            result = result.and(added);
+        }
+        for samples in samples.iter_mut() {
+            result = result.and(samples.spool_taken(&mut batch));
+        }
+        let result = result.and_then(|()| self.spool.store().flush());
+        self.locations_mut().for_each(|location| location.hand_back(result.is_ok()));
+        samples.iter_mut().for_each(|samples| samples.hand_back(result.is_ok()));
+        batch.clear();
+        self.batch = batch;
+        self.note_spool(result, notes);
+    }
+
+    /// The same of one location.
+    pub fn spool_location(&mut self, process: usize, location: usize) {
+        let live = &mut self.processes[process].locations[location];
+        if live.ring.released() == live.ring.position() {
+            return;
+        }
+        let added = live.spool_taken(&mut self.batch);
+        let result = added.and_then(|()| self.spool.store().flush());
+        live.hand_back(result.is_ok());
+    }
+
+    fn note_spool(&mut self, result: std::io::Result<()>, notes: &mut Notes) {
+        notes.extend(self.spool.store().take_notes());
+        if let Err(why) = result {
+            notes.add(format!("{why}; the trace ends early"));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Where a run's records are kept: on a disk of the node's own, so that thousands of nodes do not write to the file system that they
+//! share. Only where nothing else has room are they in the output directory.
+
+use crate::run_directory::disk_space::{Room, room_in};
+use crate::run_directory::manifest;
+use crate::run_directory::output::{file_name, is_world_writable_without_sticky_bit};
+use ampere_ring::files::{read_text, write_private};
+use ampere_trace::spool::{RECORDS, make_private};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Less free space is no room for a spool.
+const LEAST_BYTES: u64 = 256 << 20;
+/// The file that names the claim in the output directory.
+const CLAIM_FILE: &str = "claim";
+/// An upper bound on runs of one name in one directory: what killed ones have left.
+const MOST_OF_ONE_NAME: u32 = 1000;
+
+/// The kind of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// On this node.
+    Disk,
+    /// Its space is the node's memory.
+    Memory,
+    /// Other nodes may see it, too.
+    Shared,
+}
+
+/// statfs(2)'s numbers: NFS, SMB, CIFS, SMB2, Lustre, GPFS, BeeGFS, Ceph, PanFS, FUSE, OrangeFS, OCFS2, GFS2, AFS, 9P.
+const SHARED: [u32; 15] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x00c3_6400,
+    0xaad7_aaea,
+    0x6573_5546,
+    0x2003_0528,
+    0x7461_636f,
+    0x0116_1970,
+    0x5346_414f,
+    0x0102_1997,
+];
+const MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6]; // tmpfs, ramfs
+
+fn kind_of(directory: &Path) -> io::Result<Kind> {
+    let number = rustix::fs::statfs(directory)?.f_type as u32;
+    Ok(match number {
+        _ if SHARED.contains(&number) => Kind::Shared,
+        _ if MEMORY.contains(&number) => Kind::Memory,
+        _ => Kind::Disk,
+    })
+}
+
+/// Makes the directory for the records of a run on a node. `None`: they go to the claim in its output directory. Adds a line for
+/// what is odd.
+pub fn make(
+    wanted: Option<&Path>,
+    claim: &Path,
+    (run_id, node): (&str, &str),
+    notes: &mut Vec<String>,
+) -> Option<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let name = format!("ampere-{uid}-{}-{}", file_name(run_id), file_name(node));
+    if let Some(wanted) = wanted {
+        match make_in(wanted, &name, claim) {
+            Ok(directory) => {
+                if kind_of(wanted).is_ok_and(|kind| kind == Kind::Shared) {
+                    notes.push(format!(
+                        "the spool directory {} may be shared by several nodes: this one's records are in {}",
+                        wanted.display(),
+                        directory.display()
+                    ));
+                }
+                return Some(directory);
+            }
+            Err(why) => notes.push(format!(
+                "the spool directory {} cannot be used: {why}; records go elsewhere",
+                wanted.display()
+            )),
+        }
+    }
+    let temporary = std::env::var_os("TMPDIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let candidates: Vec<PathBuf> = temporary.into_iter().chain([PathBuf::from("/tmp")]).collect();
+    let make_on = |kind: Kind| {
+        let mut of_kind =
+            candidates.iter().filter(|path| path.is_dir() && kind_of(path).is_ok_and(|k| k == kind));
+        of_kind.find_map(|path| make_in(path, &name, claim).ok())
+    };
+    make_on(Kind::Disk).or_else(|| {
+        let is_shared = kind_of(claim).is_ok_and(|kind| kind == Kind::Shared);
+        if is_shared { make_on(Kind::Memory) } else { None }
+    })
+}
+
+/// Makes a directory of this name that no other run has.
+fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
+    let directory = std::path::absolute(directory)?;
+    make_private(&directory)?;
+    if is_world_writable_without_sticky_bit(&directory) {
+        return Err(io::Error::other("every user may replace what is in it"));
+    }
+    match room_in(&directory) {
+        Some(Room { left, .. }) if left < LEAST_BYTES => {
+            return Err(io::Error::other(format!("it has only {} MB left", left / 1_000_000)));
+        }
+        _ => {}
+    }
+    let make = |path: &PathBuf| std::fs::DirBuilder::new().mode(0o700).create(path);
+    let mut number = 1;
+    let mut path = directory.join(name);
+    loop {
+        match make(&path) {
+            Ok(()) => {
+                let named = write_private(&path.join(CLAIM_FILE), &claim.display().to_string());
+                return named.inspect_err(|_| remove(&path)).map(|()| path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_OF_ONE_NAME => {}
+            Err(error) => return Err(error),
+        }
+        number += 1;
+        path = directory.join(format!("{name}-{number}"));
+    }
+}
+
+/// Whether a file system needs what it has left for others: then a spool on it ends, and goes on in the output directory. Of
+/// memory, half is left.
+pub fn is_full(directory: &Path) -> bool {
+    let is_memory = kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
+    room_in(directory)
+        .is_some_and(|room| room.left < if is_memory { room.all / 2 } else { room.left_to_others() })
+}
+
+/// Whether the records are this claim's, and not those of the one that it is a copy of.
+pub fn is_of(directory: &Path, claim: &Path) -> bool {
+    let named = PathBuf::from(read_text(&directory.join(CLAIM_FILE)));
+    // One that was moved is the same still.
+    named == claim || !named.join(manifest::FILE_NAME).exists()
+}
+
+/// The file in a session that names the directory with its records: the claim, which names it too, may be removed.
+const RECORDS_OF_SESSION: &str = "records.path";
+
+/// Notes in a session where its records are.
+pub fn note_in_session(session: &Path, records: &Path) {
+    let _ = write_private(&session.join(RECORDS_OF_SESSION), &records.display().to_string());
+}
+
+/// Removes the records of a session that is about to be removed, if their claim is gone.
+pub fn remove_if_unclaimed(session: &Path) {
+    let records = PathBuf::from(read_text(&session.join(RECORDS_OF_SESSION)));
+    if records.join(CLAIM_FILE).exists() && is_of(&records, Path::new("")) {
+        remove(&records);
+    }
+}
+
+/// Removes a directory that was made here, with its records.
+pub fn remove(directory: &Path) {
+    for name in [RECORDS, CLAIM_FILE] {
+        let _ = std::fs::remove_file(directory.join(name));
+    }
+    let _ = std::fs::remove_dir(directory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_and_node_has_a_directory_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let wanted = place.path().join("spool");
+        let mut notes = Vec::new();
+        let mut make = |run, node| make(Some(&wanted), place.path(), (run, node), &mut notes).unwrap();
+        let all = [make("a", "n1"), make("a", "n2"), make("a", "n1"), make("b/c", "n1")];
+        assert!(notes.is_empty());
+        for (at, directory) in all.iter().enumerate() {
+            assert!(
+                directory.is_dir() && !all[..at].contains(directory) && directory.parent() == Some(&wanted)
+            );
+        }
+        std::fs::write(all[0].join(RECORDS), "x").unwrap();
+        all.iter().for_each(|directory| remove(directory));
+        assert!(std::fs::read_dir(&wanted).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn one_that_cannot_be_used_has_a_line() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mut notes = Vec::new();
+        let made = make(Some(&file), place.path(), ("run", "node"), &mut notes);
+        made.iter().for_each(|directory| remove(directory));
+        assert!(made.is_none_or(|directory| !directory.starts_with(place.path())));
+        assert!(notes.len() == 1 && notes[0].contains("file cannot be used: "), "{notes:?}");
+    }
+}

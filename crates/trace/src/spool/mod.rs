@@ -1,0 +1,298 @@
+//! Records on disk, as they came out of the rings: what the trace is made of at the end, and what a collector that takes over
+//! reads again.
+//!
+//! All that a run keeps is in one file ([`store`]), written in large pieces: the records of each location, the definition logs,
+//! and what is left of rings that have been removed. A piece says at which position of its ring it begins, so that writing it a
+//! second time changes nothing, and a collector that takes over knows from the ring alone where to continue. A ring's slots are
+//! handed back only after their records are here. Pieces are read through the same open file, so that they survive the
+//! directory's removal.
+//!
+//! What else a run is finished with is in the collector's `manifest.rs`.
+
+mod store;
+
+pub use store::{RECORDS, Store};
+
+use ampere_ring::{Kind, MOST_RECORDS, Record};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use store::PieceKind;
+
+const RECORD_BYTES: u64 = 16;
+
+/// Where a run keeps its records, if it is to have a trace at all.
+#[derive(Clone)]
+pub struct SpoolDirectory {
+    /// The claim in the output directory.
+    pub directory: PathBuf,
+    /// Whether records are kept.
+    pub wanted: bool,
+    /// The rings are lost: all remaining records are here.
+    pub rings_are_lost: bool,
+    store: Arc<Mutex<Store>>,
+}
+
+impl SpoolDirectory {
+    /// `store`: what is there, and where more goes.
+    pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
+        let store = Arc::new(Mutex::new(store));
+        SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
+    }
+
+    /// Keeps no records.
+    pub fn unused(directory: &Path) -> SpoolDirectory {
+        SpoolDirectory::new(directory, Store::default(), false, false)
+    }
+
+    /// What is written, and where.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        locked(&self.store)
+    }
+
+    /// The records of a ring of which so many have been read. `None` where no trace is wanted.
+    pub fn open(&self, stream: &str, position: u64) -> Option<Spool> {
+        self.wanted.then(|| Spool::open(&self.store, stream, position))
+    }
+
+    /// How many records of a stream there are.
+    pub fn records(&self, stream: &str) -> u64 {
+        self.store().records(stream)
+    }
+
+    /// What keeps a copy of a log; `None` where none is kept, or the log itself is a copy.
+    pub fn copy_of(&self, log: &Path) -> Option<ampere_ring::definitions::CopyLog> {
+        let name = log.file_stem()?.to_str()?.to_owned();
+        if !self.wanted || log.parent() == Some(self.directory.as_path()) {
+            return None;
+        }
+        let store = self.store.clone();
+        Some(Box::new(move |offset, bytes| locked(&store).put(PieceKind::Log, &name, offset, bytes).is_ok()))
+    }
+
+    /// Notes that a ring is about to be removed: beside its records, or without records in the session.
+    pub fn retire(&self, session: &Path, stream: &str, retired: &Retired) -> io::Result<()> {
+        if !self.wanted {
+            return ampere_ring::files::replace_private(&Retired::path(session, stream), &retired.text());
+        }
+        let mut store = self.store();
+        store.put(PieceKind::Retired, stream, 0, retired.text().as_bytes())?;
+        store.flush()
+    }
+
+    /// What was noted when a ring was removed.
+    pub fn retired(&self, session: &Path, stream: &str) -> Option<Retired> {
+        match self.wanted {
+            true => self.store().retired(stream),
+            false => Retired::of(&ampere_ring::files::read_text(&Retired::path(session, stream))),
+        }
+    }
+}
+
+fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A ring that was read to its end and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// That were in it.
+    pub records: u64,
+    /// That its writer left out.
+    pub suppressed_calls: u64,
+    /// That its writer had no room for.
+    pub dropped_records: u64,
+}
+
+impl Retired {
+    fn path(directory: &Path, stream: &str) -> PathBuf {
+        directory.join(format!("{stream}.retired"))
+    }
+
+    fn text(&self) -> String {
+        let Retired { records, suppressed_calls, dropped_records } = self;
+        format!("{records} {suppressed_calls} {dropped_records}\n")
+    }
+
+    fn of(text: &str) -> Option<Retired> {
+        let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+        let mut number = || numbers.next().flatten();
+        let retired = Retired { records: number()?, suppressed_calls: number()?, dropped_records: number()? };
+        Some(retired).filter(|retired| retired.records <= MOST_RECORDS)
+    }
+}
+
+/// The records of one location.
+pub struct Spool {
+    stream: String,
+    store: Arc<Mutex<Store>>,
+    /// In the order of positions, without a gap.
+    pieces: Vec<Piece>,
+    /// Nothing more is written.
+    cut: bool,
+}
+
+/// Records of one location that are together in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    /// The position after the last one. The first one's is where the piece before ends.
+    end: u64,
+    /// Where its first byte is.
+    at: u64,
+}
+
+/// Pieces of a stream, in the order in which they were written.
+#[derive(Clone, Default)]
+struct Pieces(Vec<Piece>);
+
+impl Pieces {
+    fn end(&self) -> u64 {
+        self.0.last().map_or(0, |piece| piece.end)
+    }
+
+    /// A piece replaces what was there from its position on. What leaves a gap is left out.
+    fn add(&mut self, position: u64, records: u64, at: u64) {
+        if position <= self.end() {
+            self.forget_from(position);
+            self.0.push(Piece { end: position.saturating_add(records), at });
+        }
+    }
+
+    fn forget_from(&mut self, position: u64) {
+        self.0.truncate(self.0.partition_point(|piece| piece.end <= position) + 1);
+        let before = self.0.len().checked_sub(2).map_or(0, |at| self.0[at].end);
+        if before >= position {
+            self.0.pop();
+        } else if let Some(last) = self.0.last_mut() {
+            last.end = last.end.min(position);
+        }
+    }
+}
+
+impl Spool {
+    /// A stream's records in a store, for a ring of which so many have been read.
+    fn open(store: &Arc<Mutex<Store>>, stream: &str, position: u64) -> Spool {
+        let mut pieces = locked(store).pieces(stream);
+        if position == 0 {
+            pieces = Pieces::default(); // at the beginning of a ring, older records are another ring's
+        }
+        // Records that were read are missing here: nothing may follow the gap.
+        let cut = pieces.end() < position;
+        Spool { stream: stream.to_owned(), store: store.clone(), pieces: pieces.0, cut }
+    }
+
+    /// The position after the last record. Appended ones (synthetic ends of locations) follow the ring's.
+    pub fn end(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.end)
+    }
+
+    /// How many of the records that were read are here.
+    pub fn records_of(&self, position: u64) -> u64 {
+        self.end().min(position)
+    }
+
+    /// The size of its records.
+    pub fn bytes(&self) -> u64 {
+        self.end() * RECORD_BYTES
+    }
+
+    /// Writes nothing more from here on.
+    pub fn cut(&mut self) {
+        self.cut = true;
+    }
+
+    /// Whether nothing more is written.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Adds records whose first one has this position. They are on disk after [`Store::flush`].
+    pub fn write(&mut self, position: u64, records: &[Record]) -> io::Result<()> {
+        if self.cut || records.is_empty() {
+            return Ok(());
+        }
+        let put =
+            locked(&self.store).put(PieceKind::Records, &self.stream, position, Record::bytes_of(records));
+        let at = put.inspect_err(|_| self.settle())?;
+        let mut pieces = Pieces(std::mem::take(&mut self.pieces));
+        pieces.add(position, records.len() as u64, at);
+        self.pieces = pieces.0;
+        Ok(())
+    }
+
+    /// After an error no more is written, or there would be a gap: forgets what has not come to disk.
+    pub fn settle(&mut self) {
+        let written = locked(&self.store).written();
+        self.pieces.truncate(self.pieces.partition_point(|piece| piece.at < written));
+        self.cut = true;
+    }
+
+    /// Discards the records from that position on: they are not the ring's, and will be overwritten.
+    pub fn forget_from(&mut self, position: u64) {
+        let mut pieces = Pieces(std::mem::take(&mut self.pieces));
+        pieces.forget_from(position);
+        self.pieces = pieces.0;
+    }
+
+    /// Writes a record that is in no ring, after all others.
+    pub fn append(&mut self, record: Record) -> io::Result<()> {
+        self.write(self.end(), &[record])
+    }
+
+    /// Hands over all records, in order, many at a time.
+    pub fn read(&self, mut each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let (mut position, mut records) = (0, Vec::with_capacity(RECORDS_AT_ONCE));
+        while position < self.end() {
+            records.clear();
+            self.read_back(position, self.end(), RECORDS_AT_ONCE, &mut records)?;
+            position += records.len() as u64;
+            each(&records)?;
+        }
+        Ok(())
+    }
+
+    /// The end that an earlier collector appended to the ring's last record.
+    pub fn end_after(&self, position: u64) -> Option<Record> {
+        let mut record = Vec::new();
+        self.read_back(position, position.saturating_add(1), 1, &mut record).ok()?;
+        record.pop().filter(|record| record.kind() == Some(Kind::LocationEnd))
+    }
+
+    /// Copies records from a position to `into`: up to `most`, and none from `end` on. Returns how many.
+    pub fn read_back(
+        &self,
+        position: u64,
+        end: u64,
+        most: usize,
+        into: &mut Vec<Record>,
+    ) -> io::Result<usize> {
+        let (mut at, end) = (position, end.min(self.end()).min(position.saturating_add(most as u64)));
+        let mut bytes = Vec::new();
+        let first = self.pieces.partition_point(|piece| piece.end <= position);
+        for number in first..self.pieces.len() {
+            let begin = number.checked_sub(1).map_or(0, |before| self.pieces[before].end);
+            let piece = self.pieces[number];
+            let count = piece.end.min(end).saturating_sub(at);
+            if count == 0 {
+                break;
+            }
+            bytes.resize((count * RECORD_BYTES) as usize, 0);
+            store::read_at(&self.store, piece.at + (at - begin) * RECORD_BYTES, &mut bytes)?;
+            into.extend(bytes.as_chunks().0.iter().map(Record::from_bytes));
+            at += count;
+        }
+        Ok(at.saturating_sub(position) as usize)
+    }
+}
+
+/// Records that are read at a time.
+const RECORDS_AT_ONCE: usize = 16 << 10;
+
+/// Makes a directory that only this user can read, and those above it.
+pub fn make_private(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! A node with many ranks: what it takes of shared memory and of disks, and where that is.
+
+use ampere_tests::jobs::{Place, files_below, run, start, until};
+use std::path::PathBuf;
+
+/// So many steps of a millisecond.
+const STEPS: &str = r#"
+    #include <stdlib.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void step(void) { usleep(1000); }
+    int main(int argc, char **argv) {
+        for (int i = atoi(argv[1]); i > 0; i--) step();
+        return 7;
+    }
+"#;
+
+#[test]
+fn the_rings_of_a_full_node_are_256_mib_at_most() {
+    const RANKS: u64 = 128;
+    let place = Place::new();
+    let program = place.compile("cc", "steps", STEPS, &["-finstrument-functions"]);
+    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "1000"]);
+    command.env("OMPI_COMM_WORLD_LOCAL_RANK", "3").env("OMPI_COMM_WORLD_LOCAL_SIZE", RANKS.to_string());
+    let running = start(&mut command);
+    let is_ring = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        name.ends_with(".ring") && !name.starts_with("sampler")
+    };
+    until("there is a ring", || files_below(&place.path("shm")).iter().any(is_ring));
+    let rings = files_below(&place.path("shm")).into_iter().filter(is_ring);
+    let bytes: u64 = rings.map(|path| std::fs::metadata(path).expect("a ring").len()).sum();
+    assert!(bytes > 1 << 20 && bytes * RANKS <= 256 << 20, "{bytes} bytes each");
+    running.wait();
+    place.is_clean();
+}
+
+/// A run on a node whose spool directory cannot be used, in each of these ways.
+#[test]
+fn a_spool_directory_that_cannot_be_used_loses_nothing() {
+    let place = Place::new();
+    let program = place.compile("cc", "steps", STEPS, &["-finstrument-functions"]);
+    std::fs::write(place.path("a-file"), "").expect("a file");
+    for (output, directory, said) in [
+        ("out-file", place.path("a-file"), "cannot be used: "),
+        ("out-proc", PathBuf::from("/proc/self"), "cannot be used: "),
+        ("out-fine", place.path("new/spool"), ""),
+    ] {
+        let words = [program.to_str().expect("UTF-8"), "100", "10"];
+        let mut command = place.ampere_run(output, words);
+        let done = run(command.env("AMPERE_SPOOL_DIRECTORY", &directory));
+        assert_eq!(done.code, 7, "{done:#?}");
+        let summary = place.summary(output);
+        let notes = summary["run"]["notes"].to_string();
+        assert_eq!(summary["run"]["complete"], true, "{notes}");
+        assert_eq!(notes.matches("the spool directory").count(), usize::from(!said.is_empty()), "{notes}");
+        assert!(notes.contains(said), "{notes}");
+        assert!(place.path(output).join("traces.otf2").exists());
+        place.is_clean();
+    }
+    assert!(std::fs::read_dir(place.path("new/spool")).expect("a directory").next().is_none());
+}
+
+#[test]
+fn records_are_on_the_disk_of_the_node_and_nothing_of_them_stays() {
+    let place = Place::new();
+    let disk = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let program = place.compile("cc", "steps", STEPS, &["-finstrument-functions"]);
+    let mut command = place.ampere_run("out", [program.to_str().expect("UTF-8"), "1500", "10"]);
+    command.env_remove("AMPERE_SPOOL_DIRECTORY");
+    let running = start(command.env("TMPDIR", disk.path()));
+    let is_records = |path: &PathBuf| path.ends_with("records");
+    until("there are records", || files_below(disk.path()).iter().any(is_records));
+    let claim = files_below(&place.path("out"));
+    assert!(claim.len() < 8 && !claim.iter().any(is_records), "{claim:?}");
+    running.wait();
+    assert!(place.path("out/traces.otf2").exists());
+    assert!(std::fs::read_dir(disk.path()).expect("a directory").next().is_none());
+}
