@@ -212,16 +212,6 @@ impl Engine {
         }
     }
 
-    /// Reads what [`Engine::steps`] begins with, so that it is at hand then. The number means nothing.
-    #[inline]
-    pub fn look(&self, location: LocationIndex) -> u64 {
-        let Location { paths, current, draws_from, .. } = &self.locations[location.0 as usize];
-        let of_view =
-            |(view, consumer): &(ViewIndex, u32)| self.views[view.0 as usize].look(*consumer, *current);
-        let of_views = draws_from.iter().map(of_view).fold(0, u64::wrapping_add);
-        paths.node(*current).exclusive_ticks.wrapping_add(of_views)
-    }
-
     fn step(&mut self, location: LocationIndex, step: Step) {
         if step.calls == LEAVE {
             self.leave(location, step.time);

@@ -89,12 +89,7 @@ impl Engine {
         for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
             self.report_consumer(seen, consumer, each, &mut regions);
         }
-        let mut possible: Vec<(RegionRef, f64)> = seen.possible_regions().collect();
-        if seen.sharing() == Sharing::Independent {
-            // Of several sharers: the sum must not depend on which of them was first.
-            possible.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
-        }
-        for (region, joules) in possible {
+        for (region, joules) in seen.possible_regions() {
             if let Some(row) = regions.get_mut(&region) {
                 row.possible_joules += joules;
             }

@@ -1,7 +1,7 @@
 //! What a launcher says of a rank's place on its node.
 
 /// Local rank and number of ranks on the node, by launcher.
-const LOCAL: [(&str, &str); 5] = [
+pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
@@ -12,7 +12,7 @@ const LOCAL: [(&str, &str); 5] = [
 /// A rank's number among those that the launcher started on its node, and how many these are. `variable`: of its environment.
 pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
-    let pair = || LOCAL.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
+    let pair = || LOCAL_RANK_AND_SIZE.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
     // Flux has the size of the job only.
     let flux = || {
         number("FLUX_JOB_NNODES").filter(|nodes| *nodes == 1)?;

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_local_size_of_each_launcher_shows_missing_local_ranks() {
         let of = |rank: &str, size: &str, number: u32| format!("{rank}={number} {size}=3");
-        for (rank, size) in LOCAL {
+        for (rank, size) in ampere_model::launcher::LOCAL_RANK_AND_SIZE {
             let all = [0, 1, 2].map(|number| of(rank, size, number));
             assert_eq!(missing(&[&all[0], &all[1], &all[2]]), []);
             assert_eq!(missing(&[&all[1], &all[1]]), [(3, "ranks 0, 2".to_owned())]);

@@ -11,7 +11,7 @@ use crate::attributor::Attributor;
 use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
-use tournament::{Key, Tree};
+use tournament::Tree;
 
 /// One stream's place in a merger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,6 @@ pub struct Queue {
     late: u64,
 }
 
-/// After so many runs of locations without a break between them, all others follow without being put in order; and of many
-/// locations after this part of them.
-const MANY_RUNS: usize = 16;
-/// Locations whose memory is fetched at once.
-const BLOCK: usize = 16;
 /// An empty queue keeps memory for so many.
 const MOST_IDLE_STEPS: usize = 1 << 10;
 
@@ -113,11 +108,11 @@ impl Queue {
         self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)
     }
 
-    /// Hands over the break that is next, if it is. Returns whether it was.
+    /// Hands over the break that is next, if it is.
     #[inline]
-    fn pass_break(&mut self, into: &mut Attributor) -> bool {
+    fn pass_break(&mut self, into: &mut Attributor) {
         if self.breaks.front() != Some(&self.done) {
-            return false;
+            return;
         }
         let step = self.steps[self.done];
         match self.location {
@@ -129,7 +124,6 @@ impl Queue {
         }
         self.breaks.pop_front();
         self.done += 1;
-        true
     }
 
     /// Hands over what comes before the next break and no later than `limit`.
@@ -141,13 +135,6 @@ impl Queue {
         let count = waiting.iter().position(|step| step.time > limit).unwrap_or(waiting.len());
         into.engine.steps(location, &waiting[..count]);
         self.done += count;
-    }
-
-    /// Reads what handing over begins with.
-    #[inline]
-    fn look(&self, into: &Attributor) -> u64 {
-        let location = self.location.map_or(0, |location| into.engine.look(location));
-        location.wrapping_add(self.first_time().unwrap_or(0))
     }
 
     /// Forgets what has been handed over, once that is the greater part.
@@ -208,41 +195,16 @@ impl Merger {
     pub fn advance(&mut self, watermark: Timestamp, into: &mut Attributor) {
         let mut fronts = Tree::new(self.queues.iter().map(Queue::first_time));
         let mut breaks = Tree::new(self.queues.iter().map(Queue::first_break_time));
-        let many_runs = MANY_RUNS.max(self.queues.len() / MANY_RUNS);
-        let mut runs = 0;
         while let Some(first) = fronts.first().filter(|first| first.time < watermark) {
             let queue = &mut self.queues[first.place];
-            runs = if queue.pass_break(into) { 0 } else { runs + 1 };
+            queue.pass_break(into);
             breaks.set(first.place, queue.first_break_time());
             let next_break = breaks.first().map_or(Timestamp::MAX, |next| next.time);
             queue.pass_run(next_break.min(watermark - 1), into);
             fronts.set(first.place, queue.first_time());
-            if runs >= many_runs {
-                self.pass_runs(breaks.first(), watermark, into);
-                fronts = Tree::new(self.queues.iter().map(Queue::first_time));
-                runs = 0;
-            }
         }
         self.queues.iter_mut().for_each(Queue::tidy);
         self.set_done_until(self.done_until.max(watermark));
-    }
-
-    /// Hands over what all locations have before the next break: in the order of their places, which are next to each other in
-    /// memory. It does not matter to the engine.
-    fn pass_runs(&mut self, next_break: Option<Key>, watermark: Timestamp, into: &mut Attributor) {
-        let end = Key { time: watermark, place: 0 };
-        let end = next_break.filter(|next| next.is_before(end)).unwrap_or(end);
-        for (block, queues) in self.queues.chunks_mut(BLOCK).enumerate() {
-            // All are looked at before the first is handed over: the memory of so many is fetched at once.
-            let looks = queues.iter().map(|queue| queue.look(into));
-            std::hint::black_box(looks.fold(0, u64::wrapping_add));
-            for (at, queue) in queues.iter_mut().enumerate() {
-                let is_before = |time| Key { time, place: block * BLOCK + at }.is_before(end);
-                if queue.first_time().is_some_and(is_before) {
-                    queue.pass_run(end.time.min(watermark - 1), into);
-                }
-            }
-        }
     }
 
     fn set_done_until(&mut self, time: Timestamp) {

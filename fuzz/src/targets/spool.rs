@@ -38,7 +38,8 @@ fn heads(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
         std::fs::write(directory.join(RECORDS), [&before, data].concat()).expect("room");
-        let spool = SpoolDirectory::new(&directory, Store::open(&[directory.clone()]), true, true);
+        let spool =
+            SpoolDirectory::new(&directory, Store::open(std::slice::from_ref(&directory)), true, true);
         let mut count = 0;
         let read = spool.open("1.0", 1).map(|stream| {
             stream.read(|records| {
@@ -55,7 +56,7 @@ fn heads(data: &[u8]) {
 fn records(data: &[u8]) {
     let directory = directory("spool");
     std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
-    let spool = SpoolDirectory::new(&directory, Store::open(&[directory.clone()]), true, true);
+    let spool = SpoolDirectory::new(&directory, Store::open(std::slice::from_ref(&directory)), true, true);
     let (mut nesting, mut count) = (Nesting::default(), 0);
     let read = spool.open("1.0", 1).map(|stream| {
         stream.read(|records| {

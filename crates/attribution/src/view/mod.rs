@@ -165,12 +165,6 @@ impl View {
         }
     }
 
-    /// See [`Engine::look`](crate::Engine::look).
-    #[inline]
-    pub fn look(&self, index: u32, node: NodeIndex) -> u64 {
-        self.consumers[index as usize].account(node).due.to_bits()
-    }
-
     /// Several switches of a consumer that runs before, between and after them. `nodes`: how many call paths it has.
     pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
         let in_time = moves.partition_point(|(time, _)| *time < self.clock.now);
