@@ -143,7 +143,6 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
         figure("call paths: summary.json, a call path", json / CALL_PATHS, "bytes", "at most", 80.0),
         figure("call paths: report.html", page / megabyte, "MB", "at most", 5.0),
         figure("call paths: summary.txt", text / megabyte, "MB", "at most", 0.1),
-        figure("call paths: most memory of the collector", run.peak_bytes / megabyte, "MB", "", f64::NAN),
     ])
 }
 

@@ -3,7 +3,7 @@
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{may_mount, parse};
-use ampere_tests::{artifact, skip_unless};
+use ampere_tests::{artifact, root, skip_unless};
 use std::path::Path;
 
 const WAITS: &str = r#"
@@ -105,6 +105,29 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     assert_eq!(appended.stdout, format!("earlier\n{csv}"), "{appended:#?}");
     let kernels = report(&place, &["out", "-f", "csv", "--view", "kernels"]);
     assert!(!kernels.stdout.contains(",ranks,"), "{}", kernels.stdout);
+}
+
+/// The lines of the book's page on reports.
+#[test]
+fn a_summary_becomes_a_data_frame_by_the_books_lines() {
+    let python = |script: &str, place: &Place| {
+        run(place.command(Path::new("/usr/bin/python3")).args(["-c", script]).current_dir(place.path("")))
+    };
+    let place = Place::new();
+    skip_unless!(python("import pandas", &place).code == 0, "no python3-pandas");
+    place.write("go", "");
+    let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
+    assert_eq!(run(place.ampere_run("first", [&program]).env("AMPERE_COUNTERS", "estimate")).code, 0);
+    let page = std::fs::read_to_string(root().join("docs/src/reports.md")).expect("the page");
+    let blocks = page.split("```python\n").skip(1).filter_map(|block| block.split("```").next());
+    let script = blocks.chain(["print([regions(path) for path in rows.path])"]).collect::<String>();
+    let done = python(&script, &place);
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(done.stdout.contains("['main']"), "{done:#?}");
+    let rows = place.summary("first");
+    let joules = rows["devices"][0]["views"][0]["regions"][0]["exclusive_joules"].as_f64().expect("joules");
+    let shown = done.stdout.lines().find_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+    assert!((shown.expect("a sum") - joules).abs() < 1e-5 + 1e-5 * joules, "{joules}: {done:#?}");
 }
 
 /// What Perfetto needs to draw it: on each thread what is begun is ended, in the order of time.

@@ -12,7 +12,7 @@ use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::curve::PowerCurve;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -83,7 +83,7 @@ pub struct Head {
 impl Head {
     /// `None` of what is no summary.
     pub fn of(path: &Path) -> Option<Head> {
-        struct Beginning<'a>(&'a mut (Option<Run>, Option<QualityFigures>));
+        struct Beginning<'a>(&'a mut (Option<String>, Option<Run>, Option<QualityFigures>));
         impl<'de> Visitor<'de> for Beginning<'_> {
             type Value = ();
 
@@ -92,16 +92,17 @@ impl Head {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-                let mut is_known = false;
+                let (schema, run, quality) = self.0;
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
-                        "schema" => {
-                            is_known =
-                                [SCHEMA, SCHEMA_OF_ROWS].contains(&map.next_value::<String>()?.as_str());
-                        }
-                        "run" if is_known => self.0.0 = Some(map.next_value()?),
-                        "quality" if is_known => self.0.1 = Some(map.next_value()?),
-                        _ => break,
+                        "schema" => *schema = Some(map.next_value()?),
+                        "run" => *run = Some(map.next_value()?),
+                        "quality" => *quality = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                    let has_rows = schema.as_ref().is_some_and(|schema| schema == SCHEMA_OF_ROWS);
+                    if schema.is_some() && run.is_some() && (quality.is_some() || has_rows) {
+                        break;
                     }
                 }
                 Err(M::Error::custom("the rest is not read"))
@@ -110,10 +111,12 @@ impl Head {
         if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
             return None; // opening a pipe would wait for its writer
         }
-        let mut found = (None, None);
+        let mut found = (None, None, None);
         let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
         let _ = reader.deserialize_map(Beginning(&mut found));
-        Some(Head { run: found.0?, quality: found.1 })
+        let (schema, run, quality) = found;
+        schema.filter(|schema| [SCHEMA, SCHEMA_OF_ROWS].contains(&schema.as_str()))?;
+        Some(Head { run: run?, quality })
     }
 }
 

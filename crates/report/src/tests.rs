@@ -285,6 +285,71 @@ fn a_deep_path_is_in_words_without_its_middle() {
     assert_eq!((&*short[128], &*short[129], &*short[255]), ("... 9745 frames ...", "f9873", "f9999"));
 }
 
+/// 125,000 call paths, each on 8 ranks: all of 12 functions called by one another, up to five deep.
+fn a_million() -> Summary {
+    const EACH: u32 = 125_000;
+    let mut summary = summary();
+    let mut numbering = callpaths::Numbering::default();
+    let location = numbering.name(&"Master thread".into());
+    let ranks: Vec<u32> = (0..8).map(|rank| numbering.name(&format!("MPI Rank {rank}").into())).collect();
+    let names: Vec<u32> = (0..12).map(|name| numbering.name(&format!("function_{name}").into())).collect();
+    let mut paths = vec![numbering.path(None, names[0])];
+    for number in 1..EACH {
+        let caller = paths[(number as usize - 1) / names.len()];
+        paths.push(numbering.path(Some(caller), names[number as usize % names.len()]));
+    }
+    let mut random = 1u64;
+    let mut joules = move || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as f64 / 1e13
+    };
+    let rows = paths.iter().flat_map(|path| ranks.iter().map(|rank| (*path, *rank)));
+    let rows: Vec<summary::Callpath> = rows
+        .map(|(path, location_group)| {
+            let (exclusive_joules, possible) = (joules(), joules() + 0.5);
+            let figures = summary::Figures {
+                calls: 3,
+                exclusive_joules,
+                inclusive_joules: exclusive_joules + joules(),
+                possible_joules: Some(possible),
+                exclusive_seconds: joules(),
+                ..Default::default()
+            };
+            summary::Callpath { path, location_group, location, figures }
+        })
+        .collect();
+    (summary.names, summary.paths) = (numbering.names, numbering.paths);
+    let view = &mut summary.devices[0].views[0];
+    view.attributed_joules = rows.iter().map(|row| row.figures.exclusive_joules).sum();
+    view.callpaths = rows.into();
+    summary
+}
+
+#[test]
+fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
+    let summary = a_million();
+    let json = json::text(&summary);
+    assert!(json.len() < 80_000_000, "{} bytes", json.len());
+    let again: Summary = serde_json::from_slice(&json).unwrap();
+    let (rows, read) = (&summary.devices[0].views[0].callpaths, &again.devices[0].views[0].callpaths);
+    assert_eq!((again.paths, rows.len()), (summary.paths.clone(), read.len()));
+    for (row, read) in rows.iter().zip(read.iter()) {
+        assert_eq!((row.path, row.location_group), (read.path, read.location_group));
+        let (wrote, read) = (row.figures.exclusive_joules, read.figures.exclusive_joules);
+        assert!((wrote - read).abs() <= 5e-9 * wrote, "{wrote} {read}");
+    }
+    for (format, most) in
+        [(Format::Html, 5_000_000), (Format::Flamegraph, 5_000_000), (Format::Table, 10_000)]
+    {
+        let report = render(&summary, format, false).unwrap();
+        assert!(report.len() < most, "{format:?}: {} bytes", report.len());
+        if format != Format::Table {
+            let text = String::from_utf8(report).unwrap();
+            assert!(text.contains("smaller call paths, summed below their callers, have "), "{format:?}");
+        }
+    }
+}
+
 /// Summaries of before say nothing of the most.
 #[test]
 fn an_older_summary_is_read_and_its_most_is_not_known() {
