@@ -111,7 +111,7 @@ fn everything(summary: &Summary, pictures: &Pictures) -> Markup {
                     @if sums.lost > 0.0 { tr.rest { (share_cells(sums.lost, sums.joules)) td { "lost: cannot be attributed" } } }
                 }
             }
-            (left_out(sums.regions.len()))
+            (left_out(sums.regions.iter().map(|row| row.1), "J"))
             @if !sums.kernels.is_empty() {
                 h3 { "GPU kernels" }
                 (flame::picture(&pictures.frames.of_kernels(), pictures.boxes))
@@ -124,7 +124,7 @@ fn everything(summary: &Summary, pictures: &Pictures) -> Markup {
                     }
                 }
                 p.small { "Shares are of the " (joules(sums.gpu_joules)) " J of GPUs with kernels, while one ran; the functions above are what ranks were in meanwhile." }
-                (left_out(sums.kernels.len()))
+                (left_out(sums.kernels.iter().map(|row| row.1), "J"))
             }
         }
     }
@@ -203,7 +203,7 @@ fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures
             @if !has_watts(view) && !view.regions.is_empty() {
                 p.small { "no watts: no function had 10 samples to itself" }
             }
-            (left_out(view.regions.len()))
+            (left_out(view.regions.iter().map(|row| row.figures.exclusive_joules), &unit))
             @if groups.len() > 1 {
                 table {
                     thead { tr { th.number { (unit) } th.number { "share" } th {} th { "location group" } } }
@@ -213,7 +213,7 @@ fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures
                         }
                     }
                 }
-                (left_out(groups.len()))
+                (left_out(groups.iter().map(|group| group.1), &unit))
             }
         }
     }
@@ -268,7 +268,7 @@ fn device_assignment(summary: &Summary) -> Markup {
     let lines = assignment::lines(&summary.topology);
     html! {
         @if !lines.is_empty() {
-            details { summary { "Device assignment" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } (left_out(lines.len())) }
+            details { summary { "Device assignment" } ul { @for line in lines.iter().take(MOST_ROWS) { li { (printable(line)) } } } @if lines.len() > MOST_ROWS { p.small { "and " (lines.len() - MOST_ROWS) " more in summary.json" } } }
         }
     }
 }
@@ -325,6 +325,7 @@ fn name_of(name: &str) -> Markup {
     html! { code.mpi[is_mpi(name)] { (printable(name)) } }
 }
 
-fn left_out(rows: usize) -> Markup {
-    html! { @if rows > MOST_ROWS { p.small { "and " (rows - MOST_ROWS) " more in summary.json" } } }
+fn left_out(rows: impl Iterator<Item = f64>, unit: &str) -> Markup {
+    let (count, sum) = crate::text::left_out(rows, MOST_ROWS);
+    html! { @if count > 0 { p.small { "and " (count) " more in summary.json: " (joules(sum)) " " (unit) " in all" } } }
 }

@@ -338,6 +338,9 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
         let (wrote, read) = (row.figures.exclusive_joules, read.figures.exclusive_joules);
         assert!((wrote - read).abs() <= 5e-9 * wrote, "{wrote} {read}");
     }
+    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    let more = table.lines().find(|line| line.starts_with("  ... and 999985 more in summary.json: "));
+    assert!(more.is_some_and(|line| line.ends_with(" J in all")), "{table}");
     for (format, most) in
         [(Format::Html, 5_000_000), (Format::Flamegraph, 5_000_000), (Format::Table, 10_000)]
     {

@@ -202,7 +202,7 @@ impl Page<'_> {
                 short(&row.region, LONGEST_NAME),
             )?;
         }
-        more(regions.len(), out)?;
+        more(regions.iter().map(|row| row.figures.exclusive_joules), &unit, out)?;
         if !is_time && !regions.is_empty() {
             writeln!(
                 out,
@@ -234,7 +234,6 @@ impl Page<'_> {
             "share",
             ""
         )?;
-        let count = sums.len();
         for (group, sum) in sums.iter().take(MOST_ROWS).map(|(group, sum)| (group, *sum)) {
             writeln!(
                 out,
@@ -245,7 +244,7 @@ impl Page<'_> {
                 short(group, LONGEST_NAME)
             )?;
         }
-        more(count, out)
+        more(sums.iter().map(|(_, sum)| *sum), &printable(&device.unit), out)
     }
 
     fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
@@ -275,7 +274,7 @@ impl Page<'_> {
                 short_path(&self.summary.regions_of(row.path)),
             )?;
         }
-        more(rows.len(), out)
+        more(rows.iter().map(|row| row.figures.exclusive_joules), &unit, out)
     }
 
     fn foot(&self, out: &mut String) -> std::fmt::Result {
@@ -449,12 +448,18 @@ pub fn most_of(device: &Device, view: &View) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-fn more(rows: usize, out: &mut String) -> std::fmt::Result {
-    if rows > MOST_ROWS {
-        writeln!(out, "  ... and {} more in summary.json", rows - MOST_ROWS)
-    } else {
-        Ok(())
+/// What the rows of a table have that are not shown.
+fn more(rows: impl Iterator<Item = f64>, unit: &str, out: &mut String) -> std::fmt::Result {
+    let (count, sum) = left_out(rows, MOST_ROWS);
+    if count == 0 {
+        return Ok(());
     }
+    writeln!(out, "  ... and {count} more in summary.json: {} {unit} in all", joules(sum))
+}
+
+/// Number and sum of the rows after the first `shown`.
+pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
+    rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
 }
 
 /// A region that is on the stack so often, by calls of itself: "fib x18".
