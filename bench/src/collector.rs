@@ -140,6 +140,13 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
             "at most",
             2.0,
         ),
+        figure(
+            "call paths: the same, CPU",
+            (run.cpu_nanoseconds_at_end - run.cpu_nanoseconds) * 1e-9 * 1e6 / CALL_PATHS,
+            "s",
+            "at most",
+            1.0,
+        ),
         figure("call paths: summary.json, a call path", json / CALL_PATHS, "bytes", "at most", 80.0),
         figure("call paths: report.html", page / megabyte, "MB", "at most", 5.0),
         figure("call paths: summary.txt", text / megabyte, "MB", "at most", 0.1),
