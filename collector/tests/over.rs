@@ -5,7 +5,7 @@ mod made_up_session;
 use ampere_collector::live::LiveRun;
 use ampere_model::Definition;
 use ampere_ring::clock::usual;
-use ampere_ring::{Kind, LogWriter, Record, RingProducer, Session};
+use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session};
 use made_up_session::{events, has_clock, location, log, region, ring, run, session, until};
 use std::path::PathBuf;
 
@@ -126,9 +126,14 @@ fn a_ring_that_was_removed_by_hand_is_noted() {
     let (mut made, mut run) = Made::begin("s-removed", true);
     call(&mut made.main, 10);
     until(&mut run, "the first calls", |run| events(run) == 21);
+    let ring = made.session.join(format!("{}.0.ring", std::process::id()));
+    until(&mut run, "their records on disk", |_| {
+        let (written, handed_back) = RingGauge::open(&ring).expect("a ring").positions();
+        written == handed_back
+    });
     drop(run);
     call(&mut made.main, 500);
-    std::fs::remove_file(made.session.join(format!("{}.0.ring", std::process::id()))).unwrap();
+    std::fs::remove_file(ring).unwrap();
     let mut run = made_up_session::run(made.root.path(), Session::open(&made.session).unwrap(), true);
     until(&mut run, "the records on disk", |run| events(run) >= 21);
     call(&mut made.main, 500);

@@ -14,7 +14,7 @@ use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, R
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_settings::Config;
 use ampere_tests::random::{Random, seed, setting};
-use ampere_tests::runs::{list, number};
+use ampere_tests::runs::{list, number, parse};
 use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
 use serde_json::Value;
 use std::path::Path;
@@ -145,7 +145,10 @@ impl Day {
         self.teller.tell_time(end + 1);
         while self.run.round().records > 0 {}
         let (summary, _) = self.run.finish(true).expect("results");
-        (serde_json::to_value(&summary).expect("JSON"), self.nanojoules as f64 * 1e-9)
+        (
+            parse(serde_json::to_vec(&summary).expect("JSON")).expect("a summary"),
+            self.nanojoules as f64 * 1e-9,
+        )
     }
 }
 

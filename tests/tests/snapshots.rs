@@ -680,6 +680,7 @@ fn doctor() {
           note     AMPERE_POLICIE           is not known and changes nothing -> did you mean AMPERE_POLICY?
           ok       AMPERE_ROCM_SMI_LIBRARY  BUILT/libstand_in_rocm_smi64.so
           ok       AMPERE_SHM               shm
+          ok       AMPERE_SPOOL_DIRECTORY   tmp/spool
           ok       AMPERE_SYS_ROOT          node
     "#]].assert_eq(&shown);
 }

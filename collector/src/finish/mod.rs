@@ -58,12 +58,16 @@ impl LiveRun {
         self.write_final_figures(&summary, is_settled);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
-            // The output directory may have been removed, and the manifest with it.
-            let records = self.options.manifest.records.iter();
-            let own = records.filter(|records| spool_place::is_of(records, &self.ingest.spool.directory));
-            own.for_each(|records| spool_place::remove(records));
+            self.remove_records();
         }
         Ok((summary, self.session))
+    }
+
+    /// The output directory may have been removed, and with it the manifest, which says where the records are.
+    fn remove_records(&self) {
+        let records = self.options.manifest.records.iter();
+        let own = records.filter(|records| spool_place::is_of(records, &self.ingest.spool.directory));
+        own.for_each(|records| spool_place::remove(records));
     }
 
     /// Makes trace and summary of what is left of a run that is over. The error is one line.

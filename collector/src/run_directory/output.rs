@@ -427,6 +427,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_ring::{Kind, Record};
+    use ampere_trace::spool::SpoolDirectory;
 
     #[test]
     fn each_node_that_is_sent_to_one_directory_gets_its_own() {
@@ -572,8 +574,11 @@ mod tests {
     #[test]
     fn giving_up_keeps_records() {
         let place = tempfile::tempdir().unwrap();
-        let output = claim(place.path(), "node", "{}").unwrap();
-        std::fs::write(output.spool.join("1.0.records"), "something").unwrap();
+        let manifest = Manifest::new(place.path(), "run", &[], None);
+        let output = claim(place.path(), "node", &manifest.text()).unwrap();
+        let spool = SpoolDirectory::new(&output.spool, manifest.store(&output.spool), true, false);
+        spool.open("1.0", 0).unwrap().write(0, &[Record::new(Kind::Enter, 1, 1)]).unwrap();
+        spool.store().flush().unwrap();
         output.give_up();
         assert!(output.spool.join(manifest::FILE_NAME).exists());
     }

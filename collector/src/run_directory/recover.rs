@@ -207,7 +207,7 @@ impl Locked {
             let why = if is_gone {
                 "its records are gone with the disk of the node"
             } else {
-                "no event was recorded"
+                "no records of it are left"
             };
             return Ok(Recovered::Removed(place, why));
         }

@@ -65,7 +65,7 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
 }
 
 #[test]
-fn a_collector_with_few_descriptors_goes_on_with_those() {
+fn a_collector_needs_few_descriptors() {
     if !have_mpi() {
         return;
     }
@@ -82,9 +82,7 @@ fn a_collector_with_few_descriptors_goes_on_with_those() {
     place.no_process_left();
     let summary = place.summary("out");
     assert_conserved(&summary);
-    let notes = summary["run"]["notes"].to_string();
-    assert!(notes.contains("Too many open files"), "{notes}");
-    assert_eq!(summary["run"]["complete"], false, "a trace without all that was measured is not complete");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]["notes"]);
     let steps = calls(&summary, "step");
     assert_eq!(steps.values().sum::<u64>(), 4000, "{steps:?}");
     place.is_clean();

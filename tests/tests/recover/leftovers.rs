@@ -129,7 +129,7 @@ fn recovering_a_run_without_events_removes_it() {
     refused.said_once(&["out is in use by another run", "`ampere recover` finishes it", "out-2"]);
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
-    recovered.said_once(&["no event was recorded", "has been removed"]);
+    recovered.said_once(&["no records of it are left", "has been removed"]);
     place.is_clean();
     assert!(!place.path("out").exists());
     run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
