@@ -327,11 +327,10 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
-    assert!(
-        summary["run"]["notes"].to_string().contains("the log itself was removed; its copy is read"),
-        "{}",
-        summary["run"]
-    );
+    // The figures that were written while the run went on may know more than the records that were on disk by then.
+    let notes = summary["run"]["notes"].to_string();
+    let is_noted = ["the log itself was removed; its copy is read", "of its last events no records are left"];
+    assert!(is_noted.iter().any(|note| notes.contains(note)), "{notes}");
     assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
     place.is_clean();
 }
