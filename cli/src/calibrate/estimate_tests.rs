@@ -340,6 +340,11 @@ proptest! {
             ..MadeUp::default()
         };
         let outcome = estimate(&made_up.movements(seed), &made_up.wave(), made_up.reading);
+        if outcome.verdict == Verdict::NoResponse {
+            // A dozen readings in a period, or much noise, may hide a wave.
+            prop_assert!(noise > 0.15 * amplitude || update > 0.08, "nothing hides this wave");
+            return Ok(());
+        }
         prop_assert_eq!(outcome.verdict, Verdict::Responds);
         let found = outcome.response.unwrap();
         let error = (found.delay - made_up.delay).abs();
