@@ -1,6 +1,6 @@
 # make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
 # make test     everything the tests need, then the tests: some minutes on two cores
-# make test-long   what takes longer: more rounds of what is random, Slurm, overflow checks, the model checker: half an hour
+# make test-long   what takes longer: more rounds of what is random, Slurm, overflow checks, the model checker
 # make bench    the benchmarks, each figure beside its yardstick. KEEP=1: the tables of bench/README.md are made of them
 # make soak     hundreds of runs that are killed or disturbed, and a day's events: half an hour. AMPERE_TEST_ROUNDS=20 AMPERE_TEST_DAY_SECONDS=3600: some minutes
 # make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all). KEEP=1: counted
