@@ -57,13 +57,7 @@ fn traced() -> anyhow::Result<[Figure; 3]> {
         Ok(wall / events as f64)
     })?;
     let [cpu, cpu_theirs] = cpu.map(median);
-    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
-        what,
-        value,
-        unit,
-        yardstick,
-        yardstick_value,
-    };
+    let figure = Figure::new;
     Ok([
         figure(
             "collector: the same with the OTF2 trace written, CPU",
@@ -124,13 +118,7 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..RANKS };
     let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(2))?;
     let [json, text, page] = run.results_bytes;
-    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
-        what,
-        value,
-        unit,
-        yardstick,
-        yardstick_value,
-    };
+    let figure = Figure::new;
     let megabyte = 1e6;
     Ok(vec![
         figure(

@@ -192,13 +192,7 @@ fn recorded() -> anyhow::Result<Vec<Figure>> {
     let [ours, least, counting, percent] = numbers_of(RECORDED_CHILD, &[])?[..] else {
         anyhow::bail!("the child did not say four numbers");
     };
-    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
-        what,
-        value,
-        unit,
-        yardstick,
-        yardstick_value,
-    };
+    let figure = Figure::new;
     const RECORDED: &str = "plugin: an enter or leave recorded, in a ring that wraps, live collector";
     Ok(vec![
         figure(RECORDED, ours, "ns", LEAST, least),
@@ -286,13 +280,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
     else {
         anyhow::bail!("the child did not say four numbers");
     };
-    let figure = |what, value, unit, yardstick, yardstick_value| Figure {
-        what,
-        value,
-        unit,
-        yardstick,
-        yardstick_value,
-    };
+    let figure = Figure::new;
     let made = (u64::from(DEEP) * TREES) as f64 * FOLDED_ROUNDS as f64;
     Ok(vec![
         figure("plugin: an enter or leave of coalesced calls, 4 deep", ours, "ns", LEAST, least),

@@ -15,6 +15,16 @@ pub struct Figure {
 }
 
 impl Figure {
+    pub fn new(
+        what: &'static str,
+        value: f64,
+        unit: &'static str,
+        yardstick: &'static str,
+        yardstick_value: f64,
+    ) -> Figure {
+        Figure { what, value, unit, yardstick, yardstick_value }
+    }
+
     pub fn json(&self) -> Value {
         json!({"figure": self.what, "value": self.value, "unit": self.unit,
                "yardstick": self.yardstick, "yardstick_value": self.yardstick_value})
