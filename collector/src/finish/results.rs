@@ -55,10 +55,10 @@ impl LiveRun {
         }
         let directory = std::env::temp_dir().join(output::default_directory(&self.options.run_id));
         let is_made = std::fs::DirBuilder::new().mode(0o700).create(&directory).is_ok();
-        if !self.ingest.spool.directory.exists() {
-            self.remove_records();
-        }
         if is_made && write_results(&directory, &self.summary(false)).is_ok() {
+            if !self.ingest.spool.directory.exists() {
+                self.remove_records();
+            }
             return ResultsError::WrittenElsewhere { why: Box::new(why), directory };
         }
         why
