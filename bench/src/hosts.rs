@@ -18,7 +18,7 @@ const SCOREP_MEMORY: &str = "1500M";
 /// Free space that HPL's trace by Score-P needs.
 const SCOREP_TRACE_BYTES: u64 = 8 << 30;
 
-fn need(program: &str) -> anyhow::Result<()> {
+pub fn need(program: &str) -> anyhow::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|directory| directory.join(program).is_file()) {
         return Ok(());

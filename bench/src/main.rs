@@ -22,6 +22,7 @@ mod ring;
 #[path = "../../plugin/src/ring_size.rs"]
 mod ring_size;
 mod sampler;
+mod start;
 mod trace;
 
 use anyhow::Context;
@@ -49,9 +50,11 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 16] = [
+const BENCHES: [(&str, Bench); 18] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
+    ("start", Bench::Figures(start::nothing)),
+    ("disabled", Bench::Figures(start::disabled)),
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("engine", Bench::Figures(engine::figures)),
@@ -99,7 +102,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
     if let Some(unknown) = wanted.iter().find(|w| BENCHES.iter().all(|(name, _)| name != *w)) {
         anyhow::bail!("there is no group {unknown:?}; there are {:?}", BENCHES.map(|(name, _)| name));
     }
-    let (load, begun) = (results::load(), Instant::now());
+    let (start, begun) = (results::Start::now(), Instant::now());
     let (mut lines, mut failed) = (Vec::new(), false);
     for (name, bench) in BENCHES.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name)) {
         eprintln!("... {name} ({:.0} s)", begun.elapsed().as_secs_f64());
@@ -118,7 +121,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
     }
     // The file is for whole runs.
     if wanted.is_empty() {
-        let document = results::document(&lines, &load);
+        let document = results::document(&lines, &start);
         std::fs::write(RESULTS, serde_json::to_string_pretty(&document)? + "\n").context(RESULTS)?;
         if std::env::var_os("KEEP").is_some() && !failed {
             results::keep(&document)?;

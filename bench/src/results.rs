@@ -60,17 +60,25 @@ impl Run {
     }
 }
 
-/// All that was measured, with the commit and the machine.
-pub fn document(lines: &[Value], load_at_start: &str) -> Value {
-    json!({"commit": output_of("git", &["describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]),
-           "date": output_of("date", &["-u", "+%Y-%m-%d"]),
-           "machine": machine(), "load_at_start": load_at_start, "lines": lines})
+/// What is measured, and how busy the machine is, before anything runs.
+pub struct Start {
+    commit: String,
+    /// Of the last minute.
+    load: String,
 }
 
-/// Of the last minute.
-pub fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+impl Start {
+    pub fn now() -> Start {
+        let commit = output_of("git", &["describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]);
+        let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Start { commit, load: text.split_whitespace().next().unwrap_or("unknown").to_owned() }
+    }
+}
+
+/// All that was measured, with the commit and the machine.
+pub fn document(lines: &[Value], start: &Start) -> Value {
+    json!({"commit": start.commit, "date": output_of("date", &["-u", "+%Y-%m-%d"]),
+           "machine": machine(), "load_at_start": start.load, "lines": lines})
 }
 
 fn output_of(program: &str, arguments: &[&str]) -> String {

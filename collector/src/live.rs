@@ -152,6 +152,9 @@ impl LiveRun {
         let catching_up = self.is_catching_up();
         let thorough = self.is_replayed() || catching_up || self.next_thorough <= Instant::now();
         let round = self.drain_rings(thorough, now);
+        if !thorough && self.ingest.is_ring_pressed() {
+            self.spool_taken();
+        }
         if thorough {
             self.next_thorough = Instant::now() + THOROUGH_PERIOD;
             let certain = self.attribute_samples(now);

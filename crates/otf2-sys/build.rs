@@ -1,10 +1,9 @@
-//! Finds the OTF2 library and generates its bindings.
+//! Finds the OTF2 library.
 //!
 //! An OTF2 built from source, or one that comes with Score-P, brings the program `otf2-config`; Debian's package brings
 //! only pkg-config's `otf2.pc`. Both are asked, in that order, so that an own install in PATH wins over the system's.
 
 use std::env;
-use std::path::PathBuf;
 use std::process::Command;
 
 const NOT_FOUND: &str = "the OTF2 library was not found: neither `otf2-config` nor `pkg-config otf2` answers; install \
@@ -13,8 +12,7 @@ const NOT_FOUND: &str = "the OTF2 library was not found: neither `otf2-config` n
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=wrapper.h");
-    for variable in ["PATH", "PKG_CONFIG_PATH", "LIBCLANG_PATH"] {
+    for variable in ["PATH", "PKG_CONFIG_PATH"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     if let Err(message) = run() {
@@ -33,44 +31,35 @@ fn run() -> Result<(), String> {
             println!("cargo::rustc-link-lib={library}");
         }
     }
-    let bindings = bindgen::Builder::default()
-        .header("wrapper.h")
-        .clang_args(&flags.compile)
-        .allowlist_item("OTF2_.*")
-        .allowlist_function("vsnprintf|free")
-        // Snapshots, thumbnails and markers are of no use here, and a third of the library.
-        .blocklist_function("OTF2_.*(Snap|Thumb|Marker).*")
-        .prepend_enum_name(false)
-        .generate_comments(false)
-        .generate_cstr(true)
-        .layout_tests(true)
-        .generate()
-        .map_err(|error| one_line(&format!("bindgen cannot read the OTF2 headers: {error}")))?;
-    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: run by cargo only")?);
-    bindings
-        .write_to_file(out.join("otf2.rs"))
-        .map_err(|error| format!("cannot write the OTF2 bindings: {error}"))
+    println!("cargo::rustc-env=OTF2_VERSION={}", flags.version);
+    match flags.version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
+        Some(major) if major < 3 => {
+            Err(format!("OTF2 {} was found, and 3.0 or newer is needed", flags.version))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Flags {
-    compile: Vec<String>,
     link: Vec<String>,
+    version: String,
 }
 
 impl Flags {
     /// `otf2-config` answers one flag a call; of several it takes only the last.
     fn of_otf2_config() -> Option<Flags> {
-        let compile = ask("otf2-config", &["--cflags"])?;
         let mut link = ask("otf2-config", &["--ldflags"])?;
         link.extend(ask("otf2-config", &["--libs"])?);
-        Some(Flags { compile, link })
+        // "otf2-config: version 3.0.3"
+        let version = ask("otf2-config", &["--version"])?.pop()?;
+        Some(Flags { link, version })
     }
 
     fn of_pkg_config() -> Option<Flags> {
         let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
-        let compile = ask(&program, &["--cflags", "otf2"])?;
         let link = ask(&program, &["--libs", "otf2"])?;
-        Some(Flags { compile, link })
+        let version = ask(&program, &["--modversion", "otf2"])?.pop()?;
+        Some(Flags { link, version })
     }
 }
 
@@ -79,9 +68,4 @@ fn ask(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Cargo takes one line for one message.
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

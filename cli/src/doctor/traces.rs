@@ -10,7 +10,7 @@ use std::process::Command;
 
 pub fn look() -> Vec<Check> {
     let mut group = Group::new("OTF2");
-    let built = otf2_sys::OTF2_VERSION.to_string_lossy();
+    let built = otf2_sys::VERSION;
     let library = mapped(|name| name.starts_with("libotf2.") || name.starts_with("libopen-trace-format2."));
     let library = library.map_or_else(|| "linked in".to_owned(), |path| path.display().to_string());
     group.ok("library", format!("built with {built}, {library}"));

@@ -23,6 +23,11 @@ impl Ingest {
         self.unspooled.is_due()
     }
 
+    /// Whether a ring needs the room of what was taken out of it at once.
+    pub fn is_ring_pressed(&self) -> bool {
+        self.unspooled.is_pressed
+    }
+
     /// All rings, or only those that would not have room for long. `now`: when what is given up ends.
     pub fn drain_all(
         &mut self,

@@ -22,7 +22,7 @@ pub(crate) struct Unspooled {
     /// When all that there was came to disk.
     spooled: Instant,
     records: u64,
-    is_pressed: bool,
+    pub is_pressed: bool,
 }
 
 impl Unspooled {

@@ -1,4 +1,4 @@
-//! NVML through its real interface, by the crate nvml-wrapper, on the stand-in library.
+//! NVML through its real interface, on the stand-in library.
 
 mod common;
 

@@ -21,7 +21,6 @@ class Ampere(MakefilePackage):
 
     depends_on("c", type="build")
     depends_on("rust@1.88:", type="build")
-    depends_on("llvm+clang", type="build")  # libclang, for the bindings of OTF2
     depends_on("pkgconfig", type="build")
     depends_on("otf2@3:")
 

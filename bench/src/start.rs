@@ -1,0 +1,76 @@
+//! What a program pays for being started under ampere, and for ampere where it is switched off.
+
+use crate::hosts::need;
+use crate::{Figure, child, least, medians};
+use std::process::Command;
+
+const HOST: &str = "libampere_host.so";
+
+/// Milliseconds from the start of a command to its end.
+fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
+    Ok(child::run(command)?.seconds * 1e3)
+}
+
+/// Programs that do nothing.
+pub fn nothing() -> anyhow::Result<Vec<Figure>> {
+    let place = tempfile::tempdir()?;
+    let plain = || Command::new("true");
+    let [preloaded, without] = medians(301, |which| {
+        let mut command = plain();
+        if which == 0 {
+            command.env("LD_PRELOAD", child::beside(HOST)).env("AMPERE_OUTPUT", place.path().join("out"));
+        }
+        milliseconds(&mut command)
+    })?;
+    let mut number = 0;
+    let [run, alone] = medians(31, |which| {
+        let mut command = plain();
+        if which == 0 {
+            number += 1;
+            command = Command::new(child::beside("ampere"));
+            command.args(["run", "-o"]).arg(place.path().join(number.to_string())).args(["--", "true"]);
+        }
+        milliseconds(&mut command)
+    })?;
+    Ok(vec![
+        Figure::new(
+            "start: a program that does nothing, with the host preloaded, added",
+            preloaded - without,
+            "ms",
+            "at most",
+            0.5,
+        ),
+        Figure::new("start: ampere run -- true, added", run - alone, "ms", "at most", 100.0),
+    ])
+}
+
+/// MPI_Comm_rank, which nothing is cheaper than, where ampere is switched off.
+pub fn disabled() -> anyhow::Result<Vec<Figure>> {
+    need("mpicc")?;
+    let place = tempfile::tempdir()?;
+    let program = place.path().join("mpi_calls");
+    child::run(Command::new("mpicc").arg("-O2").arg("-o").arg(&program).arg(least::source("mpi_calls.c")))?;
+    let [run, preloaded, without] = medians(5, |which| {
+        let mut command = Command::new(&program);
+        match which {
+            0 => {
+                command = Command::new(child::beside("ampere"));
+                command.args(["run", "-o"]).arg(place.path().join("out")).arg("--").arg(&program);
+            }
+            1 => drop(command.env("LD_PRELOAD", child::beside(HOST))),
+            _ => {}
+        }
+        nanoseconds(command.env("AMPERE_DISABLE", "1").current_dir(place.path()))
+    })?;
+    let figure = |what, value| Figure::new(what, value, "ns", "without ampere", without);
+    Ok(vec![
+        figure("start: an MPI call under ampere run with AMPERE_DISABLE=1", run),
+        figure("start: the same with the host preloaded", preloaded),
+    ])
+}
+
+fn nanoseconds(command: &mut Command) -> anyhow::Result<f64> {
+    let said = String::from_utf8(child::run(command)?.output)?;
+    let first = said.split_whitespace().next().and_then(|word| word.parse().ok());
+    first.ok_or_else(|| anyhow::anyhow!("the program said {said:?}"))
+}

@@ -1,0 +1,234 @@
+//! The calls into libnvidia-ml. Signatures, structures and units are those of `nvml.h`; the function names with `_v2` and
+//! `_v3` are in every driver since 2017. What holds for every vendor's library is in [`crate::vendor`]; NVML itself is
+//! thread-safe. It is never shut down: handles are good until the process ends.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char};
+use std::path::Path;
+
+use crate::Gauge;
+use crate::vendor::{CallError, LoadError, Status, Symbols, lock};
+
+/// `nvmlDevice_t`, a pointer that only the library follows.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Handle(usize);
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+struct PciInfo {
+    bus_id_legacy: [u8; 16],
+    numbers: [u32; 5],
+    bus_id: [u8; 32],
+}
+
+/// `nvmlUtilization_t`, percent.
+#[derive(Default)]
+#[repr(C)]
+struct Utilization {
+    gpu: u32,
+    memory: u32,
+}
+
+/// `nvmlMemory_v2_t`, bytes. In the first version what the driver reserves is used.
+#[repr(C)]
+struct Memory {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { version: size_of::<Memory>() as u32 | 2 << 24, total: 0, reserved: 0, free: 0, used: 0 }
+    }
+}
+
+/// `NVML_TEMPERATURE_GPU`.
+const TEMPERATURE_GPU: u32 = 0;
+
+type TextFn = unsafe extern "C" fn(text: *mut c_char, length: u32) -> u32;
+type DeviceFn<T> = unsafe extern "C" fn(device: Handle, value: *mut T) -> u32;
+
+/// What an initialised library can do.
+pub(super) struct Library {
+    driver_version: Option<TextFn>,
+    count: unsafe extern "C" fn(count: *mut u32) -> u32,
+    handle: unsafe extern "C" fn(index: u32, handle: *mut Handle) -> u32,
+    energy: DeviceFn<u64>,
+    name: Option<unsafe extern "C" fn(device: Handle, name: *mut c_char, length: u32) -> u32>,
+    pci: Option<DeviceFn<PciInfo>>,
+    power: Option<DeviceFn<u32>>,
+    temperature: Option<unsafe extern "C" fn(device: Handle, sensor: u32, celsius: *mut u32) -> u32>,
+    utilization: Option<DeviceFn<Utilization>>,
+    memory: Option<DeviceFn<Memory>>,
+}
+
+/// Why there is no [`Library`].
+pub(super) enum OpenError {
+    Load(LoadError),
+    Init(CallError),
+}
+
+impl From<LoadError> for OpenError {
+    fn from(error: LoadError) -> OpenError {
+        OpenError::Load(error)
+    }
+}
+
+impl Library {
+    /// Loads the library, looks up its functions and initialises it.
+    pub fn open(path: &Path) -> Result<Library, OpenError> {
+        // SAFETY: libnvidia-ml by name, or named by the user as that; its initialisers set up its own state.
+        let symbols = unsafe { Symbols::open(path) }?;
+        // SAFETY: the types are those of nvml.h for these names.
+        let (init, library) = unsafe {
+            let init: unsafe extern "C" fn() -> u32 = symbols.get("nvmlInit_v2")?;
+            let library = Library {
+                driver_version: symbols.get("nvmlSystemGetDriverVersion").ok(),
+                count: symbols.get("nvmlDeviceGetCount_v2")?,
+                handle: symbols.get("nvmlDeviceGetHandleByIndex_v2")?,
+                energy: symbols.get(super::ENERGY)?,
+                name: symbols.get("nvmlDeviceGetName").ok(),
+                pci: symbols.get("nvmlDeviceGetPciInfo_v3").ok(),
+                power: symbols.get("nvmlDeviceGetPowerUsage").ok(),
+                temperature: symbols.get("nvmlDeviceGetTemperature").ok(),
+                utilization: symbols.get("nvmlDeviceGetUtilizationRates").ok(),
+                memory: symbols.get("nvmlDeviceGetMemoryInfo_v2").ok(),
+            };
+            (init, library)
+        };
+        symbols.keep();
+        let _one = lock().map_err(OpenError::Init)?;
+        // SAFETY: it may be called at any time, and counts its callers.
+        check(unsafe { init() }).map_err(OpenError::Init)?;
+        Ok(library)
+    }
+
+    pub fn device_count(&self) -> Result<u32, CallError> {
+        // SAFETY (here and below): the library is initialised, else there is no `Library`, and has not ended, as `get` sees to.
+        // The value is a local of the header's type.
+        get(|count| unsafe { (self.count)(count) })
+    }
+
+    pub fn device(&self, index: u32) -> Result<Handle, CallError> {
+        let mut handle = Handle(0);
+        let _one = lock()?;
+        // SAFETY: as in `device_count`.
+        check(unsafe { (self.handle)(index, &mut handle) })?;
+        Ok(handle)
+    }
+
+    /// Millijoules.
+    pub fn energy(&self, device: Handle) -> Result<u64, CallError> {
+        // SAFETY: as in `device_count`; the handle is the library's.
+        get(|millijoules| unsafe { (self.energy)(device, millijoules) })
+    }
+
+    pub fn driver_version(&self) -> Option<String> {
+        let version = self.driver_version?;
+        // SAFETY: as in `device_count`; the library may write so many bytes.
+        text(|text, length| unsafe { version(text, length) })
+    }
+
+    pub fn model(&self, device: Handle) -> Option<String> {
+        let name = self.name?;
+        // SAFETY: as in `driver_version`.
+        text(|text, length| unsafe { name(device, text, length) })
+    }
+
+    /// `00000000:C1:00.0`.
+    pub fn bus(&self, device: Handle) -> Option<String> {
+        let pci = self.pci?;
+        let mut info = PciInfo { bus_id_legacy: [0; 16], numbers: [0; 5], bus_id: [0; 32] };
+        let _one = lock().ok()?;
+        // SAFETY: as in `energy`.
+        check(unsafe { pci(device, &mut info) }).ok()?;
+        Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// Whether the library has the gauge's function.
+    pub fn has(&self, gauge: Gauge) -> bool {
+        match gauge {
+            Gauge::Power => self.power.is_some(),
+            Gauge::Temperature => self.temperature.is_some(),
+            Gauge::Busy => self.utilization.is_some(),
+            Gauge::MemoryUsed | Gauge::MemorySize => self.memory.is_some(),
+            _ => false,
+        }
+    }
+
+    /// In base units.
+    pub fn gauge(&self, device: Handle, gauge: Gauge) -> Option<f64> {
+        // SAFETY: as in `energy`.
+        unsafe {
+            match gauge {
+                Gauge::Power => {
+                    let power = self.power?;
+                    get(|milliwatts: &mut u32| power(device, milliwatts)).ok().map(|mw| f64::from(mw) * 1e-3)
+                }
+                Gauge::Temperature => {
+                    let temperature = self.temperature?;
+                    get(|celsius| temperature(device, TEMPERATURE_GPU, celsius)).ok().map(f64::from)
+                }
+                Gauge::Busy => {
+                    let utilization = self.utilization?;
+                    let percent: Utilization = get(|percent| utilization(device, percent)).ok()?;
+                    Some(f64::from(percent.gpu) * 1e-2)
+                }
+                Gauge::MemoryUsed | Gauge::MemorySize => {
+                    let memory = self.memory?;
+                    let bytes: Memory = get(|bytes| memory(device, bytes)).ok()?;
+                    Some(if gauge == Gauge::MemoryUsed { bytes.used } else { bytes.total } as f64)
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+/// What a function writes through its pointer.
+fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
+    let _one = lock()?;
+    let mut value = T::default();
+    check(call(&mut value))?;
+    Ok(value)
+}
+
+/// A text that a function writes. `None` also for an empty one.
+fn text(call: impl FnOnce(*mut c_char, u32) -> u32) -> Option<String> {
+    let _one = lock().ok()?;
+    let mut bytes = [0u8; 128];
+    // The last byte is kept from the library, so that there is an end whatever it writes.
+    check(call(bytes.as_mut_ptr().cast(), bytes.len() as u32 - 1)).ok()?;
+    let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+pub(super) const NOT_SUPPORTED: u32 = 3;
+pub(super) const NO_PERMISSION: u32 = 4;
+
+/// `nvmlReturn_t`, with the header's name without `NVML_ERROR_`. Allocates nothing.
+fn check(code: u32) -> Result<(), CallError> {
+    let name = match code {
+        0 => return Ok(()),
+        1 => "UNINITIALIZED",
+        2 => "INVALID_ARGUMENT",
+        NOT_SUPPORTED => "NOT_SUPPORTED",
+        NO_PERMISSION => "NO_PERMISSION",
+        6 => "NOT_FOUND",
+        9 => "DRIVER_NOT_LOADED",
+        10 => "TIMEOUT",
+        12 => "LIBRARY_NOT_FOUND",
+        13 => "FUNCTION_NOT_FOUND",
+        15 => "GPU_IS_LOST",
+        16 => "RESET_REQUIRED",
+        17 => "OPERATING_SYSTEM",
+        18 => "LIB_RM_VERSION_MISMATCH",
+        19 => "IN_USE",
+        _ => return Err(CallError::Status(Status { code: 999, name: "UNKNOWN" })),
+    };
+    Err(CallError::Status(Status { code, name }))
+}

@@ -1,0 +1,210 @@
+//! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
+//!
+//! Older GPUs have power only. It is not integrated here: a note says so.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+mod library;
+
+use crate::vendor::{self, CallError, LoadError};
+use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use library::{Handle, Library, NO_PERMISSION, NOT_SUPPORTED, OpenError};
+
+pub(crate) const NAME: &str = "nvml";
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+const ENERGY: &str = "nvmlDeviceGetTotalEnergyConsumption";
+/// More devices than any node has: a count above it is not believed.
+const DEVICES_MAX: u32 = 256;
+
+const GAUGES: [Gauge; 5] =
+    [Gauge::Power, Gauge::Temperature, Gauge::Busy, Gauge::MemoryUsed, Gauge::MemorySize];
+
+pub(crate) struct NvidiaGpus {
+    library: Library,
+    devices: Vec<Device>,
+    handles: Vec<Handle>,
+    gauges: Vec<Gauge>,
+}
+
+/// Opens all GPUs with an energy counter. `None`, and notes, if there is none.
+pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaGpus> {
+    // A library that is named may be a stand-in: it is called regardless.
+    if settings.nvml_library.is_none() && !has_driver(&settings.sys_root) {
+        trouble.absent(format!("{NAME}: no NVIDIA driver is loaded"));
+        return None;
+    }
+    let notes = &mut trouble.notes;
+    let library = settings.nvml_library.as_deref().unwrap_or(Path::new(LIBRARY));
+    let opened = Library::open(library).map_err(|error| match error {
+        OpenError::Load(error) => Unusable::NotLoaded { library: library.to_owned(), error },
+        OpenError::Init(error) => Unusable::NotInitialised { library: library.to_owned(), error },
+    });
+    let counted = opened.and_then(|library| Ok((count_devices(&library)?, library)));
+    let (count, library) = counted.map_err(|unusable| notes.push(unusable.to_string())).ok()?;
+    let gauges = GAUGES.into_iter().filter(|gauge| library.has(*gauge)).collect();
+    let driver = library.driver_version().unwrap_or_else(|| "unknown".to_owned());
+    let mut found = NvidiaGpus { library, devices: Vec::new(), handles: Vec::new(), gauges };
+    for index in 0..count {
+        if let Err(note) = found.add(index, &driver) {
+            notes.push(note.to_string());
+        }
+    }
+    if found.devices.is_empty() {
+        notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
+        return None;
+    }
+    // Every function that is called later is called once before the exit handler is there.
+    for gauge in &found.gauges {
+        found.library.gauge(found.handles[0], *gauge);
+    }
+    if !vendor::watch_for_exit() {
+        notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
+        return None;
+    }
+    Some(found)
+}
+
+fn count_devices(library: &Library) -> Result<u32, Unusable> {
+    match library.device_count() {
+        Ok(count) if count <= DEVICES_MAX => Ok(count),
+        Ok(count) => Err(Unusable::TooManyDevices(count)),
+        Err(error) => Err(Unusable::NotCounted(error)),
+    }
+}
+
+/// Why the library, or one of its devices, cannot be used.
+enum Unusable {
+    NotLoaded { library: PathBuf, error: LoadError },
+    NotInitialised { library: PathBuf, error: CallError },
+    TooManyDevices(u32),
+    NotCounted(CallError),
+    Device { index: u32, model: String, error: CallError },
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME}: ")?;
+        match self {
+            Unusable::NotLoaded { library, error } => write!(
+                f,
+                "{} cannot be used: {error}; it comes with the driver, or name the file with AMPERE_NVML_LIBRARY",
+                library.display()
+            ),
+            Unusable::NotInitialised { library, error } => write!(
+                f,
+                "nvmlInit of {} failed with {error}: is the driver loaded, of the library's version, and \
+                 /dev/nvidiactl open to the user?",
+                library.display()
+            ),
+            Unusable::TooManyDevices(count) => {
+                write!(f, "the library reports {count} devices, more than any node has")
+            }
+            Unusable::NotCounted(error) => write!(f, "the devices cannot be counted: {error}"),
+            Unusable::Device { index, model, error } => match error {
+                CallError::Status(status) if status.code == NOT_SUPPORTED => write!(
+                    f,
+                    "device {index} ({model}) has no energy counter ({error}): GPUs before Volta have none; it is left out"
+                ),
+                CallError::Status(status) if status.code == NO_PERMISSION => write!(
+                    f,
+                    "device {index} ({model}) may not be read, {error}: the job must have been given the GPU"
+                ),
+                _ => write!(f, "device {index}'s energy cannot be read, {error}; it is left out"),
+            },
+        }
+    }
+}
+
+impl NvidiaGpus {
+    /// Adds a GPU, if it has an energy counter.
+    fn add(&mut self, index: u32, driver: &str) -> Result<(), Unusable> {
+        let unusable = |model: &str| {
+            let model = model.to_owned();
+            move |error| Unusable::Device { index, model, error }
+        };
+        let handle = self.library.device(index).map_err(unusable("GPU"))?;
+        let model = self.library.model(handle).unwrap_or_else(|| "NVIDIA GPU".to_owned());
+        self.library.energy(handle).map_err(unusable(&model))?;
+        // The stand-in's version contains this word.
+        let quality = if driver.contains("stand-in") { Quality::Simulated } else { Quality::Measured };
+        self.devices.push(Device {
+            name: format!("GPU-{index}"),
+            metric: format!("{NAME}:::total_energy_consumption:device={index}"),
+            source: NAME,
+            quality,
+            kind: Kind::Gpu,
+            contains: Vec::new(),
+            wraps_at_nanojoules: None,
+            resolution_joules: 1e-3,
+            description: format!("{model}, driver {driver}"),
+            pci: self.library.bus(handle).map(|bus| short_address(&bus)),
+        });
+        self.handles.push(handle);
+        Ok(())
+    }
+}
+
+/// A driver of Linux, or of Windows beneath it.
+fn has_driver(root: &Path) -> bool {
+    ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
+}
+
+/// `00000000:C1:00.0` as the kernel writes it: `0000:c1:00.0`.
+fn short_address(bus: &str) -> String {
+    let lower = bus.to_ascii_lowercase();
+    match lower.split_once(':') {
+        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[4..])
+        }
+        _ => lower,
+    }
+}
+
+impl Source for NvidiaGpus {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn devices_mut(&mut self) -> &mut [Device] {
+        &mut self.devices
+    }
+
+    fn read(&mut self, device: usize) -> Result<Reading, ReadError> {
+        let handle = self.handles.get(device).ok_or(ReadError::NoSuchDevice)?;
+        match self.library.energy(*handle) {
+            Ok(millijoules) => Ok(Reading {
+                nanojoules: millijoules.wrapping_mul(1_000_000),
+                raw: millijoules,
+                counter_timestamp_ns: None,
+            }),
+            Err(CallError::Status(status)) => Err(ReadError::Library { function: ENERGY, status }),
+            Err(CallError::Ended) => Err(ReadError::Ended),
+        }
+    }
+
+    fn gauges(&self, device: usize) -> &[Gauge] {
+        if device < self.handles.len() { &self.gauges } else { &[] }
+    }
+
+    fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
+        gauge.possible(self.library.gauge(*self.handles.get(device)?, gauge)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_the_kernel_does() {
+        assert_eq!(short_address("00000000:C1:00.0"), "0000:c1:00.0");
+        assert_eq!(short_address("00010000:01:00.0"), "00010000:01:00.0");
+        assert_eq!(short_address("0000:c1:00.0"), "0000:c1:00.0");
+    }
+}
