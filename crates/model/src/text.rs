@@ -48,25 +48,36 @@ pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
 pub fn compact(names: &[&str]) -> String {
     const MOST: usize = 6;
     let mut parts: Vec<(String, Option<u64>, Option<u64>)> = Vec::new();
+    // "node007": zeros before a number belong to it.
+    let mut widths: Vec<usize> = Vec::new();
     for name in names {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let (stem, number) = name.split_at(name.len() - digits);
+        let is_filled = digits > 1 && number.starts_with('0');
+        let width = if is_filled || widths.last() == Some(&digits) { digits } else { 0 };
         let number = number.parse::<u64>().ok();
         match (parts.last_mut(), number) {
-            (Some((known, Some(_), Some(last))), Some(number)) if known == stem && *last + 1 == number => {
+            (Some((known, Some(_), Some(last))), Some(number))
+                if known == stem && *last + 1 == number && widths.last() == Some(&width) =>
+            {
                 *last = number;
             }
-            _ => parts.push((stem.to_owned(), number, number)),
+            _ => {
+                parts.push((stem.to_owned(), number, number));
+                widths.push(width);
+            }
         }
     }
     let mut before = None;
     let mut texts = Vec::new();
-    for (stem, first, last) in &parts {
+    for ((stem, first, last), width) in parts.iter().zip(widths) {
         let numbers = match (first, last) {
             // "GPU-0..3": a second dash would be read as one more part of the name.
-            (Some(first), Some(last)) if first < last && stem.ends_with('-') => format!("{first}..{last}"),
-            (Some(first), Some(last)) if first < last => format!("{first}-{last}"),
-            (Some(first), _) => first.to_string(),
+            (Some(first), Some(last)) if first < last && stem.ends_with('-') => {
+                format!("{first:0width$}..{last:0width$}")
+            }
+            (Some(first), Some(last)) if first < last => format!("{first:0width$}-{last:0width$}"),
+            (Some(first), _) => format!("{first:0width$}"),
             _ => String::new(),
         };
         // The name is not said again.
@@ -119,6 +130,8 @@ mod tests {
             (&["MPI Rank 0"][..], "MPI Rank 0"),
             (&["MPI Rank 0", "MPI Rank 1", "MPI Rank 2"], "MPI Rank 0-2"),
             (&["MPI Rank 0", "MPI Rank 1", "MPI Rank 7"], "MPI Rank 0-1, 7"),
+            (&["MPI Rank 8", "MPI Rank 9", "MPI Rank 10"], "MPI Rank 8-10"),
+            (&["node098", "node099", "node100", "node103"], "node098-100, 103"),
             (&["Process"], "Process"),
             (&["Process/HIP[0:0]", "Process/HIP[0:1]"], "Process/HIP[0:0], Process/HIP[0:1]"),
             (&["a", "b", "c", "d", "e", "f", "g", "h"], "a, b, c, d, e, f and 2 more"),

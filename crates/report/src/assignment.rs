@@ -57,7 +57,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
     all
 }
 
-/// One line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the node, where there are several.
+/// One line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the nodes, where there are several.
 pub fn lines(links: &[Link]) -> Vec<String> {
     let nodes: BTreeSet<&str> = links.iter().map(|link| link.node.as_str()).collect();
     // Consumers of each device with each reason, in the order of the links.
@@ -82,11 +82,21 @@ pub fn lines(links: &[Link]) -> Vec<String> {
             });
         groups[at].1.push(device);
     }
-    let line = |(link, devices, consumers): (&Link, Vec<&str>, Vec<&str>)| {
-        let node = if nodes.len() > 1 { format!("{}: ", link.node) } else { String::new() };
-        printable(&format!("{node}{} <- {}: {}", compact(&devices), compact(&consumers), link.reason))
+    // Nodes on which all of that is the same.
+    let mut of_nodes: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut known = BTreeMap::new();
+    for (link, devices, consumers) in groups {
+        let text = format!("{} <- {}: {}", compact(&devices), compact(&consumers), link.reason);
+        let at = *known.entry(text.clone()).or_insert_with(|| {
+            of_nodes.push((text, Vec::new()));
+            of_nodes.len() - 1
+        });
+        of_nodes[at].1.push(&link.node);
+    }
+    let line = |(text, of): (String, Vec<&str>)| {
+        printable(&if nodes.len() > 1 { format!("{}: {text}", compact(&of)) } else { text })
     };
-    groups.into_iter().map(line).collect()
+    of_nodes.into_iter().map(line).collect()
 }
 
 #[cfg(test)]

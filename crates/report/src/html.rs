@@ -7,14 +7,24 @@ use super::tree;
 use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{Sums, is_mpi, sentences, topmost, view};
+use crate::over_ranks::{self, Spread};
 use crate::summary::{Device, Summary, View};
-use crate::text::{by_location, most_of};
-use ampere_model::text::{joules, printable};
+use crate::text::{by_location, most_of, nodes_of};
+use ampere_model::text::{joules, printable, short};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
 /// Rows of each table: the rest is in `summary.json`, and in other reports.
 const MOST_ROWS: usize = 50;
+/// Characters of a caller's name.
+const LONGEST_CALLER: usize = 40;
+/// Devices with tables and pictures of their own, and those that are in a list beside them.
+const MOST_DEVICES: usize = 16;
+const MOST_LISTED: usize = 200;
+/// Of a smaller part of all joules no rank is said to stand out.
+const LEAST_SHARE: f64 = 0.01;
+/// Ranks that are named because they stand out.
+const MOST_NAMED: usize = 5;
 /// Devices whose power is shown together.
 const MOST_CURVES: usize = 8;
 /// The meaning of the columns with the least and the most joules.
@@ -45,7 +55,8 @@ pub fn render(summary: &Summary) -> String {
         format!("ampere: {}", if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") });
     let several = topmost(summary).count() > 1;
     let frames = tree::Frames::of(summary);
-    let views = summary.devices.iter().map(|device| device.views.len()).sum::<usize>();
+    let (shown, listed) = largest(summary);
+    let views = shown.iter().map(|device| device.views.len()).sum::<usize>();
     let pictures = Pictures { frames: &frames, boxes: (MOST_BOXES / (views + 2)).max(LEAST_BOXES) };
     html! {
         (DOCTYPE)
@@ -60,7 +71,8 @@ pub fn render(summary: &Summary) -> String {
             body {
                 (head(summary))
                 @if several { (everything(summary, &pictures)) (powers(summary)) }
-                @for (at, device) in summary.devices.iter().enumerate() { (one_device(summary, device, !several && at == 0, &pictures)) }
+                @for (at, device) in shown.iter().enumerate() { (one_device(summary, device, !several && at == 0, &pictures)) }
+                (other_devices(&listed))
                 (device_assignment(summary))
                 (quality(summary))
                 script { (PreEscaped(flame::SCRIPT)) }
@@ -68,6 +80,39 @@ pub fn render(summary: &Summary) -> String {
         }
     }
     .into_string()
+}
+
+/// The largest devices, in their order, and all others, most joules first.
+fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
+    let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
+    by_joules.sort_by(|a, b| b.1.total_joules.total_cmp(&a.1.total_joules));
+    let others = by_joules.split_off(MOST_DEVICES.min(by_joules.len()));
+    by_joules.sort_by_key(|(at, _)| *at);
+    let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
+    (devices(by_joules), devices(others))
+}
+
+fn other_devices(devices: &[&Device]) -> Markup {
+    html! {
+        @if !devices.is_empty() {
+            details {
+                summary { (devices.len()) " more devices, with less each" }
+                table {
+                    thead { tr { th.number { "total" } th { "device" } th { "node" } th { "most in" } } }
+                    tbody {
+                        @for device in devices.iter().take(MOST_LISTED) {
+                            tr {
+                                td.number { (joules(device.total_joules)) " " (printable(&device.unit)) }
+                                td { (printable(&device.name)) } td { (printable(&device.node)) }
+                                td { @if let Some(view) = device.shown().next() { (most_of(device, view)) } }
+                            }
+                        }
+                    }
+                }
+                @if devices.len() > MOST_LISTED { p.small { "and " (devices.len() - MOST_LISTED) " more in summary.json" } }
+            }
+        }
+    }
 }
 
 fn head(summary: &Summary) -> Markup {
@@ -78,7 +123,7 @@ fn head(summary: &Summary) -> Markup {
             @if !run.command.is_empty() { p { code { (printable(&run.command.join(" "))) } } }
             p.small {
                 (run.ranks) @if run.ranks == 1 { " rank on " } @else { " ranks on " }
-                (printable(&run.nodes.join(", "))) ", "
+                (printable(&nodes_of(&run.nodes))) ", "
                 @if !run.start.is_empty() { (printable(&run.start)) " to " (printable(&run.end)) ", " }
                 "run " (printable(&run.id))
                 @if let Some(job) = &run.job { ", job " (printable(&job.to_string())) }
@@ -95,6 +140,8 @@ fn head(summary: &Summary) -> Markup {
 /// The sums of several devices.
 fn everything(summary: &Summary, pictures: &Pictures) -> Markup {
     let sums = Sums::of(summary);
+    let views: Vec<(&Device, &View)> =
+        topmost(summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
     html! {
         section {
             h2 { "All devices: " (joules(sums.joules)) " J" }
@@ -112,6 +159,7 @@ fn everything(summary: &Summary, pictures: &Pictures) -> Markup {
                 }
             }
             (left_out(sums.regions.iter().map(|row| row.1), "J"))
+            (ranks_beside_each_other(summary, &views, "J"))
             @if !sums.kernels.is_empty() {
                 h3 { "GPU kernels" }
                 (flame::picture(&pictures.frames.of_kernels(), pictures.boxes))
@@ -204,7 +252,8 @@ fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures
                 p.small { "no watts: no function had 10 samples to itself" }
             }
             (left_out(view.regions.iter().map(|row| row.figures.exclusive_joules), &unit))
-            @if groups.len() > 1 {
+            @if view.view == "ranks" { (ranks_beside_each_other(summary, &[(device, view)], &unit)) }
+            @if (2..=MOST_ROWS).contains(&groups.len()) {
                 table {
                     thead { tr { th.number { (unit) } th.number { "share" } th {} th { "location group" } } }
                     tbody {
@@ -216,6 +265,69 @@ fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures
                 (left_out(groups.iter().map(|group| group.1), &unit))
             }
         }
+    }
+}
+
+/// Call paths of several ranks, and the ranks that stand out.
+fn ranks_beside_each_other(summary: &Summary, views: &[(&Device, &View)], unit: &str) -> Markup {
+    let Some(whole) = over_ranks::whole(views).filter(|whole| whole.ranks > 1) else { return html! {} };
+    let spreads = over_ranks::callpaths(views);
+    html! {
+        h3 { "Ranks beside each other" }
+        p.small {
+            (whole.ranks) " ranks: " (joules(whole.mean())) " " (unit) " each on average, " (joules(whole.least)) " to "
+            (joules(whole.most)) " " (unit) (standing_out(summary, &whole, unit))
+        }
+        table {
+            thead {
+                tr {
+                    th.number { (unit) } th.number { "share" } th {} th.number { "least rank" } th.number { "mean" }
+                    th.number { "most" } th.number { "ranks" } th.number { "calls" } th { "call path" }
+                }
+            }
+            tbody {
+                @for spread in spreads.iter().take(MOST_ROWS) {
+                    tr {
+                        (share_cells(spread.joules, whole.joules))
+                        td.number { (joules(spread.least)) } td.number { (joules(spread.mean())) } td.number { (joules(spread.most)) }
+                        td.number { (spread.ranks) } td.number { (spread.calls) }
+                        td {
+                            (callpath(summary, spread.what))
+                            @if spread.joules >= LEAST_SHARE * whole.joules { span.small { (standing_out(summary, spread, unit)) } }
+                        }
+                    }
+                }
+            }
+        }
+        (left_out(spreads.iter().map(|spread| spread.joules), unit))
+    }
+}
+
+/// The innermost functions of a call path; all of it where the pointer rests.
+fn callpath(summary: &Summary, path: u32) -> Markup {
+    let regions = summary.regions_of(path);
+    let last = regions.last().copied().unwrap_or_default();
+    let callers = &regions[..regions.len().saturating_sub(1)];
+    html! {
+        span title=(printable(&regions.join(" > "))) {
+            @if callers.len() > 2 { span.small { "… > " } }
+            @for caller in callers.iter().rev().take(2).rev() { span.small { (short(caller, LONGEST_CALLER)) " > " } }
+            (name_of(last))
+        }
+    }
+}
+
+/// The ranks whose joules are far from those of the others.
+fn standing_out<K>(summary: &Summary, spread: &Spread<K>, unit: &str) -> String {
+    let all = &spread.standing_out;
+    let named = all.iter().take(MOST_NAMED);
+    let named: Vec<String> = named
+        .map(|((_, group), used)| format!("{} {} {unit}", printable(summary.name(*group)), joules(*used)))
+        .collect();
+    match all.len().saturating_sub(MOST_NAMED) {
+        _ if all.is_empty() => String::new(),
+        0 => format!("; far from the others: {}", named.join(", ")),
+        more => format!("; far from the others: {} and {more} more", named.join(", ")),
     }
 }
 

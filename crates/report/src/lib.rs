@@ -5,6 +5,7 @@
 //! callpaths.rs    its call paths, in columns    json.rs     it as text
 //! text.rs         summary.txt                   assignment.rs  which consumer draws from which device
 //! highlights.rs   its first sentences
+//! over_ranks.rs   what each function used on each rank, beside each other
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
 //! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
@@ -32,6 +33,7 @@ pub mod job;
 pub mod json;
 pub mod missing;
 pub mod nodes;
+mod over_ranks;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;

@@ -339,7 +339,8 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
         assert!((wrote - read).abs() <= 5e-9 * wrote, "{wrote} {read}");
     }
     let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
-    let more = table.lines().find(|line| line.starts_with("  ... and 999985 more in summary.json: "));
+    // One row for all ranks.
+    let more = table.lines().find(|line| line.starts_with("  ... and 124985 more in summary.json: "));
     assert!(more.is_some_and(|line| line.ends_with(" J in all")), "{table}");
     for (format, most) in
         [(Format::Html, 5_000_000), (Format::Flamegraph, 5_000_000), (Format::Table, 10_000)]
@@ -351,6 +352,49 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
             assert!(text.contains("smaller call paths, summed below their callers, have "), "{format:?}");
         }
     }
+}
+
+/// The same on so many nodes, one rank each. Rank 7 used three times as much in its call paths.
+fn on_nodes(count: u32) -> Summary {
+    let mut nodes = (0..count).map(|rank| {
+        let mut one = summary();
+        let node = format!("node{rank:04}");
+        one.run.nodes = vec![node.clone()];
+        one.run.ranks = 1;
+        one.names
+            .iter_mut()
+            .filter(|name| &***name == "MPI Rank 0")
+            .for_each(|name| *name = format!("MPI Rank {rank}").into());
+        for link in &mut one.topology {
+            (link.node, link.consumer) = (node.clone(), format!("MPI Rank {rank}"));
+        }
+        for device in &mut one.devices {
+            device.node = node.clone();
+            let rows = device.views.iter_mut().flat_map(|view| view.callpaths.iter_mut());
+            rows.filter(|_| rank == 7).for_each(|row| row.figures.exclusive_joules *= 3.0);
+        }
+        one
+    });
+    let first = nodes.next().unwrap();
+    nodes::joined(first, nodes.collect())
+}
+
+#[test]
+fn of_many_ranks_the_sums_are_shown_and_those_that_stand_out() {
+    let summary = on_nodes(1000);
+    let shown = text::render(&summary, false);
+    let has = |line: &str| assert!(shown.contains(line), "{line}\n{}", &shown[..shown.len().min(6000)]);
+    has("ampere: 1000 ranks on node0000-0999, ");
+    has(
+        "all ranks, of 1000 devices\n  1000 ranks: 9.018 J each on average, 9.000 J to 27.000 J  ! MPI Rank 7 27.000 J\n",
+    );
+    has("        3006.000  33.3%        3.000        3.006        9.000   1000 ");
+    has("main > MPI_Send > ");
+    has("\n... and 992 more devices with less each, 9920.000 J in all: ");
+    assert!(shown.len() < 40_000, "{} bytes", shown.len());
+    let page = html::render(&summary);
+    assert!(page.contains("; far from the others: MPI Rank 7 27.000 J"));
+    assert!(page.len() < 500_000, "{} bytes", page.len());
 }
 
 /// Summaries of before say nothing of the most.

@@ -2,7 +2,8 @@
 
 use crate::assignment;
 use crate::gauges::OverTheRun;
-use crate::highlights::sentences;
+use crate::highlights::{sentences, topmost, view};
+use crate::over_ranks::{self, Spread};
 use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, SignalNumber, Summary, View};
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +13,13 @@ use std::fmt::Write;
 const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
+/// Of a smaller part of all joules no rank is said to stand out.
+const LEAST_SHARE: f64 = 0.01;
 /// Functions that a line names.
 const MOST_NAMED: usize = 3;
 const BAR_CELLS: usize = 24;
+/// Devices with tables of their own.
+const MOST_DEVICES: usize = 8;
 /// Lines of the device assignment.
 const MOST_LINKS: usize = 40;
 const LONGEST_LINK: usize = 200;
@@ -26,9 +31,8 @@ pub fn render(summary: &Summary, colour: bool) -> String {
     // Writing to a String cannot fail.
     let _ = page.head(&mut out);
     let _ = page.topology(&mut out);
-    for device in &summary.devices {
-        let _ = page.device(device, &mut out);
-    }
+    let _ = page.all_ranks(&mut out);
+    let _ = page.devices(&mut out);
     let _ = page.foot(&mut out);
     out
 }
@@ -55,7 +59,7 @@ impl Page<'_> {
             "{}",
             self.bold(&format!(
                 "ampere: {ranks} on {}, {:.1} s{}",
-                if run.nodes.is_empty() { "no node".to_owned() } else { printable(&run.nodes.join(", ")) },
+                printable(&nodes_of(&run.nodes)),
                 run.seconds,
                 run.state_words()
             ))
@@ -100,6 +104,127 @@ impl Page<'_> {
         }
         if lines.len() > MOST_LINKS {
             writeln!(out, "  ... and {} more in summary.json", lines.len() - MOST_LINKS)?;
+        }
+        Ok(())
+    }
+
+    /// Of the devices that no other contains, if there are several: what ranks used of all of them.
+    fn all_ranks(&self, out: &mut String) -> std::fmt::Result {
+        let views: Vec<(&Device, &View)> =
+            topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
+        let Some(whole) = over_ranks::whole(&views).filter(|whole| views.len() > 1 && whole.ranks > 1) else {
+            return Ok(());
+        };
+        writeln!(out, "\n{}", self.bold(&format!("all ranks, of {} devices", views.len())))?;
+        self.whole_ranks(&whole, out)?;
+        self.spreads(
+            "function",
+            &over_ranks::functions(self.summary, &views),
+            whole.joules,
+            "J",
+            str::to_owned,
+            out,
+        )?;
+        self.callpaths_over_ranks(&views, whole.joules, "J", out)
+    }
+
+    /// The ranks in one line.
+    fn whole_ranks(&self, whole: &Spread<()>, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "  {} ranks: {} J each on average, {} J to {} J{}",
+            whole.ranks,
+            joules(whole.mean()),
+            joules(whole.least),
+            joules(whole.most),
+            self.standing_out(whole)
+        )
+    }
+
+    fn standing_out<K>(&self, spread: &Spread<K>) -> String {
+        let named = spread.standing_out.iter().take(MOST_NAMED).map(|((node, group), used)| {
+            let group = self.summary.name(*group);
+            // A rank's number is unique in the job; the number of a process is not.
+            let node = if group.starts_with("MPI Rank") { String::new() } else { format!(" on {node}") };
+            format!("{}{} {} J", short(group, LONGEST_NAME), printable(&node), joules(*used))
+        });
+        let named: Vec<String> = named.collect();
+        match (named.is_empty(), spread.standing_out.len().saturating_sub(MOST_NAMED)) {
+            (true, _) => String::new(),
+            (_, 0) => format!("  ! {}", named.join(", ")),
+            (_, more) => format!("  ! {} and {more} more", named.join(", ")),
+        }
+    }
+
+    fn callpaths_over_ranks(
+        &self,
+        views: &[(&Device, &View)],
+        total: f64,
+        unit: &str,
+        out: &mut String,
+    ) -> std::fmt::Result {
+        let name = |path| short_path(&self.summary.regions_of(path));
+        let spreads = over_ranks::callpaths(views);
+        self.spreads("call path", &spreads, total, unit, name, out)?;
+        let is_large = |spread: &&Spread<u32>| spread.joules >= LEAST_SHARE * total;
+        if spreads.iter().take(MOST_ROWS).filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
+            writeln!(out, "  !: ranks whose joules are far from those of the others")?;
+        }
+        Ok(())
+    }
+
+    fn spreads<K: Copy>(
+        &self,
+        what: &str,
+        spreads: &[Spread<K>],
+        total: f64,
+        unit: &str,
+        name: impl Fn(K) -> String,
+        out: &mut String,
+    ) -> std::fmt::Result {
+        writeln!(
+            out,
+            "\n  {unit:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10} {:>10}  {what}",
+            "share", "least rank", "mean", "most", "ranks", "s", "calls"
+        )?;
+        for spread in spreads.iter().take(MOST_ROWS) {
+            writeln!(
+                out,
+                "  {:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10.3} {:>10}  {}{}",
+                joules(spread.joules),
+                percent(spread.joules, total),
+                joules(spread.least),
+                joules(spread.mean()),
+                joules(spread.most),
+                spread.ranks,
+                spread.seconds,
+                spread.calls,
+                printable(&name(spread.what)),
+                if spread.joules >= LEAST_SHARE * total { self.standing_out(spread) } else { String::new() },
+            )?;
+        }
+        more(spreads.iter().map(|spread| spread.joules), unit, out)
+    }
+
+    /// The largest ones, in their order.
+    fn devices(&self, out: &mut String) -> std::fmt::Result {
+        let all = &self.summary.devices;
+        let mut by_joules: Vec<usize> = (0..all.len()).collect();
+        by_joules.sort_by(|a, b| all[*b].total_joules.total_cmp(&all[*a].total_joules));
+        let (shown, others) = by_joules.split_at(MOST_DEVICES.min(all.len()));
+        let mut shown = shown.to_vec();
+        shown.sort_unstable();
+        for device in shown {
+            self.device(&all[device], out)?;
+        }
+        if !others.is_empty() {
+            let rest: f64 = others.iter().map(|device| all[*device].total_joules).sum();
+            writeln!(
+                out,
+                "\n... and {} more devices with less each, {} J in all: ampere report --device NAME",
+                others.len(),
+                joules(rest)
+            )?;
         }
         Ok(())
     }
@@ -227,6 +352,10 @@ impl Page<'_> {
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let total = view.whole();
         let sums = by_location(self.summary, view);
+        if let Some(whole) = over_ranks::whole(&[(device, view)]).filter(|_| sums.len() > MOST_ROWS) {
+            writeln!(out)?;
+            return self.whole_ranks(&whole, out);
+        }
         writeln!(
             out,
             "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
@@ -253,6 +382,10 @@ impl Page<'_> {
         let several = groups_of_several(&sums);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
+        let groups: BTreeSet<u32> = rows.iter().map(|row| row.location_group).collect();
+        if view.view == "ranks" && groups.len() > 1 {
+            return self.callpaths_over_ranks(&[(device, view)], total, &unit, out);
+        }
         writeln!(
             out,
             "\n  {unit:>12}{} {:>6} {:>10} {:>10}  top call paths",
@@ -331,6 +464,15 @@ impl Page<'_> {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The names of nodes, in little room.
+pub fn nodes_of(nodes: &[String]) -> String {
+    match nodes {
+        [] => "no node".to_owned(),
+        few if few.len() <= MOST_NAMED => few.join(", "),
+        many => compact(&many.iter().map(String::as_str).collect::<Vec<_>>()),
     }
 }
 

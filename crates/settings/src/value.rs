@@ -303,7 +303,7 @@ simple_value!(PathBuf, "a path", |path| Some(format!("{:?}", path.display())), |
 });
 simple_value!(
     Option<PathBuf>,
-    "the path of a file",
+    "a path",
     |path| path.as_ref().map(|path| format!("{:?}", path.display())),
     |written, _within| written.text().map(|text| (!text.is_empty()).then(|| PathBuf::from(text)))
 );
