@@ -123,7 +123,7 @@ fn write_events(
 }
 
 /// Writes a file whole or not at all. What is no plain file, and what a link leads to, is written to and not replaced.
-fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
         return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);

@@ -8,10 +8,11 @@
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
 //! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
-//! curve.rs        power over time (SVG)         compare.rs  runs beside each other
+//! curve.rs        power over time (SVG)         compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
-//! clock_text.rs   wall-clock time as text
+//! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
+//! calls.rs        calls and seconds over all devices
 //! ```
 
 #![forbid(unsafe_code)]
@@ -19,10 +20,12 @@
 pub mod assignment;
 mod build;
 mod callpaths;
+mod calls;
 pub mod clock_text;
 pub mod compare;
 mod csv;
 mod curve;
+mod filter;
 mod flame;
 mod folded;
 pub mod gauges;
@@ -63,6 +66,15 @@ pub enum Format {
     Parquet,
     /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
     Chrome,
+    /// Functions that are called often and spend nothing, as a filter file of Score-P's for the next run
+    ScorepFilter,
+}
+
+impl Format {
+    /// Whether it shows events, which a trace has and a summary does not.
+    pub fn is_of_events(self) -> bool {
+        self == Format::Chrome
+    }
 }
 
 /// Why there is no report.
@@ -139,6 +151,7 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         Format::Parquet => parquet::render(summary)?,
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => return Err(ReportError::NoParquet),
+        Format::ScorepFilter => filter::render(summary).into_bytes(),
         Format::Chrome => return Err(ReportError::NoEvents),
     })
 }
