@@ -66,6 +66,8 @@ pub enum Format {
     Parquet,
     /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
     Chrome,
+    /// The run's trace with its joules, in rocmProfileData's tables: an SQLite file, which needs -o
+    Sqlite,
     /// Functions that are called often and spend nothing, as a filter file of Score-P's for the next run
     ScorepFilter,
 }
@@ -73,7 +75,7 @@ pub enum Format {
 impl Format {
     /// Whether it shows events, which a trace has and a summary does not.
     pub fn is_of_events(self) -> bool {
-        self == Format::Chrome
+        matches!(self, Format::Chrome | Format::Sqlite)
     }
 }
 
@@ -152,7 +154,7 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => return Err(ReportError::NoParquet),
         Format::ScorepFilter => filter::render(summary).into_bytes(),
-        Format::Chrome => return Err(ReportError::NoEvents),
+        Format::Chrome | Format::Sqlite => return Err(ReportError::NoEvents),
     })
 }
 
