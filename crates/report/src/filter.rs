@@ -1,8 +1,8 @@
 //! Functions that are called often and spend nothing: measuring a call of them costs a good part of what the call itself does.
 //! As a filter file of Score-P's, which `ampere run --filter` takes, too.
 
-use crate::calls::Calls;
 use crate::highlights::{is_mpi, topmost};
+use crate::over_devices::Calls;
 use crate::summary::{QualityFigures, Run, Summary};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;

@@ -12,7 +12,7 @@
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
 //! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
-//! calls.rs        calls and seconds over all devices
+//! over_devices.rs  calls and seconds of ranks that draw from several devices
 //! ```
 
 #![forbid(unsafe_code)]
@@ -20,7 +20,6 @@
 pub mod assignment;
 mod build;
 mod callpaths;
-mod calls;
 pub mod clock_text;
 pub mod compare;
 mod csv;
@@ -35,6 +34,7 @@ pub mod job;
 pub mod json;
 pub mod missing;
 pub mod nodes;
+mod over_devices;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;

@@ -1,7 +1,7 @@
 //! What is compared of a run.
 
-use crate::calls::Calls;
 use crate::highlights::{Sums, topmost};
+use crate::over_devices::Calls;
 use crate::rows::shortened;
 use crate::summary::{Device, Summary, View};
 use std::collections::BTreeMap;
