@@ -1,25 +1,63 @@
-//! `ampere compare`: runs beside each other.
+//! `ampere compare`: runs, or groups of runs, beside each other.
 
-use crate::report::summary_of;
-use crate::terminal::words::{path_parser, print};
-use ampere_report::compare::{Named, render};
-use clap::Args;
+use crate::report::{summary_of, write_to};
+use crate::terminal::words::{given, path_parser, print};
+use ampere_report::compare::{Comparison, Form, Named, Per};
+use anyhow::ensure;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct CompareArguments {
-    /// Output directories of two runs or more; changes are relative to the first
-    #[arg(required = true, num_args = 2.., value_parser = path_parser())]
+    /// Output directories of runs; changes are relative to the first. With others after `--`: the first group
+    #[arg(required = true, num_args = 1.., value_parser = path_parser())]
     directories: Vec<PathBuf>,
+    /// After `--`: a second group, whose mean is compared with the first group's
+    #[arg(last = true, value_parser = path_parser())]
+    others: Vec<PathBuf>,
+    /// Divide each run's sums, to compare runs of different sizes
+    #[arg(long, value_enum, default_value_t = Per::Run)]
+    per: Per,
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    format: Form,
+    /// Write it there instead of to standard output
+    #[arg(short, long, value_parser = path_parser())]
+    output: Option<PathBuf>,
 }
 
 pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
-    let named = |directory: &PathBuf| -> anyhow::Result<Named> {
-        Ok(Named { name: directory.display().to_string(), summary: summary_of(directory)? })
+    let CompareArguments { directories, others, per, format, output } = arguments;
+    if others.is_empty() && directories.len() < 2 {
+        let words = "one run alone: name another one to compare it with";
+        crate::Arguments::command().error(ErrorKind::TooFewValues, words).exit();
+    }
+    let named = |directory: PathBuf| -> anyhow::Result<Named> {
+        Ok(Named { name: directory.display().to_string(), summary: summary_of(&directory)? })
     };
-    let runs = arguments.directories.iter().map(named).collect::<anyhow::Result<Vec<Named>>>()?;
-    print("the comparison", |out| out.write_all(render(&runs).as_bytes()))?;
+    let load = |group: Vec<PathBuf>| group.into_iter().map(named).collect::<anyhow::Result<Vec<Named>>>();
+    let groups = if others.is_empty() {
+        load(directories)?.into_iter().map(|run| vec![run]).collect()
+    } else {
+        let groups = vec![load(directories)?, load(others)?];
+        let mut seen = BTreeSet::new();
+        for run in groups.iter().flatten() {
+            let is_new = run.summary.run.id.is_empty() || seen.insert(run.summary.run.id.clone());
+            ensure!(
+                is_new,
+                "{} is a run that was named before: twice in a group it says nothing of noise",
+                run.name
+            );
+        }
+        groups
+    };
+    let comparison = Comparison::of(groups, per).render(format);
+    match given(&output) {
+        Some(path) => write_to(path, |file| file.write_all(&comparison))?,
+        None => print("the comparison", |out| out.write_all(&comparison))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,10 @@ use ampere_report::summary::Summary;
 use ampere_report::{Choice, Format, render};
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
+#[cfg(feature = "sqlite")]
+use ampere_trace::rpd;
+#[cfg(feature = "sqlite")]
+use anyhow::ensure;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -47,9 +51,13 @@ pub struct ReportArguments {
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let choice = Choice { devices: arguments.device, view: arguments.view };
     let output = given(&arguments.output);
-    if arguments.format == Format::Chrome {
+    if arguments.format.is_of_events() {
         let config = Config::load(given(&arguments.config))?;
-        return events_of(&arguments.directory, &choice, &config, output);
+        let parts = parts_of(&arguments.directory, &choice)?;
+        return match arguments.format {
+            Format::Sqlite => write_database(&parts, &choice, output),
+            _ => write_events(&parts, &choice, &config, output),
+        };
     }
     let mut summary = summary_of(&arguments.directory)?;
     choice.apply(&mut summary)?;
@@ -63,13 +71,8 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The Chrome trace of all nodes of the run: each has an archive of its own.
-fn events_of(
-    directory: &Path,
-    choice: &Choice,
-    config: &Config,
-    output: Option<&Path>,
-) -> anyhow::Result<ExitCode> {
+/// The traces of all nodes of the run, each of which has an archive of its own.
+fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let summary = summary_of_node(directory)?;
     let (others, missing) = nodes::other_parts(directory, &summary.run.id, summary_of_node);
@@ -87,7 +90,35 @@ fn events_of(
     if let Some(why) = unknown.filter(|_| parts.iter().all(|part| part.summary.devices.is_empty())) {
         bail!("{why}");
     }
-    write_events(&parts, choice, config, output)
+    Ok(parts)
+}
+
+/// A database is written in its place under another name, and is there when it is whole.
+#[cfg(feature = "sqlite")]
+fn write_database(parts: &[Part], choice: &Choice, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let path = output.context("a database is no stream: name its file with -o")?;
+    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+    ensure!(
+        path.symlink_metadata().map_or(true, |there| there.is_file()),
+        "cannot write {}: it is no plain file",
+        path.display()
+    );
+    let unfinished = path.with_file_name(format!(".ampere-{}.part", name.to_string_lossy()));
+    let _ = std::fs::remove_file(&unfinished); // of a report that was interrupted
+    let bar = Progress::default();
+    let written = rpd::write(parts, choice, &unfinished, &mut bar.step());
+    bar.end();
+    let whole = written
+        .and_then(|warnings| std::fs::rename(&unfinished, path).map(|()| warnings).map_err(Into::into));
+    let warnings = whole.inspect_err(|_| drop(std::fs::remove_file(&unfinished)));
+    let warnings = warnings.with_context(|| format!("cannot write {}", path.display()))?;
+    warnings.iter().for_each(|line| say!("ampere: {line}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn write_database(_: &[Part], _: &Choice, _: Option<&Path>) -> anyhow::Result<ExitCode> {
+    bail!("this build has no SQLite: `make build` makes one that has it")
 }
 
 /// Writes events as they are read: a trace may have more than memory has room for.
@@ -123,7 +154,7 @@ fn write_events(
 }
 
 /// Writes a file whole or not at all. What is no plain file, and what a link leads to, is written to and not replaced.
-fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
         return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);

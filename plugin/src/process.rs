@@ -7,6 +7,7 @@ use crate::ring_size::RingSizes;
 use crate::session_name::{is_of_this_process, session_name};
 use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
+use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
     Clocks, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region, RegionHandle,
     VISIBLE_DEVICES,
@@ -223,7 +224,7 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         number += 1;
         name = format!("{pid}-{number}");
     };
-    let recorded = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&LAUNCHED);
+    let recorded = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&LAUNCHED).chain([&ENV_FILTER]);
     log.append(&Definition::Process(Process {
         pid,
         start_time,

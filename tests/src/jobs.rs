@@ -249,6 +249,24 @@ impl Place {
         self.compile("cc", "instrumented", WORK, &["-finstrument-functions"])
     }
 
+    /// Results as of a run of two ranks, one of which has a stream on a GPU.
+    pub fn gpu_run(&self, output: &str) {
+        const TRACE: &str = "
+            counter 0 model=MI250X pci=193
+            metric cpu_energy
+            rank node0 ROCR_VISIBLE_DEVICES=0
+            stream HIP[0:0] tree=0 pci=193
+            rank node0 ROCR_VISIBLE_DEVICES=
+        ";
+        let trace = crate::small_trace::write(&self.path(output), TRACE);
+        let figures = self.path(format!("{output}-figures"));
+        let done = run(self.ampere(["attribute"]).arg(&trace).arg("-o").arg(&figures));
+        assert_eq!(done.code, 0, "{done:#?}");
+        std::fs::rename(figures.join("summary.json"), trace.with_file_name("summary.json"))
+            .expect("a summary");
+        std::fs::remove_dir_all(figures).expect("a directory");
+    }
+
     /// Two ranks of a program that prints from rank 0 and returns 5, or 0 with an argument: mpirun ends the other ranks as
     /// soon as one has returned something else.
     pub fn mpi(&self, program: &Path) -> Vec<OsString> {

@@ -32,6 +32,18 @@ pub fn has_python_otf2() -> bool {
     }
 }
 
+/// A Python that has these modules: `AMPERE_TEST_PYTHON`, or one of the PATH or of the distribution.
+pub fn python_with(modules: &[&str]) -> Option<PathBuf> {
+    let chosen = std::env::var_os("AMPERE_TEST_PYTHON").map(PathBuf::from);
+    let pythons = chosen.into_iter().chain([PathBuf::from("python3"), PathBuf::from("/usr/bin/python3")]);
+    let probe =
+        format!("import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {modules:?})))");
+    let has_all = |python: &PathBuf| {
+        Command::new(python).args(["-c", &probe]).output().is_ok_and(|done| done.status.success())
+    };
+    pythons.into_iter().find(has_all)
+}
+
 pub fn on_path(program: &str) -> bool {
     process::program(program).is_some()
 }

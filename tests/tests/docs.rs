@@ -2,7 +2,7 @@
 //!
 //! A fenced block of `console` or `sh` is run, unless `<!-- not run here: why -->` stands above it. In a `console` block the lines
 //! that begin with `$ ` are commands, and the others are what they print. The blocks of a page run one after the other in one
-//! scratch directory, which has a copy of `examples/mpi`.
+//! scratch directory, which has a copy of `examples/mpi`, and in `gpu` a run with GPU kernels.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{on_path, stencil, succeed, text};
@@ -132,6 +132,7 @@ fn the_commands_of_each_page_run() {
         let examples = place.path("examples");
         std::fs::create_dir(&examples).expect("a folder");
         succeed(Command::new("cp").arg("-r").arg(root().join("examples/mpi")).arg(&examples));
+        place.gpu_run("gpu");
         let mut command = place.command("bash");
         command.env("PATH", &path).args(["-e", "-u", "-x", "-c", &script.join("\n")]);
         // More ranks than cores: Open MPI 4 and 5.

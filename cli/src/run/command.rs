@@ -4,6 +4,7 @@ use super::{Host, RunArguments};
 use crate::parts::{self, CannotRun, Parts};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
+use ampere_model::filter::ENV_FILTER;
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -25,6 +26,9 @@ pub fn measured(arguments: &RunArguments, parts: &Parts) -> Command {
     let mut command = unchanged(arguments);
     if let Some(path) = given(&arguments.config).and_then(|path| std::fs::canonicalize(path).ok()) {
         command.env("AMPERE_CONFIG", path);
+    }
+    if let Some(path) = given(&arguments.filter).and_then(|path| std::fs::canonicalize(path).ok()) {
+        command.env(ENV_FILTER, path); // Score-P reads it, and so does the embedded host
     }
     command.env("LD_LIBRARY_PATH", prepend(&parts.library_directory, "LD_LIBRARY_PATH", ':'));
     if arguments.host != Host::Embedded {

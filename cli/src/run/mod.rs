@@ -24,13 +24,14 @@ use ampere_collector::run_directory::command_end::CommandEnd;
 use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page, holds_results, is_same};
 use ampere_collector::run_directory::stale;
 use ampere_collector::serving::access::Access;
+use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
 use ampere_model::text::one_line;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::Config;
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use signals::{Listener, Witness};
 use std::ffi::OsString;
@@ -53,6 +54,9 @@ pub struct RunArguments {
     /// What measures: Score-P in the program, or ampere's own host preloaded into it
     #[arg(long, value_enum, default_value = "auto")]
     host: Host,
+    /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
+    #[arg(long, value_name = "FILE", value_parser = path_parser())]
+    filter: Option<PathBuf>,
     /// End with an error where the command cannot be measured, instead of running it all the same
     #[arg(long)]
     require: bool,
@@ -116,6 +120,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let config = Config::load(given(&arguments.config))?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters(&config)?;
+    check_filter(given(&arguments.filter))?;
     let rank = launched::rank();
     if is_switched_off() {
         arguments.note_unmeasured(rank, &"AMPERE_DISABLE is set")?;
@@ -176,6 +181,15 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let is_measured = report(&session, &output, results, arguments.host.why_nothing());
     let fails = arguments.require && !is_measured && status.success();
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
+}
+
+/// A filter that cannot be used is an error before the job starts: Score-P would end the program.
+fn check_filter(path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Filter::parse(&text)
+        .map(drop)
+        .with_context(|| format!("{} is no filter file of Score-P's", path.display()))
 }
 
 fn start_collector(arguments: &RunArguments, parts: &Parts, name: &str) -> anyhow::Result<(Session, Keeper)> {

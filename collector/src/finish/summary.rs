@@ -9,6 +9,7 @@ use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::clock::best_reading;
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_model::Timestamp;
+use ampere_model::filter::ENV_FILTER;
 use ampere_report::clock_text;
 use ampere_report::missing;
 use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, QualityFigures, Readings, Run};
@@ -154,6 +155,7 @@ impl LiveRun {
         notes.extend(self.note_of_unmeasured());
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
+        notes.extend(self.note_of_filter());
         if quality.suppressed_calls > 0 {
             notes.push(format!(
                 "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
@@ -250,6 +252,16 @@ impl LiveRun {
         Some(format!(
             "several processes are MPI Rank {twice}, as when mpirun is started twice, or by MPI_Comm_spawn: what is \
              shown of a rank is of all that have its number"
+        ))
+    }
+
+    /// Functions are missing because the user wanted it so.
+    fn note_of_filter(&self) -> Option<String> {
+        let variables = self.ingest.processes.iter().flat_map(Process::environment);
+        let file = |variable: &String| Some(variable.strip_prefix(ENV_FILTER)?.strip_prefix('=')?.to_owned());
+        let file = variables.filter_map(file).find(|file| !file.is_empty())?;
+        Some(format!(
+            "functions that {file} excludes are not recorded: their time and joules are in the functions that called them"
         ))
     }
 

@@ -12,6 +12,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Score-P's "invalid" handle; also the answer when the table is full.
 pub const INVALID: AnyHandle = 0;
+/// Of a function that is not to be recorded: its frames are open, and have no events.
+pub const FILTERED: AnyHandle = AnyHandle::MAX;
+
+/// Whether a frame of this region has events.
+#[inline(always)]
+pub fn is_recorded(region: AnyHandle) -> bool {
+    region.wrapping_add(1) > 1 // neither of the two above
+}
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;

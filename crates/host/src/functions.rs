@@ -3,12 +3,12 @@
 //! The table is open-addressed and only grows. Readers take no lock, inserting does. A grown table replaces the old one, which is
 //! not freed because it may be in use.
 
-use crate::definitions::{self, INVALID};
+use crate::definitions::{self, FILTERED, INVALID};
 use crate::measurement::{
     self, FORWARD, NEW, RUNNING, count_missed, inside, inside_or, on_own_stack_uninterrupted,
 };
 use crate::tls::Slot;
-use crate::{alloc, signal, symbols, thread};
+use crate::{alloc, filter, signal, symbols, thread};
 use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state};
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::{CStr, c_void};
@@ -189,14 +189,18 @@ fn define(address: usize) -> AnyHandle {
         return known;
     }
     let symbol = symbols::resolve(place);
-    let region = definitions::region(
-        &symbol.name,
-        &symbol.canonical_name,
-        &symbol.file,
-        symbol.line,
-        region_type::FUNCTION,
-        paradigm::COMPILER,
-    );
+    let region = if filter::excludes(&symbol) {
+        FILTERED
+    } else {
+        definitions::region(
+            &symbol.name,
+            &symbol.canonical_name,
+            &symbol.file,
+            symbol.line,
+            region_type::FUNCTION,
+            paradigm::COMPILER,
+        )
+    };
     if region == INVALID {
         return INVALID;
     }

@@ -6,6 +6,7 @@
 //!
 //! - [`mpi`]: the exported `MPI_*` symbols, the real functions behind them, init and finalize;
 //! - [`functions`]: the exported `__cyg_profile_func_*` hooks, address to region; [`symbols`]: address to name and line;
+//!   [`filter`]: functions that are not recorded;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: the program's handlers;
 //!   [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: what the plugin can ask;
@@ -17,6 +18,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `AMPERE_HOST_PLUGIN` | the plugin's path; otherwise `libscorep_substrate_ampere.so` beside this library or in `../lib` |
+//! | `SCOREP_FILTERING_FILE` | functions that are not recorded, as with Score-P; see [`filter`] |
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
 //!
 //! Limits: calls into a statically linked MPI library are not seen, nor MPI sessions without MPI_Init; the number of threads
@@ -32,6 +34,7 @@ mod alloc;
 mod callbacks;
 mod clock;
 mod definitions;
+mod filter;
 mod functions;
 mod measurement;
 mod messages;

@@ -14,7 +14,7 @@ use crate::definitions::{self, INVALID};
 use crate::messages::say;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{FREE, OWN_STACK, Slot, slot};
-use crate::{alloc, clock, mpi, plugin, signal, stack, thread};
+use crate::{alloc, clock, filter, mpi, plugin, signal, stack, thread};
 use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state, stack_address};
 use scorep_abi::{AnyHandle, Location, location_type, paradigm, region_type};
 use std::ffi::{CString, c_int, c_void};
@@ -228,6 +228,7 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     }
     let _ = KEY.set(key);
     clock::choose();
+    filter::load();
     register_barrier();
     if !plugin::load() {
         return INERT;

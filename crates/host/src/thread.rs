@@ -3,6 +3,7 @@
 //! The host keeps its own stack of open frames. Exits are matched against it, so that the plugin's events always nest, whatever a
 //! `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
 
+use crate::definitions::is_recorded;
 use crate::tls::Slot;
 use crate::{alloc, clock, measurement, plugin};
 use scorep_abi::{AnyHandle, Location};
@@ -36,7 +37,7 @@ pub struct LocationData {
 struct Frame {
     /// A function's address, or an MPI function's index (which is below any address).
     key: usize,
-    /// The region, or INVALID for a frame that is not recorded.
+    /// The region, or what is none for a frame that is not recorded.
     region: AnyHandle,
 }
 
@@ -80,7 +81,7 @@ impl Thread {
         !(gone && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH))
     }
 
-    /// Opens a frame now; with `INVALID` one that is not recorded.
+    /// Opens a frame now; with `INVALID` or `FILTERED` one that is not recorded.
     #[inline(always)]
     pub fn enter(&mut self, key: usize, region: AnyHandle) {
         if self.depth >= FRAMES_MAX {
@@ -89,7 +90,7 @@ impl Thread {
         // SAFETY: `frames` has room for FRAMES_MAX, and depth is below it.
         unsafe { self.frames.add(self.depth).write(Frame { key, region }) };
         self.depth += 1;
-        if region != crate::definitions::INVALID {
+        if is_recorded(region) {
             plugin::enter(self.location, clock::now(), region);
         }
     }
@@ -104,19 +105,18 @@ impl Thread {
     /// Closes the frame with this key now.
     #[inline(always)]
     pub fn leave(&mut self, key: usize) {
-        let time = clock::now();
         if self.depth > 0 && self.beyond == 0 {
             // SAFETY: below depth, frames are written.
             let top = unsafe { *self.frames.add(self.depth - 1) };
             if top.key == key {
                 self.depth -= 1;
-                if top.region != crate::definitions::INVALID {
-                    plugin::exit(self.location, time, top.region);
+                if is_recorded(top.region) {
+                    plugin::exit(self.location, clock::now(), top.region);
                 }
                 return;
             }
         }
-        self.leave_enclosing(key, time);
+        self.leave_enclosing(key, clock::now());
     }
 
     /// An exit of another frame than the innermost.
@@ -147,7 +147,7 @@ impl Thread {
             if frame.key < crate::mpi::KEYS_END {
                 self.mpi_stack = 0;
             }
-            if frame.region != crate::definitions::INVALID {
+            if is_recorded(frame.region) {
                 plugin::exit(self.location, time, frame.region);
             }
         }

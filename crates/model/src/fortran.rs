@@ -20,6 +20,17 @@ pub fn demangle(symbol: &str) -> Option<String> {
     (parts.len() > 1 && parts.iter().all(is_name)).then(|| parts.join("::"))
 }
 
+/// The symbols that a name which is possibly a Fortran procedure's can have, by compiler: a filter has to know them.
+pub fn symbols_of(name: &str) -> Vec<String> {
+    let Some((module, procedure)) = name.split_once("::") else { return Vec::new() };
+    let symbols = [
+        format!("__{module}_MOD_{procedure}"),
+        format!("_QM{module}P{procedure}"),
+        format!("{module}_mp_{procedure}_"),
+    ];
+    symbols.into_iter().filter(|symbol| demangle(symbol).as_deref() == Some(name)).collect()
+}
+
 /// The names of modules, submodules and procedures, outermost first, of what follows `_Q`. The last one is a procedure's.
 fn scopes_of_flang(mut rest: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
@@ -50,6 +61,12 @@ mod tests {
         ] {
             assert_eq!(demangle(symbol).as_deref(), Some(name), "{symbol}");
         }
+    }
+
+    #[test]
+    fn a_name_has_the_symbols_of_all_compilers() {
+        assert_eq!(symbols_of("work::heavy"), ["__work_MOD_heavy", "_QMworkPheavy", "work_mp_heavy_"]);
+        assert!(symbols_of("std::move<int>(int)").is_empty() && symbols_of("main").is_empty());
     }
 
     #[test]

@@ -4,12 +4,13 @@
 //! (OTF2's word) is valid in the whole trace.
 //!
 //! `definition.rs` has what a process defines before its events, `metric.rs` the meaning of metric names and units, `regions.rs` one
-//! number per region of a run, `fortran.rs` what a Fortran compiler's symbol means, `text.rs` text for people. The names of recorded environment variables are below.
+//! number per region of a run, `fortran.rs` what a Fortran compiler's symbol means, `filter.rs` Score-P's filter files, `text.rs` text for people. The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod definition;
-mod fortran;
+pub mod filter;
+pub mod fortran;
 pub mod launcher;
 mod metric;
 pub mod numbers;

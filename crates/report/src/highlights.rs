@@ -1,5 +1,6 @@
 //! A summary's first sentences.
 
+use crate::filter::much_measuring;
 use crate::summary::{Device, Region, Summary, View};
 use ampere_model::text::{joules, printable, short};
 use std::collections::BTreeMap;
@@ -92,7 +93,7 @@ fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
     sums
 }
 
-/// At most four: how much, where, in which kernels, and how much in MPI. None without joules.
+/// At most five: how much, where, in which kernels, how much in MPI, and whether measuring was much of it. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {
@@ -145,6 +146,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             joules(*part)
         ));
     }
+    all.extend(much_measuring(run, &summary.quality));
     all
 }
 

@@ -9,10 +9,11 @@
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
 //! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
-//! curve.rs        power over time (SVG)         compare.rs  runs beside each other
+//! curve.rs        power over time (SVG)         compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
-//! clock_text.rs   wall-clock time as text
+//! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
+//! over_devices.rs  calls and seconds of ranks that draw from several devices
 //! ```
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod clock_text;
 pub mod compare;
 mod csv;
 mod curve;
+mod filter;
 mod flame;
 mod folded;
 pub mod gauges;
@@ -33,6 +35,7 @@ pub mod job;
 pub mod json;
 pub mod missing;
 pub mod nodes;
+mod over_devices;
 mod over_ranks;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -65,6 +68,17 @@ pub enum Format {
     Parquet,
     /// The run's trace with the power of each device, for ui.perfetto.dev or chrome://tracing
     Chrome,
+    /// The run's trace with its joules, in rocmProfileData's tables: an SQLite file, which needs -o
+    Sqlite,
+    /// Functions that are called often and spend nothing, as a filter file of Score-P's for the next run
+    ScorepFilter,
+}
+
+impl Format {
+    /// Whether it shows events, which a trace has and a summary does not.
+    pub fn is_of_events(self) -> bool {
+        matches!(self, Format::Chrome | Format::Sqlite)
+    }
 }
 
 /// Why there is no report.
@@ -141,7 +155,8 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         Format::Parquet => parquet::render(summary)?,
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => return Err(ReportError::NoParquet),
-        Format::Chrome => return Err(ReportError::NoEvents),
+        Format::ScorepFilter => filter::render(summary).into_bytes(),
+        Format::Chrome | Format::Sqlite => return Err(ReportError::NoEvents),
     })
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::compare::{Comparison, Form, Per};
 use crate::summary::{QualityFigures, Run};
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
@@ -417,7 +418,7 @@ fn an_older_summary_is_read_and_its_most_is_not_known() {
     let table = String::from_utf8(render(&older, Format::Table, false).unwrap()).unwrap();
     let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000", "3.000", "?"], "{table}");
-    for format in Format::value_variants().iter().filter(|format| **format != Format::Chrome) {
+    for format in Format::value_variants().iter().filter(|format| !format.is_of_events()) {
         render(&older, *format, false).unwrap();
     }
 }
@@ -451,7 +452,7 @@ fn only_chosen_devices_are_reported_and_unknown_ones_are_errors() {
 fn an_empty_summary_has_every_report() {
     let empty =
         Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), QualityFigures::default());
-    for format in Format::value_variants().iter().filter(|format| **format != Format::Chrome) {
+    for format in Format::value_variants().iter().filter(|format| !format.is_of_events()) {
         render(&empty, *format, false).unwrap();
     }
 }
@@ -465,7 +466,8 @@ fn differences_are_relative_to_the_first_run() {
     second.devices[0].total_joules += 3.0;
     second.run.energy = "estimated".to_owned();
     let named = |name: &str, summary| compare::Named { name: name.to_owned(), summary };
-    let text = compare::render(&[named("a", first), named("b\x1b[2J", second)]);
+    let compared = Comparison::of(vec![vec![named("a", first)], vec![named("b\x1b[2J", second)]], Per::Run);
+    let text = String::from_utf8(compared.render(Form::Table)).unwrap();
     assert!(!text.contains('\x1b') && text.contains("not of one kind"), "{text}");
     let row = |name: &str| {
         let line =
@@ -477,4 +479,92 @@ fn differences_are_relative_to_the_first_run() {
     assert_eq!(row("  main")[2], "=");
     let by_function: Vec<&str> = text.split("by function").nth(1).unwrap().lines().skip(1).collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
+}
+
+/// A run of so many ranks, in which `work` has these joules more.
+fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
+    let mut summary = summary();
+    for view in summary.devices[0].views.iter_mut().filter(|view| view.view == "ranks") {
+        let is_work = |row: &&mut summary::Region| &*row.region == "work";
+        view.regions.iter_mut().filter(is_work).for_each(|row| row.figures.exclusive_joules += more);
+    }
+    summary.devices[0].total_joules += more;
+    (summary.run.ranks, summary.run.energy) = (ranks, "measured".to_owned());
+    compare::Named { name: name.to_owned(), summary }
+}
+
+#[test]
+fn a_difference_within_the_noise_of_groups_is_called_so() {
+    let group = |ranks: u32, joules: [f64; 3]| joules.map(|more| varied("r", ranks, more)).into();
+    let text = |groups, per| {
+        let text = Comparison::of(groups, per).render(Form::Table);
+        String::from_utf8(text).unwrap()
+    };
+    let line = |text: &str| text.lines().find(|line| line.ends_with("  work")).unwrap().to_owned();
+    let alike = text(vec![group(2, [0.0, 0.3, 0.6]), group(2, [0.1, 0.2, 0.9])], Per::Run);
+    assert!(line(&alike).contains("within noise"), "{alike}");
+    let apart = text(vec![group(2, [0.0, 0.1, 0.2]), group(2, [3.0, 3.1, 3.2])], Per::Run);
+    assert_eq!(
+        line(&apart).split_whitespace().collect::<Vec<_>>().join(" "),
+        "3.100 ± 0.100 6.100 ± 0.100 +96.8 % +89.5 to +104.1 % work",
+        "{apart}"
+    );
+    assert!(line(&apart).find("work") > line(&alike).find("within noise"), "columns stay: {apart}");
+    // Of another number of ranks: as sums, with a note, or per rank.
+    let sums = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Run);
+    assert!(sums.contains("they ran on 2 and 4 ranks, and figures are sums: --per rank divides"), "{sums}");
+    let each = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Rank);
+    assert!(line(&each).contains("1.550") && line(&each).contains("1.525"), "{each}");
+    assert!(each.contains("per rank") && !each.contains("--per rank"), "{each}");
+    // One run has no noise.
+    let one = text(vec![group(2, [0.0, 0.1, 0.2]), vec![varied("r", 2, 1.0)]], Per::Run);
+    assert!(one.contains("a group of one run has no deviation") && line(&one).contains("± ?"), "{one}");
+}
+
+#[test]
+fn runs_of_different_programs_are_named_as_such() {
+    let with_command = |command: &str| {
+        let mut run = varied("r", 2, 0.0);
+        run.summary.run.command = command.split(' ').map(str::to_owned).collect();
+        run
+    };
+    let text = |runs: [compare::Named; 2]| {
+        let compared = Comparison::of(runs.map(|run| vec![run]).into(), Per::Run).render(Form::Table);
+        String::from_utf8(compared).unwrap()
+    };
+    let said = text([with_command("mpirun -n 2 /a/xhpl 10"), with_command("mpirun -n 4 ./xhpl 20")]);
+    assert!(!said.contains("their commands differ"), "{said}");
+    let said = text([with_command("mpirun -n 2 /a/xhpl"), with_command("mpirun -n 2 /a/hpcc")]);
+    assert!(said.contains("their commands differ"), "{said}");
+    let mut other = with_command("./other");
+    other.summary.names.iter_mut().for_each(|name| *name = format!("{name} of another").into());
+    let views = other.summary.devices.iter_mut().flat_map(|device| &mut device.views);
+    for row in views.flat_map(|view| &mut view.regions) {
+        row.region = format!("{} of another", row.region).into();
+    }
+    let said = text([with_command("./one"), other]);
+    assert!(said.contains("no function in common: they are runs of different programs"), "{said}");
+}
+
+#[test]
+fn a_comparison_is_escaped_and_whole_in_every_form() {
+    let groups = || -> Vec<Vec<compare::Named>> {
+        let group = |more: [f64; 2]| more.map(|more| varied(HOSTILE, 2, more)).into();
+        vec![group([0.0, 0.1]), group([1.0, 1.2])]
+    };
+    let compared = Comparison::of(groups(), Per::Run);
+    let text = |form| String::from_utf8(compared.render(form)).unwrap();
+    let page = text(Form::Html);
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert"), "{page}");
+    assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("://"), "nothing from elsewhere");
+    let csv = text(Form::Csv);
+    let mut reader = ::csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<_> = reader.records().map(Result::unwrap).collect();
+    assert!(records.iter().any(|row| &row[0] == "function" && &row[1] == HOSTILE), "{csv}");
+    let json: serde_json::Value = serde_json::from_str(&text(Form::Json)).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len() * 2, records.len());
+    for by in ["run", "device", "function", "call path"] {
+        assert!(rows.iter().any(|row| row["by"] == by), "{by}");
+    }
 }

@@ -629,7 +629,7 @@ const LONGEST_NAME: usize = 56;
 const LONGEST_PATH: usize = 110;
 
 /// A call path: each region's name cut, one that calls itself once, then the outermost regions left out.
-fn short_path(path: &[&str]) -> String {
+pub fn short_path(path: &[&str]) -> String {
     let calls = path.chunk_by(|caller, called| caller == called);
     let names: Vec<String> =
         calls.map(|same| times(&short(same[0], LONGEST_NAME), same.len() as u32)).collect();

@@ -10,6 +10,7 @@
 //! offline.rs  attribution of a trace: `ampere attribute`
 //! replay.rs   a trace as something that is played into a live collector
 //! chrome.rs   a trace in Chrome's format
+//! rpd.rs      a run in rocmProfileData's tables, as an SQLite file
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,8 @@ pub mod index;
 pub mod offline;
 mod recorders;
 pub mod replay;
+#[cfg(feature = "sqlite")]
+pub mod rpd;
 pub mod scorep_names;
 mod sensors;
 pub mod spool;

@@ -1,0 +1,163 @@
+//! What is compared of a run.
+
+use crate::highlights::{Sums, topmost};
+use crate::over_devices::Calls;
+use crate::rows::shortened;
+use crate::summary::{Device, Summary, View};
+use std::collections::BTreeMap;
+
+/// Between the regions of a call path.
+pub const SEPARATOR: &str = " > ";
+
+/// What figures are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// The whole run.
+    Run,
+    /// Devices of the same name on all nodes.
+    Device,
+    /// The ranks view, by region.
+    Function,
+    /// The kernels view, by region.
+    Kernel,
+    /// The ranks view, by call path, of all ranks.
+    CallPath,
+}
+
+/// By what the sums of a run are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Per {
+    /// Nothing: they are sums
+    Run,
+    /// The number of ranks
+    Rank,
+    /// The number of nodes
+    Node,
+}
+
+/// As many as [`By::figures`] has.
+pub type Values = [f64; 7];
+
+const OF_RUNS: [&str; 7] =
+    ["seconds", "joules", "watts", "idle_joules", "lost_joules", "mpi_joules", "kernel_joules"];
+const OF_DEVICES: [&str; 2] = ["joules", "watts"];
+const OF_CALLS: [&str; 4] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls"];
+
+impl By {
+    /// The names of its figures. The first is what tables show.
+    pub fn figures(self) -> &'static [&'static str] {
+        match self {
+            By::Run => &OF_RUNS,
+            By::Device => &OF_DEVICES,
+            By::Function | By::Kernel | By::CallPath => &OF_CALLS,
+        }
+    }
+
+    /// As files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Run => "run",
+            By::Device => "device",
+            By::Function => "function",
+            By::Kernel => "kernel",
+            By::CallPath => "call path",
+        }
+    }
+
+    /// A run's figure for people.
+    pub fn words(figure: &'static str) -> &'static str {
+        match figure {
+            "watts" => "watts on average",
+            "idle_joules" => "idle joules",
+            "lost_joules" => "lost joules",
+            "mpi_joules" => "joules in MPI functions",
+            "kernel_joules" => "joules while GPU kernels ran",
+            other => other,
+        }
+    }
+}
+
+impl Per {
+    /// As files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Per::Run => "run",
+            Per::Rank => "rank",
+            Per::Node => "node",
+        }
+    }
+}
+
+/// Whether a run's tables begin with all threads of its ranks.
+pub fn leads(summary: &Summary) -> bool {
+    summary.devices.iter().any(|device| device.other_ranks_lead)
+}
+
+/// All figures of a run. `all_lead`: as tables show them, else as the settings chose, which is the same for all runs.
+pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
+    let sums = if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) };
+    let views = |device| match all_lead {
+        true => Device::shown(device).collect(),
+        false => device.views.iter().collect::<Vec<&View>>(),
+    };
+    let divisor = match per {
+        Per::Run => 1.0,
+        Per::Rank => f64::from(summary.run.ranks.max(1)),
+        Per::Node => summary.run.nodes.len().max(1) as f64,
+    };
+    let mut all = vec![((By::Run, String::new()), of_run(summary, &sums, divisor))];
+    for (name, [joules, watts]) in devices(summary) {
+        all.push(((By::Device, name.to_owned()), values([joules, watts], divisor)));
+    }
+    for (by, view) in [(By::Function, "ranks"), (By::Kernel, "kernels")] {
+        let mut calls = Calls::of(summary);
+        for device in topmost(summary) {
+            views(device).into_iter().filter(|of| of.view == view).for_each(|view| calls.add(device, view));
+        }
+        let (functions, paths) = calls.sums();
+        all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), values(sum, divisor))));
+        if by == By::Function {
+            let name = |path: u32| shortened(summary, path).join(SEPARATOR);
+            all.extend(
+                paths.into_iter().map(|(path, sum)| ((By::CallPath, name(path)), values(sum, divisor))),
+            );
+        }
+    }
+    all
+}
+
+fn values<const N: usize>(figures: [f64; N], divisor: f64) -> Values {
+    let mut values = Values::default();
+    values.iter_mut().zip(figures).for_each(|(value, figure)| *value = figure / divisor);
+    values
+}
+
+fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
+    let seconds = summary.run.seconds;
+    let mut figures = values(
+        [
+            0.0,
+            sums.joules,
+            if seconds > 0.0 { sums.joules / seconds } else { 0.0 },
+            sums.idle,
+            sums.lost,
+            sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
+            sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
+        ],
+        divisor,
+    );
+    figures[0] = seconds; // ranks run at the same time
+    figures
+}
+
+/// Joules and watts by name: another run's devices may be another node's.
+fn devices(summary: &Summary) -> BTreeMap<&str, [f64; 2]> {
+    let mut sums: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
+    for device in summary.devices.iter().filter(|device| device.unit == "J") {
+        let sum = sums.entry(&device.name).or_default();
+        sum[0] += device.total_joules;
+        sum[1] +=
+            if device.sampled_seconds > 0.0 { device.total_joules / device.sampled_seconds } else { 0.0 };
+    }
+    sums
+}

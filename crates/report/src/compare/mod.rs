@@ -1,0 +1,266 @@
+//! Runs compared, or groups of runs: the joules of each, and where they differ. Differences are relative to the first group.
+//!
+//! ```text
+//! figures.rs   what is compared of a run        statistics.rs  means, and what their difference can be
+//! text.rs      as a table                       page.rs        as a page
+//! rows.rs      as rows of CSV, and as JSON
+//! ```
+
+mod figures;
+mod page;
+mod rows;
+mod statistics;
+mod text;
+
+use crate::summary::Summary;
+use ampere_model::text::{printable, short};
+pub use figures::{By, Per};
+use statistics::{Difference, Sample};
+use std::collections::{BTreeMap, BTreeSet};
+
+const LONGEST_NAME: usize = 56;
+
+/// The forms of a comparison, as `--format` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// What differs most
+    Table,
+    /// All figures, with the value of each run
+    Json,
+    /// A row for each figure of each group
+    Csv,
+    /// One page, which needs nothing beside itself
+    Html,
+}
+
+/// A run with a name.
+pub struct Named {
+    /// As it was given on the command line.
+    pub name: String,
+    /// Its figures.
+    pub summary: Summary,
+}
+
+/// A run without its tables.
+struct About {
+    name: String,
+    run: crate::summary::Run,
+    /// Policy and sharing.
+    shared_by: Option<(String, String)>,
+}
+
+/// Runs compared.
+pub struct Comparison {
+    per: Per,
+    groups: Vec<Vec<About>>,
+    notes: Vec<String>,
+    rows: Vec<Row>,
+}
+
+/// One figure in all groups.
+struct Row {
+    by: By,
+    /// Of a device, function, kernel or call path; empty of the run's own figures.
+    name: String,
+    /// A place among `By::figures`.
+    figure: usize,
+    groups: Vec<Sample>,
+    /// Of each group but the first, from the first.
+    differences: Vec<Difference>,
+}
+
+impl Row {
+    /// Its figure, as files have it.
+    fn figure(&self) -> &'static str {
+        self.by.figures()[self.figure]
+    }
+
+    /// By this rows are sorted.
+    fn spread(&self) -> f64 {
+        self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
+    }
+}
+
+impl Comparison {
+    /// Of groups of one run or more.
+    pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
+        let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let mut values: BTreeMap<(By, String), Vec<figures::Values>> = BTreeMap::new();
+        let mut functions: Vec<BTreeSet<String>> = Vec::new();
+        let (count, mut at) = (sizes.iter().sum(), 0);
+        let mut described = Vec::with_capacity(groups.len());
+        for runs in groups {
+            let mut abouts = Vec::with_capacity(runs.len());
+            for run in runs {
+                let mut own = BTreeSet::new();
+                for (key, figures) in figures::of(&run.summary, all_lead, per) {
+                    if matches!(key.0, By::Function | By::Kernel) {
+                        own.insert(key.1.clone());
+                    }
+                    values.entry(key).or_insert_with(|| vec![Default::default(); count])[at] = figures;
+                }
+                functions.push(own);
+                at += 1;
+                abouts.push(About::of(run));
+            }
+            described.push(abouts);
+        }
+        let notes = notes(&described, &functions, per);
+        let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
+        Comparison { per, groups: described, notes, rows: rows.collect() }
+    }
+
+    /// In one of its forms.
+    pub fn render(&self, form: Form) -> Vec<u8> {
+        match form {
+            Form::Table => text::render(self).into_bytes(),
+            Form::Json => rows::json(self),
+            Form::Csv => rows::csv(self),
+            Form::Html => page::render(self).into_bytes(),
+        }
+    }
+
+    /// Whether there are groups of several runs, whose noise is known.
+    fn has_samples(&self) -> bool {
+        self.groups.iter().any(|runs| runs.len() > 1)
+    }
+
+    /// The rows of one figure, those that differ most first.
+    fn sorted(&self, by: By, figure: &str) -> Vec<&Row> {
+        let mut rows: Vec<&Row> =
+            self.rows.iter().filter(|row| row.by == by && row.figure() == figure).collect();
+        rows.sort_by(|a, b| b.spread().total_cmp(&a.spread()));
+        rows
+    }
+}
+
+fn rows_of(by: By, name: &str, values: &[figures::Values], sizes: &[usize]) -> Vec<Row> {
+    let row = |figure: usize| {
+        let mut of_runs = values.iter().map(|values| values[figure]);
+        let groups: Vec<Sample> =
+            sizes.iter().map(|size| Sample::of(of_runs.by_ref().take(*size).collect())).collect();
+        let differences = groups[1..].iter().map(|group| Difference::between(&groups[0], group)).collect();
+        Row { by, name: name.to_owned(), figure, groups, differences }
+    };
+    (0..by.figures().len()).map(row).collect()
+}
+
+impl About {
+    fn of(named: Named) -> About {
+        let view = named.summary.devices.iter().flat_map(|device| &device.views).next();
+        let shared_by = view.map(|view| (view.policy.clone(), view.sharing.clone()));
+        About { name: named.name, run: named.summary.run, shared_by }
+    }
+
+    /// Its words without numbers, and without the directories of files: what stays the same if only sizes change.
+    fn words(&self) -> Vec<&str> {
+        let words = self.run.command.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
+        words.filter(|word| !word.is_empty() && word.parse::<f64>().is_err()).collect()
+    }
+}
+
+/// What a reader has to know of the runs.
+fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec<String> {
+    let runs = || groups.iter().flatten();
+    let differ = |same: &dyn Fn(&About, &About) -> bool| {
+        let first = runs().next();
+        first.is_some_and(|first| !runs().all(|run| same(first, run)))
+    };
+    let mut notes = Vec::new();
+    if !functions.is_empty() && have_nothing_in_common(functions) {
+        notes.push("they have no function in common: they are runs of different programs".to_owned());
+    } else if differ(&|a, b| a.run.command.is_empty() || b.run.command.is_empty() || a.words() == b.words()) {
+        notes.push("their commands differ: what differs may be the program's, or its input's".to_owned());
+    }
+    if differ(&|a, b| a.run.energy == b.run.energy) {
+        notes.push("their joules are not of one kind: differences are of the counters, too".to_owned());
+    }
+    let known = || runs().filter_map(|run| run.shared_by.as_ref());
+    if known().any(|rule| Some(rule) != known().next()) {
+        notes.push(
+            "their joules were not shared alike (policy, sharing): differences are of that, too".to_owned(),
+        );
+    }
+    for (what, advice, is_divided, number) in SIZES {
+        if differ(&|a, b| number(a) == number(b)) && !is_divided(per) {
+            let numbers: BTreeSet<u32> = runs().map(number).collect();
+            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            notes.push(format!(
+                "they ran on {} {what}, and figures are sums: {advice} divides them by their number",
+                numbers.join(" and ")
+            ));
+        }
+    }
+    if groups.iter().any(|runs| runs.len() > 1) && groups.iter().any(|runs| runs.len() == 1) {
+        notes.push("a group of one run has no deviation, and no interval can be said".to_owned());
+    }
+    notes
+}
+
+/// How large runs are: the word, what divides by it, whether figures are divided already, and the number.
+type Size = (&'static str, &'static str, fn(Per) -> bool, fn(&About) -> u32);
+const SIZES: [Size; 2] = [
+    ("ranks", "--per rank", |per| per == Per::Rank, |run| run.run.ranks),
+    ("nodes", "--per node", |per| per != Per::Run, |run| run.run.nodes.len() as u32),
+];
+
+/// Whether one of the runs has functions of its own, and none of the first's but MPI's.
+fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
+    let own = |of: &BTreeSet<String>| -> BTreeSet<String> {
+        of.iter().filter(|name| !crate::highlights::is_mpi(name)).cloned().collect()
+    };
+    let first = own(&functions[0]);
+    !first.is_empty()
+        && functions[1..].iter().map(own).any(|other| !other.is_empty() && other.is_disjoint(&first))
+}
+
+/// A run on one line.
+fn line(about: &About) -> String {
+    let of = &about.run;
+    let command =
+        if of.command.is_empty() { String::new() } else { format!(": {}", printable(&of.command.join(" "))) };
+    format!(
+        "{}: {} rank{} on {}, {}{}{command}",
+        printable(&about.name),
+        of.ranks,
+        if of.ranks == 1 { "" } else { "s" },
+        printable(&of.nodes.join(", ")),
+        printable(&of.energy),
+        of.state_words(),
+    )
+}
+
+/// A name that fits its column; of a call path the end.
+fn shown(row: &Row) -> String {
+    match row.by {
+        By::Run => By::words(row.figure()).to_owned(),
+        By::CallPath => {
+            let path: Vec<&str> = row.name.split(figures::SEPARATOR).collect();
+            crate::text::short_path(&path)
+        }
+        _ => short(&row.name, LONGEST_NAME),
+    }
+}
+
+/// A difference as people read it: in percent, while that is of use.
+fn change(from: f64, to: f64) -> String {
+    if from == to {
+        return "=".to_owned();
+    }
+    if from <= 0.0 {
+        return "new".to_owned();
+    }
+    let percent = 100.0 * (to - from) / from;
+    if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
+}
+
+/// The interval of a difference in percent of the first group's mean, or in its own unit where that says nothing.
+fn interval(first: &Sample, difference: &Difference) -> String {
+    let Some((low, high)) = difference.interval else { return String::new() };
+    let [from, to] = [low, high].map(|end| 100.0 * end / first.mean);
+    match from.abs().max(to.abs()) < 1000.0 {
+        true => format!("{from:+.1} to {to:+.1} %"),
+        false => format!("{low:+.3} to {high:+.3}"), // also of no mean
+    }
+}

@@ -1,0 +1,90 @@
+//! A comparison for other programs: all figures of all groups.
+
+use super::statistics::{CONFIDENCE, Difference, Sample};
+use super::{Comparison, Row};
+use serde_json::{Value, json};
+
+/// What `schema` is.
+const SCHEMA: &str = "ampere-comparison/1";
+
+const COLUMNS: [&str; 11] = [
+    "by",
+    "name",
+    "figure",
+    "group",
+    "runs",
+    "mean",
+    "deviation",
+    "difference",
+    "low",
+    "high",
+    "within_noise",
+];
+
+pub fn csv(comparison: &Comparison) -> Vec<u8> {
+    let mut out = ::csv::Writer::from_writer(Vec::new());
+    // Writing to memory cannot fail.
+    let _ = out.write_record(COLUMNS);
+    for row in &comparison.rows {
+        for (at, group) in row.groups.iter().enumerate() {
+            let _ = out.write_record(record(row, at, group));
+        }
+    }
+    out.into_inner().unwrap_or_default()
+}
+
+fn record(row: &Row, at: usize, group: &Sample) -> [String; COLUMNS.len()] {
+    let difference = at.checked_sub(1).map(|at| &row.differences[at]);
+    let interval = difference.and_then(|difference| difference.interval);
+    let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| figure.to_string());
+    [
+        row.by.name().to_owned(),
+        row.name.clone(),
+        row.figure().to_owned(),
+        (at + 1).to_string(),
+        group.values.len().to_string(),
+        group.mean.to_string(),
+        number(group.deviation),
+        number(difference.map(|difference| difference.of_means)),
+        number(interval.map(|interval| interval.0)),
+        number(interval.map(|interval| interval.1)),
+        difference
+            .and_then(Difference::is_within_noise)
+            .map_or_else(String::new, |within| within.to_string()),
+    ]
+}
+
+pub fn json(comparison: &Comparison) -> Vec<u8> {
+    let runs = |runs: &Vec<super::About>| -> Value {
+        let run = |about: &super::About| {
+            let run = &about.run;
+            json!({
+                "name": about.name, "id": run.id, "command": run.command, "ranks": run.ranks, "nodes": run.nodes,
+                "energy": run.energy, "complete": run.complete,
+            })
+        };
+        runs.iter().map(run).collect()
+    };
+    let row = |row: &Row| {
+        let group = |group: &Sample| json!({"values": group.values, "mean": group.mean, "deviation": group.deviation});
+        let difference = |difference: &Difference| {
+            json!({
+                "difference": difference.of_means, "low": difference.interval.map(|interval| interval.0),
+                "high": difference.interval.map(|interval| interval.1), "within_noise": difference.is_within_noise(),
+            })
+        };
+        json!({
+            "by": row.by.name(), "name": row.name, "figure": row.figure(),
+            "groups": row.groups.iter().map(group).collect::<Vec<_>>(),
+            "differences": row.differences.iter().map(difference).collect::<Vec<_>>(),
+        })
+    };
+    let whole = json!({
+        "schema": SCHEMA, "per": comparison.per.name(), "method": "Welch's t", "confidence": CONFIDENCE,
+        "groups": comparison.groups.iter().map(runs).collect::<Vec<_>>(), "notes": comparison.notes,
+        "rows": comparison.rows.iter().map(row).collect::<Vec<_>>(),
+    });
+    let mut text = serde_json::to_vec(&whole).unwrap_or_default();
+    text.push(b'\n');
+    text
+}

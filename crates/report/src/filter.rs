@@ -1,0 +1,136 @@
+//! Functions that are called often and spend nothing: measuring a call of them costs a good part of what the call itself does.
+//! As a filter file of Score-P's, which `ampere run --filter` takes, too.
+
+use crate::highlights::{is_mpi, topmost};
+use crate::over_devices::Calls;
+use crate::summary::{QualityFigures, Run, Summary};
+use ampere_model::filter::pattern_of;
+use ampere_model::fortran::symbols_of;
+use ampere_model::text::{joules, printable};
+use std::fmt::Write;
+
+/// Calls a second and rank: fewer cost less than a thousandth of the time.
+const LEAST_CALLS_A_SECOND: f64 = 10_000.0;
+/// Of a call itself, without what it calls: ten times of what it costs to measure it.
+const MOST_SECONDS_A_CALL: f64 = 1e-6;
+/// What measuring a call costs, with the embedded host and under Score-P, as `make bench` finds it for an empty function.
+const COST_EMBEDDED: f64 = 40e-9;
+const COST_SCORE_P: f64 = 75e-9;
+/// Of an enter or a leave in a trace.
+const BYTES_AN_EVENT: f64 = 12.0;
+/// A larger part of the ranks' time is worth a sentence.
+const MUCH: f64 = 0.05;
+
+/// A function of the ranks, over all devices.
+struct Function<'a> {
+    name: &'a str,
+    calls: f64,
+    seconds: f64,
+    joules: f64,
+}
+
+/// The file. Without such functions it excludes nothing.
+pub fn render(summary: &Summary) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(summary, &mut out);
+    out
+}
+
+fn write(summary: &Summary, out: &mut String) -> std::fmt::Result {
+    let run = &summary.run;
+    let all = functions(summary);
+    let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
+    let is_tiny = |function: &&Function| {
+        can_be_filtered(function.name)
+            && function.calls > LEAST_CALLS_A_SECOND * rank_seconds
+            && function.seconds < MOST_SECONDS_A_CALL * function.calls
+    };
+    let tiny: Vec<&Function> = all.iter().filter(is_tiny).collect();
+    let of = if run.command.is_empty() { &run.id } else { &run.command.join(" ") };
+    writeln!(out, "# Of {}", printable(of))?;
+    writeln!(
+        out,
+        "# Functions that are called more than {LEAST_CALLS_A_SECOND} times a second and rank, and spend less than {:.0} us in \
+         themselves a call",
+        1e6 * MOST_SECONDS_A_CALL
+    )?;
+    if tiny.is_empty() {
+        writeln!(out, "# There is none.")?;
+    } else {
+        writeln!(out, "# {}", savings(&tiny, &all, run))?;
+    }
+    writeln!(out, "SCOREP_REGION_NAMES_BEGIN")?;
+    for function in tiny {
+        writeln!(
+            out,
+            "  # {:.0} calls, {:.0} ns and {} J each",
+            function.calls,
+            1e9 * function.seconds / function.calls,
+            small(function.joules / function.calls)
+        )?;
+        let symbols = symbols_of(function.name).into_iter().map(|symbol| format!(" {symbol}"));
+        writeln!(out, "  EXCLUDE {}{}", pattern_of(function.name), symbols.collect::<String>())?;
+    }
+    writeln!(out, "SCOREP_REGION_NAMES_END")
+}
+
+/// What the next run saves, by the figures of this one.
+fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
+    let calls: f64 = tiny.iter().map(|function| function.calls).sum();
+    let whole: f64 = all.iter().map(|function| function.calls).sum();
+    let spent: f64 = tiny.iter().map(|function| function.joules).sum();
+    format!(
+        "With it the next run records {:.1} % fewer calls: about {:.1} s of the ranks' time are saved, at {:.0} ns a call, and up to {:.1} \
+         MB of trace. The {} J in them go to their callers",
+        100.0 * calls / whole,
+        calls * cost(run),
+        1e9 * cost(run),
+        2e-6 * BYTES_AN_EVENT * calls,
+        joules(spent)
+    )
+}
+
+fn cost(run: &Run) -> f64 {
+    if run.host == "embedded" { COST_EMBEDDED } else { COST_SCORE_P }
+}
+
+/// Without an exponent's loss: joules of a call are few.
+fn small(joules: f64) -> String {
+    format!("{joules:.1e}")
+}
+
+/// Those with the most calls first.
+fn functions(summary: &Summary) -> Vec<Function<'_>> {
+    let mut calls = Calls::of(summary);
+    for device in topmost(summary) {
+        device.shown().filter(|view| view.view == "ranks").for_each(|view| calls.add(device, view));
+    }
+    let (regions, _) = calls.sums();
+    let function =
+        |(name, [joules, _, seconds, calls]): (_, [f64; 4])| Function { name, calls, seconds, joules };
+    let mut functions: Vec<Function> = regions.into_iter().map(function).collect();
+    functions.sort_by(|a, b| b.calls.total_cmp(&a.calls));
+    functions
+}
+
+/// Filters are about functions that the compiler instrumented: not about MPI's, nor OpenMP's regions.
+fn can_be_filtered(name: &str) -> bool {
+    !is_mpi(name) && !name.starts_with("!$") && name != "main"
+}
+
+/// A sentence, where much of a run's time is measuring.
+pub fn much_measuring(run: &Run, quality: &QualityFigures) -> Option<String> {
+    let calls = quality.events as f64 / 2.0 + quality.coalesced_calls as f64;
+    let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
+    let part = calls * cost(run) / rank_seconds;
+    (rank_seconds > 0.0 && part > MUCH).then(|| {
+        format!(
+            "about {:.0} % of the ranks' time is measuring: {:.1} million calls, {:.0} ns each; `ampere report -f scorep-filter` makes a \
+             filter for the next run",
+            (100.0 * part).min(100.0),
+            1e-6 * calls,
+            1e9 * cost(run)
+        )
+    })
+}

@@ -1,0 +1,377 @@
+//! A run as an SQLite file with rocmProfileData's tables and views: calls of the ranks' threads as rows of `rocpd_api`, kernels as
+//! rows of `rocpd_op`, and joules of each function and kernel beside their times. `rpd.sql` has the schema.
+
+use crate::chrome::Part;
+use crate::index::{self, node_of, process_of, rank_of_group};
+use ampere_report::Choice;
+use ampere_report::highlights::topmost;
+use ampere_report::summary::{Device, Summary};
+use anyhow::Context;
+use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, LocationType, RegionRef, Trace};
+use rusqlite::{Connection, params};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+const SCHEMA: &str = include_str!("rpd.sql");
+/// What rocmProfileData calls the version of its tables.
+const SCHEMA_VERSION: &str = "2";
+const KERNEL: &str = "KernelExecution";
+/// GPUs of a node have numbers below it, so that GPU 0 of the second node is 100.
+const GPUS_OF_A_NODE: i64 = 100;
+/// The number of a GPU that is not known.
+const NO_GPU: i64 = -1;
+/// The first number of a process that is no rank.
+const FIRST_PROCESS: i64 = 1 << 20;
+
+/// Writes a new database. The lines are of what of the traces is missing. `progress` gets the number of events read so far, and
+/// the number to expect.
+///
+/// # Errors
+/// A trace that cannot be read, or a file that cannot be written.
+pub fn write(
+    parts: &[Part],
+    choice: &Choice,
+    path: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<Vec<String>> {
+    let traces = parts.iter().map(|part| Trace::open(&part.trace)).collect::<Result<Vec<_>, _>>()?;
+    let expected = traces.iter().map(Trace::events_expected).sum();
+    let mut warnings = Vec::new();
+    let connection = Connection::open(path)?;
+    // The file is another one's until it is whole: nothing of it has to survive a crash.
+    connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
+    connection.execute_batch(SCHEMA)?;
+    let mut database = Database { connection: &connection, strings: HashMap::new(), done: 0, processes: 0 };
+    for (node, (part, mut trace)) in parts.iter().zip(traces).enumerate() {
+        if node == 0 {
+            database.put_metadata(&part.summary)?;
+        }
+        warnings.extend(trace.missing().iter().map(|l| index::missing_line(&trace, *l)));
+        let definitions = trace.definitions().clone();
+        let gpus = Gpus { first: node as i64 * GPUS_OF_A_NODE, summary: &part.summary };
+        database.put_summary(&gpus)?;
+        let mut step = |done| progress(done, expected);
+        let mut events = Events::new(&mut database, &definitions, choice, &mut step);
+        events.put_locations(&gpus)?;
+        let report = trace.read_events(&mut events)?;
+        events.failure.take().map_or(Ok(()), Err)?;
+        for (location, why) in &report.truncated {
+            warnings.push(format!("location {} is there up to where its events end: {why}", location.0));
+        }
+    }
+    connection.execute_batch("COMMIT")?;
+    connection.close().map_err(|(_, why)| why).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(warnings)
+}
+
+struct Database<'a> {
+    connection: &'a Connection,
+    strings: HashMap<String, i64>,
+    /// Events of all traces.
+    done: u64,
+    /// That are no ranks.
+    processes: i64,
+}
+
+impl Database<'_> {
+    fn string(&mut self, text: &str) -> rusqlite::Result<i64> {
+        if let Some(number) = self.strings.get(text) {
+            return Ok(*number);
+        }
+        let number = self.strings.len() as i64 + 1;
+        let mut put =
+            self.connection.prepare_cached("INSERT INTO rocpd_string (id, string) VALUES (?, ?)")?;
+        put.execute(params![number, text])?;
+        self.strings.insert(text.to_owned(), number);
+        Ok(number)
+    }
+
+    fn put_metadata(&self, summary: &Summary) -> rusqlite::Result<()> {
+        let run = &summary.run;
+        let command = run.command.join(" ");
+        let rows = [
+            ("schema_version", SCHEMA_VERSION),
+            ("ampere.run", &run.id),
+            ("ampere.command", &command),
+            ("ampere.start", &run.start),
+            ("ampere.energy", &run.energy),
+            ("ampere.complete", if run.complete { "true" } else { "false" }),
+        ];
+        let mut put = self.connection.prepare("INSERT INTO rocpd_metadata (tag, value) VALUES (?, ?)")?;
+        rows.iter().try_for_each(|(tag, value)| put.execute([tag, value]).map(drop))
+    }
+
+    /// Devices, and the joules of regions.
+    fn put_summary(&self, gpus: &Gpus) -> rusqlite::Result<()> {
+        let summary = gpus.summary;
+        let mut put_device =
+            self.connection.prepare("INSERT INTO ampere_device VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+        let mut put_region =
+            self.connection.prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+        for device in &summary.devices {
+            let is_part = !topmost(summary).any(|top| (&top.node, &top.name) == (&device.node, &device.name));
+            let gpu = (device.kind == "gpu" || gpus.are_on(device)).then(|| gpus.number(&device.name));
+            put_device.execute(params![
+                device.node,
+                device.name,
+                gpu,
+                device.energy,
+                device.unit,
+                is_part && device.unit == "J",
+                device.total_joules,
+                device.sampled_seconds
+            ])?;
+            for view in &device.views {
+                let of = (&device.node, &device.name, &view.view);
+                for row in &view.regions {
+                    let figures = &row.figures;
+                    put_region.execute(params![
+                        of.0,
+                        of.1,
+                        of.2,
+                        &*row.region,
+                        figures.calls.min(i64::MAX as u64) as i64,
+                        figures.exclusive_joules,
+                        figures.inclusive_joules,
+                        figures.resolved_joules,
+                        figures.exclusive_seconds
+                    ])?;
+                }
+                for (region, joules) in [("(idle)", view.idle_joules), ("(lost)", view.lost_joules)] {
+                    let none = rusqlite::types::Null;
+                    put_region
+                        .execute(params![of.0, of.1, of.2, region, none, joules, joules, none, none])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a node's GPUs.
+struct Gpus<'a> {
+    first: i64,
+    summary: &'a Summary,
+}
+
+impl Gpus<'_> {
+    /// By the number in its name.
+    fn number(&self, device: &str) -> i64 {
+        let name = device.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        device[name.len()..].parse::<i64>().map_or(NO_GPU, |number| self.first + number)
+    }
+
+    /// Whether streams draw from this device.
+    fn are_on(&self, device: &Device) -> bool {
+        self.summary.topology.iter().any(|link| {
+            link.view == "kernels" && link.node == device.node && link.device.as_ref() == Some(&device.name)
+        })
+    }
+
+    /// The GPU of a stream of this name: the device that it draws from.
+    fn of_stream(&self, stream: &str) -> i64 {
+        let links = self.summary.topology.iter();
+        let link = links.filter(|link| link.view == "kernels" && link.consumer == stream);
+        link.filter_map(|link| link.device.as_ref())
+            .map(|device| self.number(device))
+            .next()
+            .unwrap_or(NO_GPU)
+    }
+}
+
+/// Where a location's calls go.
+#[derive(Clone, Copy)]
+enum Row {
+    Api { pid: i64, tid: i64 },
+    Op { gpu: i64, queue: i64, sequence: i64 },
+}
+
+struct Open {
+    region: RegionRef,
+    time: u64,
+    calls: u64,
+    /// Ticks in what it called.
+    below: u64,
+}
+
+struct Place {
+    row: Row,
+    open: Vec<Open>,
+    last: u64,
+}
+
+struct Events<'a, 'b> {
+    database: &'a mut Database<'b>,
+    definitions: &'a Definitions,
+    choice: &'a Choice,
+    progress: &'a mut dyn FnMut(u64),
+    places: HashMap<LocationRef, Place>,
+    names: HashMap<RegionRef, i64>,
+    calls: Option<AttributeRef>,
+    failure: Option<rusqlite::Error>,
+}
+
+impl<'a, 'b> Events<'a, 'b> {
+    fn new(
+        database: &'a mut Database<'b>,
+        definitions: &'a Definitions,
+        choice: &'a Choice,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Events<'a, 'b> {
+        let calls = index::calls_attribute(definitions);
+        let (places, names) = Default::default();
+        Events { database, definitions, choice, progress, places, names, calls, failure: None }
+    }
+
+    fn put_locations(&mut self, gpus: &Gpus) -> rusqlite::Result<()> {
+        let wants = |view: &str| self.choice.view.as_ref().is_none_or(|wanted| wanted == view);
+        let (mut processes, mut threads, mut queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut put = self.database.connection.prepare("INSERT INTO ampere_thread VALUES (?, ?, ?, ?, ?)")?;
+        for (reference, location) in self.definitions.locations.iter() {
+            let Some(group) = process_of(self.definitions, reference) else { continue };
+            let name = self.definitions.location_groups.get(group).map_or("", |group| group.name.as_str());
+            let row = match location.kind {
+                LocationType::CpuThread if wants("ranks") => {
+                    let pid = *processes.entry(group).or_insert_with(|| {
+                        let is_rank = name.starts_with("MPI Rank ");
+                        rank_of_group(self.definitions, group).filter(|_| is_rank).map_or_else(
+                            || {
+                                self.database.processes += 1;
+                                FIRST_PROCESS + self.database.processes - 1
+                            },
+                            i64::from,
+                        )
+                    });
+                    let tid = threads.entry(group).and_modify(|tid| *tid += 1).or_insert(0);
+                    let node = node_of(self.definitions, reference);
+                    put.execute(params![pid, *tid, node, name, location.name])?;
+                    Row::Api { pid, tid: *tid }
+                }
+                LocationType::AcceleratorStream if wants("kernels") => {
+                    let gpu = gpus.of_stream(&format!("{name}/{}", location.name));
+                    let queue = queues.entry(gpu).and_modify(|queue| *queue += 1).or_insert(0);
+                    Row::Op { gpu, queue: *queue, sequence: 0 }
+                }
+                _ => continue,
+            };
+            self.places.insert(reference, Place { row, open: Vec::new(), last: 0 });
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds since 1970, or since the trace's begin where it does not say when that was.
+    fn time(&self, ticks: u64) -> i64 {
+        let clock = &self.definitions.clock;
+        let since = u128::from(ticks.saturating_sub(clock.global_offset));
+        let since_ns = self.nanoseconds(since);
+        since_ns + clock.realtime_timestamp.unwrap_or(0) as i64
+    }
+
+    fn nanoseconds(&self, ticks: u128) -> i64 {
+        (ticks * 1_000_000_000 / u128::from(self.definitions.clock.timer_resolution.max(1))) as i64
+    }
+
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: u64) -> ControlFlow<()> {
+        if let Some(place) = self.places.get_mut(&location) {
+            place.last = time;
+            place.open.push(Open { region, time, calls, below: 0 });
+        }
+        self.count(Ok(()))
+    }
+
+    fn leave_one(&mut self, location: LocationRef, time: u64) -> rusqlite::Result<()> {
+        let Some(place) = self.places.get_mut(&location) else { return Ok(()) };
+        let Some(open) = place.open.pop() else { return Ok(()) };
+        place.last = time;
+        let ticks = time.saturating_sub(open.time);
+        if let Some(caller) = place.open.last_mut() {
+            caller.below += ticks;
+        }
+        if let Row::Op { sequence, .. } = &mut place.row {
+            *sequence += 1;
+        }
+        let row = place.row;
+        self.put(row, &open, time)
+    }
+
+    fn put(&mut self, row: Row, open: &Open, time: u64) -> rusqlite::Result<()> {
+        let name = match self.names.get(&open.region) {
+            Some(name) => *name,
+            None => {
+                let region = self.definitions.regions.get(open.region);
+                let name = region.map_or_else(|| format!("region {}", open.region.0), |r| r.name.clone());
+                let name = self.database.string(&name)?;
+                self.names.insert(open.region, name);
+                name
+            }
+        };
+        let (start, end, calls) = (self.time(open.time), self.time(time.max(open.time)), open.calls as i64);
+        match row {
+            Row::Api { pid, tid } => {
+                let ticks = time.saturating_sub(open.time).saturating_sub(open.below);
+                let (args, exclusive) = (self.database.string("")?, self.nanoseconds(ticks.into()));
+                let mut put = self.database.connection.prepare_cached(
+                    "INSERT INTO rocpd_api (pid, tid, start, end, apiName_id, args_id, calls, exclusive) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                )?;
+                put.execute(params![pid, tid, start, end, name, args, calls, exclusive]).map(drop)
+            }
+            Row::Op { gpu, queue, sequence } => {
+                let kind = self.database.string(KERNEL)?;
+                let mut put = self.database.connection.prepare_cached(
+                    "INSERT INTO rocpd_op (gpuId, queueId, sequenceId, start, end, description_id, opType_id, calls) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                )?;
+                put.execute(params![gpu, queue, sequence, start, end, name, kind, calls]).map(drop)
+            }
+        }
+    }
+
+    /// Counts an event; the first failure ends the report.
+    fn count(&mut self, put: rusqlite::Result<()>) -> ControlFlow<()> {
+        self.database.done += 1;
+        if self.database.done.is_multiple_of(1 << 18) {
+            (self.progress)(self.database.done);
+        }
+        match put {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failure.get_or_insert(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+impl EventHandler for Events<'_, '_> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+        Events::enter(self, location, time, region, 1)
+    }
+
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.calls
+    }
+
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: RegionRef,
+        calls: u64,
+    ) -> ControlFlow<()> {
+        Events::enter(self, location, time, region, calls)
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> ControlFlow<()> {
+        let put = self.leave_one(location, time);
+        self.count(put)
+    }
+
+    /// Frames that are never left end with the location's last event, as they do when they are attributed.
+    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+        let (open, last) = self.places.get(&location).map_or((0, 0), |place| (place.open.len(), place.last));
+        let put = (0..open).try_for_each(|_| self.leave_one(location, last));
+        self.count(put)
+    }
+}

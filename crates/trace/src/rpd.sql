@@ -1,0 +1,70 @@
+-- rocmProfileData's tables, with the columns that its tools read, and what ampere has beside them.
+CREATE TABLE rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT NOT NULL, value TEXT NOT NULL);
+CREATE TABLE rocpd_string (id INTEGER PRIMARY KEY, string TEXT NOT NULL);
+-- Calls on the ranks' threads. calls: how many the row stands for; exclusive: nanoseconds in itself.
+CREATE TABLE rocpd_api (
+    id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
+    apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
+    calls INTEGER NOT NULL DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0);
+-- Kernels on their GPU streams.
+CREATE TABLE rocpd_op (
+    id INTEGER PRIMARY KEY, gpuId INTEGER NOT NULL, queueId INTEGER NOT NULL, sequenceId INTEGER NOT NULL,
+    completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
+    description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
+    calls INTEGER NOT NULL DEFAULT 1);
+-- Not recorded: which call started which kernel, what was copied, and what is monitored.
+CREATE TABLE rocpd_api_ops (
+    id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
+CREATE TABLE rocpd_copyapi (
+    api_ptr_id INTEGER PRIMARY KEY REFERENCES rocpd_api (id), stream TEXT NOT NULL, size INTEGER NOT NULL, width INTEGER NOT NULL,
+    height INTEGER NOT NULL, kind INTEGER NOT NULL, dst TEXT NOT NULL, src TEXT NOT NULL, dstDevice INTEGER NOT NULL,
+    srcDevice INTEGER NOT NULL, sync BOOL NOT NULL, pinned BOOL NOT NULL);
+CREATE TABLE rocpd_monitor (
+    id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
+    end INTEGER NOT NULL, value TEXT NOT NULL);
+
+-- A device's joules. is_part: another device's joules contain them.
+CREATE TABLE ampere_device (
+    node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
+    total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, PRIMARY KEY (node, device));
+-- As summary.json has them; (idle) and (lost) in the place of a region, so that a device's rows of a view add up to it.
+CREATE TABLE ampere_region (
+    node TEXT NOT NULL, device TEXT NOT NULL, view TEXT NOT NULL, region TEXT NOT NULL, calls INTEGER, exclusive_joules REAL NOT NULL,
+    inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL);
+-- The names of what has a pid and a tid.
+CREATE TABLE ampere_thread (
+    pid INTEGER NOT NULL, tid INTEGER NOT NULL, node TEXT NOT NULL, location_group TEXT NOT NULL, location TEXT NOT NULL);
+
+CREATE VIEW ampere_joules AS
+    SELECT view, region, sum(exclusive_joules) AS joules
+    FROM ampere_region JOIN ampere_device USING (node, device)
+    WHERE unit = 'J' AND NOT is_part GROUP BY view, region;
+CREATE VIEW api AS
+    SELECT rocpd_api.id, pid, tid, start, end, names.string AS apiName, words.string AS args, calls
+    FROM rocpd_api JOIN rocpd_string AS names ON names.id = apiName_id JOIN rocpd_string AS words ON words.id = args_id;
+CREATE VIEW op AS
+    SELECT rocpd_op.id, gpuId, queueId, sequenceId, start, end, names.string AS description, types.string AS opType, calls
+    FROM rocpd_op JOIN rocpd_string AS names ON names.id = description_id JOIN rocpd_string AS types ON types.id = opType_id;
+CREATE VIEW kernel AS
+    SELECT id, gpuId, queueId, sequenceId, start, end, end - start AS duration, description AS kernelName, calls
+    FROM op WHERE opType = 'KernelExecution';
+-- Times are in microseconds here, as rocmProfileData has them.
+CREATE VIEW top AS
+    SELECT Name, TotalCalls, Nanoseconds / 1000 AS TotalDuration, Nanoseconds / TotalCalls / 1000 AS Ave,
+        Nanoseconds * 100.0 / sum(Nanoseconds) OVER () AS Percentage, joules AS Joules
+    FROM (SELECT description AS Name, sum(calls) AS TotalCalls, sum(end - start) AS Nanoseconds FROM op GROUP BY description)
+    LEFT JOIN ampere_joules ON view = 'kernels' AND region = Name
+    ORDER BY Nanoseconds DESC;
+CREATE VIEW ktop AS SELECT * FROM top;
+CREATE VIEW busy AS
+    SELECT gpuId, GpuTime, WallTime, GpuTime * 1.0 / WallTime AS Busy,
+        (SELECT sum(total_joules) FROM ampere_device WHERE ampere_device.gpuId = gpus.gpuId) AS Joules
+    FROM (SELECT gpuId, sum(end - start) AS GpuTime FROM rocpd_op GROUP BY gpuId) AS gpus
+    JOIN (SELECT max(end) - min(start) AS WallTime FROM rocpd_op);
+CREATE VIEW functions AS
+    SELECT Name, TotalCalls, Nanoseconds / 1000 AS TotalDuration, Nanoseconds / TotalCalls / 1000 AS Ave,
+        Exclusive / 1000 AS ExclusiveDuration, Exclusive * 100.0 / sum(Exclusive) OVER () AS Percentage, joules AS Joules
+    FROM (SELECT apiName AS Name, sum(api.calls) AS TotalCalls, sum(api.end - api.start) AS Nanoseconds, sum(exclusive) AS Exclusive
+        FROM api JOIN rocpd_api USING (id) GROUP BY apiName)
+    LEFT JOIN ampere_joules ON view = 'ranks' AND region = Name
+    ORDER BY Exclusive DESC;

@@ -1,0 +1,183 @@
+//! `ampere compare`: groups of runs, beside what SciPy makes of their summaries.
+
+use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::runs::python_with;
+use ampere_tests::skip_unless;
+use ampere_tests::stand_ins::with_rocm_smi;
+use std::collections::BTreeSet;
+
+/// Two functions; how much each has to do is an argument.
+const WORK: &str = r#"
+#include <stdlib.h>
+__attribute__((noinline)) void steady(void) { for (volatile int i = 0; i < 20000000; i++); }
+__attribute__((noinline)) void varied(int n) { for (volatile int i = 0; i < n * 1000000; i++); }
+int main(int c, char **v) { for (int i = 0; i < 3; i++) { steady(); varied(atoi(v[1])); } return 0; }
+"#;
+
+fn ampere(place: &Place, arguments: &[&str]) -> Done {
+    run(place.ampere(arguments).current_dir(place.path("")))
+}
+
+/// Three runs a1..a3 of one size, and three b1..b3 of another.
+fn two_groups() -> Place {
+    let place = Place::new();
+    let program = place.compile("cc", "work", WORK, &["-finstrument-functions"]);
+    let program = program.to_str().expect("UTF-8");
+    for (group, size) in [("a", "10"), ("b", "80")] {
+        for number in 1..=3 {
+            let mut command = place.ampere_run(&format!("{group}{number}"), [program, size]);
+            with_rocm_smi(&mut command, "watts=300,150").env("AMPERE_COUNTERS", "rocm_smi,estimate");
+            assert_eq!(run(&mut command).code, 0);
+        }
+    }
+    place
+}
+
+const GROUPS: [&str; 7] = ["a1", "a2", "a3", "--", "b1", "b2", "b3"];
+
+fn compare(place: &Place, options: &[&str]) -> Done {
+    ampere(place, &[&["compare"], options, &GROUPS].concat())
+}
+
+/// What a reader of ours has nothing to do with: sums of summary.json, and Welch's interval by SciPy's distribution.
+const BY_SCIPY: &str = r#"
+import json, math, sys
+import pandas
+from scipy import stats
+
+def joules(directory):
+    summary = json.load(open(directory + "/summary.json"))
+    names, sums = summary["names"], {}
+    tree = summary["paths"]
+    def path(at):
+        above = tree["parent"][at]
+        return ([] if above is None else path(above)) + [names[tree["name"][at]]]
+    def add(by, name, figure, value):
+        sums[by, name, figure] = sums.get((by, name, figure), 0.0) + value
+    contained = {(d["node"], part) for d in summary["devices"] for part in d["contains"]}
+    for device in summary["devices"]:
+        add("device", device["name"], "joules", device["total_joules"])
+        if (device["node"], device["name"]) in contained:
+            continue
+        add("run", "", "joules", device["total_joules"])
+        for view in device["views"]:
+            if view["view"] == "ranks":
+                for region in view["regions"]:
+                    add("function", region["region"], "exclusive_joules", region["exclusive_joules"])
+                    add("function", region["region"], "inclusive_joules", region["inclusive_joules"])
+                rows = view["callpaths"]
+                for at, value in zip(rows["path"], rows["exclusive_joules"]):
+                    add("call path", " > ".join(path(at)), "exclusive_joules", value)
+    return sums
+
+first, second = ([joules(name) for name in group] for group in (["a1", "a2", "a3"], ["b1", "b2", "b3"]))
+# pandas takes an empty name for a missing one, unless it is told not to
+table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""]})
+table = table.set_index(["by", "name", "figure", "group"])
+checked = 0
+for key in set().union(*first, *second):
+    a, b = ([run.get(key, 0.0) for run in group] for group in (first, second))
+    mean = lambda values: sum(values) / len(values)
+    variance = lambda values: sum((value - mean(values)) ** 2 for value in values) / (len(values) - 1)
+    rows = [table.loc[(*key, group)] for group in (1, 2)]
+    def same(ours, theirs):
+        assert math.isclose(ours, theirs, rel_tol=1e-7, abs_tol=1e-7), (key, ours, theirs)
+    for row, values in zip(rows, (a, b)):
+        same(row["mean"], mean(values))
+        same(row["deviation"], math.sqrt(variance(values)))
+    sa, sb = variance(a) / 3, variance(b) / 3
+    if sa + sb > 0:
+        freedom = (sa + sb) ** 2 / (sa ** 2 / 2 + sb ** 2 / 2)
+        half = stats.t.ppf(0.975, freedom) * math.sqrt(sa + sb)
+        same(rows[1]["low"], mean(b) - mean(a) - half)
+        same(rows[1]["high"], mean(b) - mean(a) + half)
+        p = stats.ttest_ind(a, b, equal_var=False).pvalue
+        assert abs(p - 0.05) < 1e-9 or (rows[1]["within_noise"] == "true") == (p > 0.05), (key, p, rows[1])
+    checked += 1
+print("checked", checked)
+"#;
+
+#[test]
+fn groups_have_the_means_and_intervals_that_scipy_finds() {
+    let python = python_with(&["scipy", "pandas"]);
+    skip_unless!(python.is_some(), "no python3-scipy and python3-pandas");
+    let place = two_groups();
+    let done = compare(&place, &["-f", "csv", "-o", "rows.csv"]);
+    assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
+    let done = run(place.command(python.expect("a Python")).args(["-c", BY_SCIPY]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let checked = done.stdout.trim().strip_prefix("checked ").and_then(|count| count.parse::<u32>().ok());
+    assert!(checked > Some(10), "{done:#?}");
+}
+
+#[test]
+fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
+    let place = two_groups();
+    let table = compare(&place, &[]);
+    assert_eq!(table.code, 0, "{table:#?}");
+    table.said_nothing();
+    let line = |name: &str| table.stdout.lines().find(|line| line.ends_with(name)).expect("a line");
+    assert!(table.stdout.contains("by Welch's t-test") && table.stdout.contains("joules by call path"));
+    assert!(!table.stdout.contains("their commands differ"), "only a number differs: {}", table.stdout);
+    // The same figures in all forms.
+    let json: serde_json::Value =
+        serde_json::from_str(&compare(&place, &["-f", "json"]).stdout).expect("JSON");
+    assert_eq!((&json["schema"], &json["method"]), (&"ampere-comparison/1".into(), &"Welch's t".into()));
+    let rows = json["rows"].as_array().expect("rows");
+    let varied = |row: &&serde_json::Value| {
+        row["by"] == "function" && row["name"] == "varied" && row["figure"] == "calls"
+    };
+    let calls = rows.iter().find(varied).expect("a row");
+    let joules = |row: &&serde_json::Value| {
+        row["by"] == "function" && row["name"] == "varied" && row["figure"] == "exclusive_joules"
+    };
+    let within = rows.iter().find(joules).expect("a row")["differences"][0]["within_noise"].as_bool();
+    assert!(line("  varied").contains(" ± "), "{}", table.stdout);
+    assert_eq!(Some(line("  varied").contains("within noise")), within, "{}", table.stdout);
+    assert_eq!(calls["groups"][0]["values"], serde_json::json!([3.0, 3.0, 3.0]), "once, of three devices");
+    let page = compare(&place, &["-f", "html", "-o", "page.html"]);
+    assert_eq!((page.code, page.stdout.as_str()), (0, ""), "{page:#?}");
+    let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+    assert!(page.contains(">varied</code>") && page.contains("within noise") && !page.contains("://"));
+    // By rank and by node.
+    let devices: BTreeSet<&str> =
+        rows.iter().filter(|row| row["by"] == "device").filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(devices, ["GPU-0", "GPU-1", "node"].into());
+    for (arguments, code, words) in [
+        (&["compare", "a1"][..], 2, "one run alone"),
+        (&["compare", "a1", "--"], 2, "one run alone"),
+        (&["compare", "a1", "a2", "--", "b1", "a2"], 1, "a2 is a run that was named before"),
+        (&["compare", "a1", "--", "absent"], 1, "absent/summary.json"),
+        (&["compare", "a1", "a2", "--", "b1", "-o", "x"], 1, "-o/summary.json"),
+        (&["compare", "a1", "a2", "-o", "absent/file"], 1, "cannot write absent/file"),
+    ] {
+        let done = ampere(&place, arguments);
+        assert_eq!((done.code, done.stdout.as_str()), (code, ""), "{arguments:?}: {done:#?}");
+        assert!(done.stderr.contains(words), "{arguments:?}: {done:#?}");
+    }
+}
+
+/// Per rank a job of twice the ranks is as one of half of them.
+#[test]
+fn runs_of_other_sizes_are_compared_per_rank() {
+    let place = Place::new();
+    let program = place.mpi_program();
+    for (output, ranks) in [("two", "2"), ("four", "4")] {
+        let words = ["mpirun.openmpi", "--oversubscribe", "-n", ranks, program.to_str().expect("UTF-8"), "0"];
+        assert_eq!(run(&mut place.ampere_run(output, words)).code, 0);
+    }
+    let calls = |options: &[&str]| {
+        let arguments = [&["compare", "two", "four", "-f", "json"], options].concat();
+        let json: serde_json::Value = serde_json::from_str(&ampere(&place, &arguments).stdout).expect("JSON");
+        let is_it = |row: &&serde_json::Value| {
+            row["by"] == "function" && row["name"] == "MPI_Allreduce" && row["figure"] == "calls"
+        };
+        let row = json["rows"].as_array().expect("rows").iter().find(is_it).expect("a row").clone();
+        (row["groups"][0]["mean"].as_f64(), row["groups"][1]["mean"].as_f64(), json["notes"].to_string())
+    };
+    let (two, four, notes) = calls(&[]);
+    assert_eq!((two, four), (Some(400.0), Some(800.0)));
+    assert!(notes.contains("they ran on 2 and 4 ranks") && !notes.contains("commands differ"), "{notes}");
+    let (two, four, notes) = calls(&["--per", "rank"]);
+    assert_eq!((two, four, notes.contains("ranks")), (Some(200.0), Some(200.0), false), "{notes}");
+}

@@ -1,0 +1,149 @@
+//! `ampere report -f sqlite`: read by Python's sqlite3, as rocmProfileData's own scripts read it.
+
+use ampere_tests::jobs::{Done, Place, files_below, run};
+use ampere_tests::runs::{list, number, python_with, relative, stencil};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+
+fn attributed() -> Place {
+    let place = Place::new();
+    place.gpu_run("out");
+    place
+}
+
+fn report(place: &Place, arguments: &[&str]) -> Done {
+    run(place.ampere([&["report"], arguments].concat()).current_dir(place.path("")))
+}
+
+/// The rows of a query as JSON, by Python's sqlite3.
+fn query(place: &Place, sql: &str) -> Vec<Value> {
+    let script = "import json, sqlite3, sys\n\
+                  print(json.dumps(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))";
+    let done = run(place.command("python3").args(["-c", script, "out.rpd", sql]));
+    assert_eq!(done.code, 0, "{sql}: {done:#?}");
+    serde_json::from_str::<Value>(&done.stdout).expect("JSON").as_array().expect("rows").clone()
+}
+
+/// Calls, exclusive seconds and joules of a view's regions over the devices of a summary; joules of all, the others of one.
+fn expected<'a>(summary: &'a Value, view: &str) -> Vec<(&'a str, f64, f64, f64)> {
+    let mut regions: Vec<(&str, f64, f64, f64)> = Vec::new();
+    for of in list(summary, "devices").iter().flat_map(|device| list(device, "views")) {
+        for row in list(of, "regions").iter().filter(|_| of["view"] == view) {
+            let name = row["region"].as_str().expect("a name");
+            let at = regions.iter().position(|region| region.0 == name).unwrap_or_else(|| {
+                regions.push((name, 0.0, 0.0, 0.0));
+                regions.len() - 1
+            });
+            regions[at].1 = regions[at].1.max(number(row, "calls"));
+            regions[at].2 = regions[at].2.max(number(row, "exclusive_seconds"));
+            regions[at].3 += number(row, "exclusive_joules");
+        }
+    }
+    regions
+}
+
+#[test]
+fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
+    skip_unless!(python_with(&["sqlite3"]).is_some(), "no python3 with sqlite3");
+    let place = attributed();
+    report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();
+    let summary = place.summary("out");
+    let top = query(&place, "SELECT Name, TotalCalls, TotalDuration, Ave, Percentage, Joules FROM top");
+    let kernels = expected(&summary, "kernels");
+    assert_eq!((top.len(), kernels.len()), (1, 1), "{top:?}");
+    assert_eq!((&top[0][0], top[0][1].as_f64()), (&"kernel".into(), Some(kernels[0].1)));
+    assert_eq!((top[0][4].as_f64(), top[0][5].as_f64()), (Some(100.0), Some(kernels[0].3)), "{top:?}");
+    let microseconds = top[0][2].as_f64().expect("a duration");
+    assert!(relative(microseconds, 1e6 * kernels[0].2) < 1e-6, "{top:?}, {kernels:?}");
+    assert!(relative(top[0][3].as_f64().expect("a mean"), microseconds / kernels[0].1) < 1e-4, "{top:?}");
+    assert_eq!(query(&place, "SELECT * FROM ktop"), query(&place, "SELECT * FROM top"));
+    let functions = query(&place, "SELECT Name, TotalCalls, ExclusiveDuration, Joules FROM functions");
+    let ranks = expected(&summary, "ranks");
+    assert_eq!(functions.len(), ranks.len(), "{functions:?}");
+    for (name, _, _, joules) in &ranks {
+        let row = functions.iter().find(|row| row[0] == *name).expect("a function");
+        assert!(relative(row[3].as_f64().expect("joules"), *joules) < 1e-12, "{row}: {joules}");
+    }
+    // As the tools of rocmProfileData ask for them.
+    let busy = query(&place, "SELECT gpuId, GpuTime, WallTime, Busy, Joules FROM busy");
+    let gpu = &list(&summary, "devices")[0];
+    assert_eq!((busy.len(), busy[0][0].as_i64()), (1, Some(0)), "{busy:?}");
+    assert!(busy[0][3].as_f64() > Some(0.1) && busy[0][4] == gpu["total_joules"], "{busy:?}");
+    let ops = query(&place, "SELECT distinct gpuId, queueId, description, opType FROM op");
+    assert_eq!(ops, [serde_json::json!([0, 0, "kernel", "KernelExecution"])]);
+    let apis = query(&place, "SELECT distinct pid, tid FROM rocpd_api ORDER BY pid");
+    assert_eq!(apis, [serde_json::json!([0, 0]), serde_json::json!([1, 0])]);
+    let lasting = query(&place, "SELECT count(*) FROM kernel WHERE duration != end - start OR duration <= 0");
+    assert_eq!(lasting, [serde_json::json!([0])]);
+    let version = query(&place, "SELECT value FROM rocpd_metadata WHERE tag = 'schema_version'");
+    assert_eq!(version, [serde_json::json!(["2"])]);
+    assert_eq!(query(&place, "PRAGMA integrity_check"), [serde_json::json!(["ok"])]);
+    assert_eq!(query(&place, "PRAGMA foreign_key_check"), Vec::<Value>::new());
+    // A device's rows of a view add up to it.
+    let sums = query(
+        &place,
+        "SELECT sum(exclusive_joules), total_joules FROM ampere_region JOIN ampere_device USING (node, device) \
+         GROUP BY node, device, view",
+    );
+    for sum in &sums {
+        let [sum, total] = [0, 1].map(|at| sum[at].as_f64().expect("joules"));
+        assert!(relative(sum, total) < 1e-9, "{sums:?}");
+    }
+    // One view alone.
+    report(&place, &["out", "-f", "sqlite", "--view", "kernels", "-o", "out.rpd"]).said_nothing();
+    assert_eq!(query(&place, "SELECT count(*) FROM rocpd_api"), [serde_json::json!([0])]);
+}
+
+/// A real run, with coalesced calls.
+#[test]
+fn calls_and_times_of_a_run_are_those_of_its_summary() {
+    skip_unless!(python_with(&["sqlite3"]).is_some(), "no python3 with sqlite3");
+    let place = Place::new();
+    let stencil = stencil();
+    let words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", &stencil, "1"];
+    assert_eq!(run(place.ampere_run("out", words).env("AMPERE_EVENTS", "folded")).code, 0);
+    report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();
+    let summary = place.summary("out");
+    assert!(number(&summary["quality"], "coalesced_calls") > 0.0, "{}", summary["quality"]);
+    let rows = query(&place, "SELECT Name, TotalCalls, ExclusiveDuration, Joules FROM functions");
+    let expected = expected(&summary, "ranks");
+    assert_eq!(rows.len(), expected.len());
+    for (name, calls, seconds, joules) in expected {
+        let row = rows.iter().find(|row| row[0] == name).expect("a function");
+        assert_eq!(row[1].as_f64(), Some(calls), "{row}");
+        assert!((1e-6 * row[2].as_f64().expect("a time") - seconds).abs() < 1e-5, "{row}: {seconds} s");
+        assert!(relative(row[3].as_f64().expect("joules"), joules) < 1e-12, "{row}: {joules}");
+    }
+}
+
+#[test]
+fn a_database_that_cannot_be_written_is_named_and_leaves_nothing() {
+    let place = attributed();
+    place.write("precious", "mine");
+    std::fs::create_dir(place.path("alone")).expect("a directory");
+    std::fs::copy(place.path("out/summary.json"), place.path("alone/summary.json")).expect("a summary");
+    for (arguments, words) in [
+        (&["out", "-f", "sqlite"][..], "a database is no stream: name its file with -o"),
+        (&["out", "-f", "sqlite", "-o", "absent/file"], "cannot write absent/file"),
+        (&["out", "-f", "sqlite", "-o", "/dev/stdout"], "cannot write /dev/stdout: it is no plain file"),
+        (&["alone", "-f", "sqlite", "-o", "precious"], "there is no trace in alone"),
+        (&["out", "-f", "sqlite", "-o", "precious", "--device", "GPU-7"], "there is no device \"GPU-7\""),
+    ] {
+        let done = report(&place, arguments);
+        assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{arguments:?}: {done:#?}");
+        done.said_once(&[words]);
+    }
+    assert_eq!(std::fs::read_to_string(place.path("precious")).expect("a file"), "mine");
+    // A trace that is cut off in its middle: what there is of it, or nothing.
+    let events =
+        files_below(&place.path("out")).into_iter().find(|file| file.extension().is_some_and(|e| e == "evt"));
+    let events = events.expect("events");
+    let bytes = std::fs::read(&events).expect("events");
+    std::fs::write(&events, &bytes[..bytes.len() / 2]).expect("a file");
+    let done = report(&place, &["out", "-f", "sqlite", "-o", "cut.rpd"]);
+    assert_eq!(done.stderr.lines().count(), 1, "{done:#?}");
+    assert_eq!(done.code == 0, place.path("cut.rpd").exists(), "{done:#?}");
+    let left =
+        files_below(place.directory()).into_iter().filter(|path| path.to_string_lossy().contains(".part"));
+    assert_eq!(left.count(), 0);
+}
