@@ -7,11 +7,11 @@ use ampere_collector::run_directory::output;
 use ampere_report::{json, text};
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
-use ampere_trace::offline;
+use ampere_trace::offline::{self, Attributed, How};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -30,6 +30,9 @@ pub struct AttributeArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
+    /// Write a row for each call there, as a Parquet file, with the call paths beside it (FILE.callpaths.parquet)
+    #[arg(long, value_name = "FILE.parquet", value_parser = path_parser())]
+    calls: Option<PathBuf>,
     /// Also write summary.json, summary.txt and report.html there
     #[arg(short, long)]
     output: Option<PathBuf>,
@@ -71,7 +74,13 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         ViewName::Kernels => ViewKind::Kernels,
     });
     let bar = Progress::default();
-    let attributed = offline::attribute(&arguments.trace, &config, view, &mut bar.step())?;
+    let mut step = bar.step();
+    let how = How { config: &config, only: view, recorder: None, progress: &mut step };
+    let attributed = match given(&arguments.calls) {
+        Some(calls) => with_calls(&arguments.trace, how, calls)?,
+        None => offline::attribute_as(&arguments.trace, how)?,
+    };
+    drop(step);
     bar.end();
     for line in attributed.warnings.iter().chain(&attributed.odd) {
         say!("ampere: {line}");
@@ -87,4 +96,14 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         false => out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes()),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "parquet")]
+fn with_calls(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attributed> {
+    crate::calls::attribute(trace, how, calls)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn with_calls(_: &Path, _: How, _: &Path) -> anyhow::Result<Attributed> {
+    Err(ampere_report::ReportError::NoParquet.into())
 }

@@ -1,6 +1,7 @@
 //! `ampere compare`: runs, or groups of runs, beside each other.
 
 use crate::report::{summary_of, write_to};
+use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print};
 use ampere_report::compare::{Comparison, Form, Named, Per};
 use anyhow::ensure;
@@ -10,6 +11,10 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// What is read in less shows no bar.
+const SHORT: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct CompareArguments {
@@ -35,10 +40,18 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         let words = "one run alone: name another one to compare it with";
         crate::Arguments::command().error(ErrorKind::TooFewValues, words).exit();
     }
-    let named = |directory: PathBuf| -> anyhow::Result<Named> {
-        Ok(Named { name: directory.display().to_string(), summary: summary_of(&directory)? })
+    let bar = Progress::of("runs");
+    let (begun, expected, mut done) = (Instant::now(), (directories.len() + others.len()) as u64, 0);
+    let mut named = |directory: PathBuf| -> anyhow::Result<Named> {
+        let summary = summary_of(&directory)?;
+        done += 1;
+        if begun.elapsed() > SHORT {
+            bar.step()(done, expected);
+        }
+        Ok(Named { name: directory.display().to_string(), summary })
     };
-    let load = |group: Vec<PathBuf>| group.into_iter().map(named).collect::<anyhow::Result<Vec<Named>>>();
+    let mut load =
+        |group: Vec<PathBuf>| group.into_iter().map(&mut named).collect::<anyhow::Result<Vec<Named>>>();
     let groups = if others.is_empty() {
         load(directories)?.into_iter().map(|run| vec![run]).collect()
     } else {
@@ -54,6 +67,7 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         }
         groups
     };
+    bar.end();
     let comparison = Comparison::of(groups, per).render(format);
     match given(&output) {
         Some(path) => write_to(path, |file| file.write_all(&comparison))?,

@@ -12,6 +12,8 @@ mod terminal;
 
 mod attribute;
 mod calibrate;
+#[cfg(feature = "parquet")]
+mod calls;
 mod collector;
 mod compare;
 mod doctor;

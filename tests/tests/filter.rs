@@ -119,6 +119,28 @@ fn names_of_cpp_files_and_mangled_names_are_filtered() {
     }
 }
 
+/// The compiler's symbol of a module's procedure is not its name.
+#[test]
+fn procedures_of_fortran_modules_are_filtered() {
+    skip_unless!(on_path("gfortran"), "no gfortran");
+    let place = Place::new();
+    let source = "module work\ncontains\n  subroutine tiny(x)\n    integer, intent(inout) :: x\n    x = x + 1\n  end subroutine\n\
+                  end module\nprogram main\n  use work\n  integer :: i, x = 0\n  do i = 1, 2000000\n    call tiny(x)\n  end do\n\
+                  print *, x\nend program\n";
+    place.write("work.f90", source);
+    let mut compiler = place.command("gfortran");
+    succeed(compiler.args(["-O1", "-fno-inline", "-finstrument-functions", "work.f90", "-o", "work"]));
+    assert_eq!(run(&mut place.ampere_run("whole", ["./work"])).code, 0);
+    assert_eq!(calls(&place.summary("whole"), "work::tiny"), Some(2e6), "{:#}", place.summary("whole"));
+    let made = filter_of(&place, "whole");
+    let symbols = "  EXCLUDE work::tiny __work_MOD_tiny _QMworkPtiny work_mp_tiny_\n";
+    assert!(made.contains(symbols), "{made}");
+    place.write("tiny.filter", &made);
+    let mut command = place.ampere(["run", "-o", "filtered", "--filter", "tiny.filter", "--", "./work"]);
+    assert_eq!(run(&mut command).code, 0);
+    assert_eq!(calls(&place.summary("filtered"), "work::tiny"), None);
+}
+
 #[test]
 fn a_filter_that_is_none_is_refused_before_anything_starts() {
     let place = Place::new();

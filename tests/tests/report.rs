@@ -219,6 +219,12 @@ fn nodes_of_a_job_are_shown_as_one() {
     let mains: Vec<_> = events.iter().filter(|event| event["name"] == "main" && event["ph"] == "B").collect();
     assert!(mains.len() == 2 && mains[0]["pid"] != mains[1]["pid"], "{mains:?}");
 
+    report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();
+    let sql = "SELECT count(*), count(DISTINCT pid) FROM api WHERE apiName = 'main'; ";
+    let script = format!("import sqlite3; print(*sqlite3.connect('out.rpd').execute(\"{sql}\").fetchone())");
+    let counted = run(place.command("python3").args(["-c", &script]));
+    assert_eq!(counted.stdout, "2 2\n", "{counted:#?}");
+
     // A directory of the user's is no node; a node whose run was killed is missing.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");

@@ -1,6 +1,7 @@
 //! Locations, their call stacks, and the views in which they are consumers.
 
 use crate::callpaths::{CallPaths, NodeIndex};
+use crate::calls::LocationCalls;
 use crate::counter::Increase;
 use crate::policy::{Policy, Sharing};
 use crate::view::{Move, View, ViewTotals};
@@ -48,6 +49,8 @@ pub struct Engine {
     backward: u64,
     /// Scratch space of [`Engine::steps`].
     moves: Vec<Move>,
+    /// The calls of all locations, if they are recorded.
+    pub(crate) calls: Option<Box<LocationCalls>>,
 }
 
 /// So many steps stay in the first-level cache.
@@ -64,7 +67,7 @@ pub struct Step {
 }
 
 /// Stands in the place of a number of calls where the innermost frame is left.
-const LEAVE: u32 = u32::MAX;
+pub(crate) const LEAVE: u32 = u32::MAX;
 
 impl Step {
     /// See [`Engine::enter_calls`].
@@ -86,6 +89,11 @@ impl Step {
 }
 
 impl Location {
+    /// When its innermost frame last changed.
+    pub fn since(&self) -> Timestamp {
+        self.since
+    }
+
     /// Makes it the consumer of this number in the view.
     fn draw_from(&mut self, view: ViewIndex, consumer: u32) {
         let mut more = std::mem::take(&mut self.draws_from).into_vec();
@@ -148,7 +156,8 @@ impl Engine {
     fn bind_as(&mut self, view: ViewIndex, location: LocationIndex, group: Option<u64>) {
         let state = &mut self.locations[location.0 as usize];
         if state.draws_from.iter().all(|(v, _)| *v != view) {
-            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, state.current);
+            let open = self.calls.as_ref().map_or(&[][..], |calls| calls.open(location));
+            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, state.current, open);
             state.draw_from(view, consumer);
         }
     }
@@ -182,7 +191,7 @@ impl Engine {
         let node = state.paths.child(state.current, region);
         let counted = &mut state.paths.node_mut(node).calls;
         *counted = counted.saturating_add(calls);
-        self.switch(location, time, node);
+        self.go(location, Move { time, node, calls: calls.min((LEAVE - 1).into()) as u32 });
     }
 
     /// Leaves the innermost frame, whatever its region.
@@ -194,7 +203,7 @@ impl Engine {
             return;
         }
         let node = state.paths.parent(state.current);
-        self.switch(location, time, node);
+        self.go(location, Move { time, node, calls: LEAVE });
     }
 
     /// Takes steps of one location, in order, with the same result as one by one. What the location does between two breaks of
@@ -247,10 +256,14 @@ impl Engine {
                 None => self.backward += 1,
             }
             *current = node;
-            self.moves.push((step.time, node));
+            self.moves.push(Move { time: step.time, node, calls: step.calls });
         }
         for (view, consumer) in draws_from.iter().filter(|_| !self.moves.is_empty()) {
             self.views[view.0 as usize].moves(*consumer, &self.moves, paths.len());
+        }
+        if let Some(calls) = &mut self.calls {
+            let is_recorded = is_recorded(draws_from, &self.views);
+            self.moves.iter().for_each(|to| calls.go(location, *to, is_recorded));
         }
         self.moves.len()
     }
@@ -266,10 +279,11 @@ impl Engine {
     }
 
     #[inline]
-    fn switch(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex) {
+    fn go(&mut self, location: LocationIndex, to: Move) {
         let state = &mut self.locations[location.0 as usize];
         let before = state.current;
-        state.current = node;
+        let time = to.time;
+        state.current = to.node;
         match time.checked_sub(state.since) {
             Some(ticks) => {
                 state.paths.node_mut(before).exclusive_ticks += ticks;
@@ -277,8 +291,22 @@ impl Engine {
             }
             None => self.backward += 1,
         }
+        if self.calls.is_some() {
+            return self.go_recorded(location, to);
+        }
         for (view, consumer) in &state.draws_from {
-            self.views[view.0 as usize].switch(*consumer, time, node);
+            self.views[view.0 as usize].switch(*consumer, time, to.node);
+        }
+    }
+
+    #[cold]
+    fn go_recorded(&mut self, location: LocationIndex, to: Move) {
+        let draws_from = &self.locations[location.0 as usize].draws_from;
+        for (view, consumer) in draws_from {
+            self.views[view.0 as usize].go(*consumer, to);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.go(location, to, is_recorded(draws_from, &self.views));
         }
     }
 
@@ -363,6 +391,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
     pub(crate) fn location(&self, location: u32) -> &Location {
         &self.locations[location as usize]
     }
@@ -370,4 +402,13 @@ impl Engine {
     pub(crate) fn view(&self, view: ViewIndex) -> &View {
         &self.views[view.0 as usize]
     }
+
+    pub(crate) fn view_mut(&mut self, view: ViewIndex) -> &mut View {
+        &mut self.views[view.0 as usize]
+    }
+}
+
+/// Whether some of these views records the calls of its consumers.
+fn is_recorded(draws_from: &[(ViewIndex, u32)], views: &[View]) -> bool {
+    draws_from.iter().any(|(view, _)| views[view.0 as usize].calls.is_some())
 }

@@ -25,11 +25,13 @@
 //! counter.rs    readings to joules between two samples        lines/     which readings can be true
 //! callpaths.rs  one location's call paths                     view_table.rs  a view as a table
 //! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
+//! calls.rs      single calls, where they are asked for
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod callpaths;
+mod calls;
 mod counter;
 mod engine;
 mod intervals;
@@ -42,5 +44,5 @@ pub use callpaths::NodeIndex;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
 pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
 pub use policy::{Policy, Sharing};
-pub use view::ViewTotals;
+pub use view::{Call, Charge, ChargedInterval, ViewTotals};
 pub use view_table::{CallpathRow, RegionRow, ViewReport};

@@ -11,6 +11,7 @@
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
 //! curve.rs        power over time (SVG)         compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
+//! call_table/     a row for each call
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
 //! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
 //! over_devices.rs  calls and seconds of ranks that draw from several devices
@@ -20,6 +21,7 @@
 
 pub mod assignment;
 mod build;
+pub mod call_table;
 mod callpaths;
 pub mod clock_text;
 pub mod compare;

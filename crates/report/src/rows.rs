@@ -92,12 +92,17 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
 /// A path in words, without the middle of a very deep one.
 pub fn shortened(summary: &Summary, path: u32) -> Vec<Cow<'_, str>> {
     let up: Vec<u32> = summary.paths.up(path).collect();
+    without_middle(&up, |path| summary.name(summary.paths.name[path as usize]))
+}
+
+/// The names of a path that is given from the innermost call path out.
+pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<'a, str>> {
     let named = |part: &[u32]| {
-        let names = part.iter().rev().map(|path| summary.name(summary.paths.name[*path as usize]));
+        let names = part.iter().rev().map(|path| name(*path));
         names.map(Cow::Borrowed).collect::<Vec<_>>()
     };
     if up.len() <= MOST_FRAMES {
-        return named(&up);
+        return named(up);
     }
     let (head, tail) = (MOST_FRAMES / 2, MOST_FRAMES / 2 - 1);
     let left_out = format!("... {} frames ...", up.len() - head - tail);

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most bytes that are read of such a file.
 const MOST_BYTES: u64 = 64 << 10;
@@ -51,9 +51,7 @@ pub fn replace(
     create: fn(&Path) -> io::Result<File>,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // No file of the user's has such a name.
-    let unfinished = path.with_file_name(format!(".ampere-{name}.part"));
+    let unfinished = unfinished(path);
     let written = create(&unfinished).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
@@ -68,6 +66,12 @@ pub fn replace(
             let _ = std::fs::remove_file(&unfinished);
         }),
     }
+}
+
+/// What [`replace`] writes before the file has its name. No file of the user's has such a name.
+pub fn unfinished(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".ampere-{name}.part"))
 }
 
 /// Whether a file system renames nothing, as some do that keep objects, or are in the user's own program.

@@ -6,12 +6,16 @@ pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKin
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
+use crate::recorder::Recording;
 use crate::time_device;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
-use ampere_attribution::{Engine, LocationIndex, Step};
+use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, Timestamp};
 use ampere_settings::{Config, Locations};
+
+/// So many steps of a location at once, where calls are recorded: then some of them may be taken.
+const MOST_STEPS_RECORDED: usize = 1 << 14;
 
 /// A location as the report names it.
 #[derive(Clone, Debug)]
@@ -46,6 +50,7 @@ pub struct Attributor {
     config: Config,
     /// Devices of time whose node had no event yet.
     unstarted_times: Vec<usize>,
+    pub(crate) recording: Option<Box<Recording>>,
 }
 
 impl Attributor {
@@ -60,6 +65,7 @@ impl Attributor {
             links: Links::default(),
             config,
             unstarted_times: Vec::new(),
+            recording: None,
         }
     }
 
@@ -134,7 +140,11 @@ impl Attributor {
             [(); 2].map(|()| self.engine.add_view(attribution.policy, attribution.sharing));
         let views = Views { ranks, threads: None, kernels, locations: attribution.locations };
         let part = interpretation.part.clone();
-        self.devices.push(Device::interpreted(info, views, interpretation, ticks_per_second));
+        let device = Device::interpreted(info, views, interpretation, ticks_per_second);
+        if let Some(recording) = &mut self.recording {
+            recording.recorder.begin_device(&mut self.engine, self.devices.len(), &device);
+        }
+        self.devices.push(device);
         Some(self.link_last_device(part))
     }
 
@@ -196,7 +206,25 @@ impl Attributor {
         if !self.unstarted_times.is_empty() && step.is_enter() {
             self.start_time(location, step.time);
         }
-        self.engine.steps(location, &[step]);
+        self.steps(location, &[step]);
+    }
+
+    /// Those of one location, in order.
+    #[inline]
+    pub(crate) fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
+        if self.recording.is_none() {
+            return self.engine.steps(location, steps);
+        }
+        for steps in steps.chunks(MOST_STEPS_RECORDED) {
+            self.engine.steps(location, steps);
+            self.record_events(steps.len());
+        }
+    }
+
+    /// A sample of a device's view.
+    pub(crate) fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
+        self.engine.sample(view, time, increase);
+        self.record_sample(view);
     }
 
     /// Takes a reading as certain, as if no other came after it, and hands both views its sample.
@@ -207,12 +235,11 @@ impl Attributor {
 
     /// No reading comes after those that there were: hands both views their samples.
     pub fn end_readings(&mut self, device: usize) {
-        let Attributor { engine, devices, .. } = self;
-        let device = &mut devices[device];
-        device.counter_mut().end();
-        while let Some(sample) = device.sample() {
-            for view in [device.views.ranks, device.views.kernels] {
-                engine.sample(view, sample.time, sample.increase);
+        self.devices[device].counter_mut().end();
+        while let Some(sample) = self.devices[device].sample() {
+            let views = self.devices[device].views;
+            for view in [views.ranks, views.kernels] {
+                self.sample(view, sample.time, sample.increase);
             }
         }
     }

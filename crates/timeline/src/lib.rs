@@ -10,6 +10,7 @@
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! time_device.rs     time, attributed like a counter
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
+//! recorder.rs        single calls and intervals, for callers that want them
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!
@@ -25,6 +26,7 @@ mod device;
 pub mod linking;
 pub mod merger;
 pub mod power_sensor;
+pub mod recorder;
 pub mod threads;
 pub mod time_device;
 pub mod topology;

@@ -12,6 +12,7 @@ use crate::topology::{
 };
 use ampere_attribution::{Engine, LocationIndex};
 use ampere_model::LocationKind;
+use ampere_settings::Locations;
 use std::collections::HashMap;
 
 /// How long a process' main thread ran, and all of its other threads together.
@@ -199,6 +200,9 @@ impl Links {
             engine.bind(views.ranks, location);
         } else if views.threads.is_none() {
             views.threads = Some(engine.fork(views.ranks, process));
+            if views.locations == Locations::All {
+                engine.record_twin_instead(views.ranks);
+            }
         }
         // The threads of a process share what it gets.
         match (views.threads, process(location)) {

@@ -119,7 +119,7 @@ impl Queue {
             Some(location) => into.step(location, step),
             None => {
                 let sample = self.samples.pop_front();
-                sample.into_iter().for_each(|(view, increase)| into.engine.sample(view, step.time, increase));
+                sample.into_iter().for_each(|(view, increase)| into.sample(view, step.time, increase));
             }
         }
         self.breaks.pop_front();
@@ -133,7 +133,7 @@ impl Queue {
         let end = self.breaks.front().copied().unwrap_or(self.steps.len());
         let waiting = &self.steps[self.done..end];
         let count = waiting.iter().position(|step| step.time > limit).unwrap_or(waiting.len());
-        into.engine.steps(location, &waiting[..count]);
+        into.steps(location, &waiting[..count]);
         self.done += count;
     }
 

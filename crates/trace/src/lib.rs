@@ -8,12 +8,14 @@
 //! sensors.rs  powers that are recorded beside a counter
 //! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`
+//! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
 //! chrome.rs   a trace in Chrome's format
 //! rpd.rs      a run in rocmProfileData's tables, as an SQLite file
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod chrome;
 mod devices;
 pub mod evidence;

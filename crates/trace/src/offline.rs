@@ -1,5 +1,6 @@
 //! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
 
+use crate::calls::Clock;
 use crate::devices::{Found, Metrics, TraceDevices};
 use crate::evidence;
 use crate::index::{
@@ -17,12 +18,14 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use ampere_timeline::conflicts;
 use ampere_timeline::merger::{Merger, QueueIndex};
+use ampere_timeline::recorder::Recorder;
 use anyhow::{Context, bail};
 use otf2::{
     AttributeRef, ClockProperties, Definitions, EventHandler, LocationRef, LocationType, MetricRef,
     MetricValue, Trace,
 };
 use std::collections::HashMap;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -140,22 +143,43 @@ pub struct Attributed {
     links_changed_late: bool,
 }
 
-/// Reads the whole trace, several times if it takes that. `progress` gets the number of events read so far and the number to
-/// expect.
+/// How a trace is attributed.
+pub struct How<'a> {
+    /// Its settings.
+    pub config: &'a Config,
+    /// One view of each device.
+    pub only: Option<ViewKind>,
+    /// Makes what records more than the summary has, anew for each pass.
+    pub recorder: Option<Box<MakeRecorder<'a>>>,
+    /// Gets the number of events read so far and the number to expect.
+    pub progress: &'a mut dyn FnMut(u64, u64),
+}
+
+/// For a trace with this clock.
+pub type MakeRecorder<'a> = dyn FnMut(Clock) -> io::Result<Box<dyn Recorder>> + 'a;
+
+/// Reads the whole trace, several times if it takes that.
 ///
 /// # Errors
-/// A trace that cannot be read, or has no device.
+/// A trace that cannot be read, or has no device; a recorder's failure.
 pub fn attribute(
     path: &Path,
     config: &Config,
     only: Option<ViewKind>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Attributed> {
-    let (mut attributed, mut known) = attribute_once(path, config, only, progress, Known::default())?;
+    attribute_as(path, How { config, only, recorder: None, progress })
+}
+
+/// As [`attribute`], and records more on the way.
+///
+/// # Errors
+/// As [`attribute`], and the recorder's.
+pub fn attribute_as(path: &Path, mut how: How) -> anyhow::Result<Attributed> {
+    let (mut attributed, mut known) = attribute_once(path, &mut how, Known::default())?;
     if known.is_undecided {
-        let recorders = Some(Recorders::survey(path, config)?);
-        (attributed, known) =
-            attribute_once(path, config, only, progress, Known { recorders, ..Known::default() })?;
+        let recorders = Some(Recorders::survey(path, how.config)?);
+        (attributed, known) = attribute_once(path, &mut how, Known { recorders, ..Known::default() })?;
     }
     match attributed {
         Some(attributed) if !attributed.links_changed_late && known.ends.is_empty() && !known.is_revised => {
@@ -168,7 +192,7 @@ pub fn attribute(
     // before the first event. Without some readings, others may be found to be wrong.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
-        (attributed, known) = attribute_once(path, config, only, progress, known)?;
+        (attributed, known) = attribute_once(path, &mut how, known)?;
         known.ends.extend(ends);
         if !known.is_revised {
             break;
@@ -204,18 +228,17 @@ impl Known {
 }
 
 /// One pass. What it has found is returned, for the next. No figures, if it is undecided.
-fn attribute_once(
-    path: &Path,
-    config: &Config,
-    only: Option<ViewKind>,
-    progress: &mut dyn FnMut(u64, u64),
-    known: Known,
-) -> anyhow::Result<(Option<Attributed>, Known)> {
+fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(Option<Attributed>, Known)> {
+    let How { config, only, recorder, progress } = how;
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
     let metrics = Metrics::new(&definitions, config);
     let (left_out, energy_is_known) = (metrics.left_out.clone(), metrics.energy_is_known);
-    let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
+    let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
+    if let Some(recorder) = recorder {
+        let begin = definitions.clock.global_offset.saturating_add(shift_of(&attributor));
+        attributor.record(recorder(Clock { begin, ticks_per_second: attributor.ticks_per_second })?);
+    }
     let expected = trace.events_expected();
     progress(0, expected);
     let mut step = |done| progress(done, expected);
@@ -227,6 +250,7 @@ fn attribute_once(
     if known.is_undecided {
         return Ok((None, known));
     }
+    attributor.end_recording()?;
     attributor.end_time();
     attributor.learn_silence();
     attributor.learn_rises();
@@ -252,7 +276,7 @@ fn attribute_once(
         ..run_of(&definitions.clock, &attributor)
     };
     let links_changed_late = attributor.links_changed_late();
-    let mut summary = Summary::new(&attributor, only, run, quality);
+    let mut summary = Summary::new(&attributor, *only, run, quality);
     let in_doubt = known.recorders.as_ref().is_some_and(|r| r.are_in_doubt(summary.run.total_joules));
     if in_doubt {
         odd.push(IN_DOUBT.to_owned());
@@ -366,7 +390,8 @@ impl EventHandler for Feed<'_> {
             self.latest_sample = self.latest_sample.max(time.saturating_sub(device.delay_ticks));
             self.order.queue_samples(number, device);
         }
-        if self.devices.is_undecided { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let is_over = self.devices.is_undecided || self.attributor.recording_has_failed();
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -386,8 +411,7 @@ impl<'a> Feed<'a> {
         }
         let mut devices = TraceDevices::new(definitions, metrics, known.recorders);
         devices.add_found(known.devices, attributor);
-        let delays = attributor.config().devices.iter().map(|device| device.delay.as_secs_f64());
-        let shift = attributor.ticks_of(delays.fold(0.0, f64::max));
+        let shift = shift_of(attributor);
         Feed {
             locations,
             regions: add_regions(definitions, attributor),
@@ -484,6 +508,12 @@ impl<'a> Feed<'a> {
             }
         }
     }
+}
+
+/// Added to all times, so that none becomes less than 0 by a delay.
+fn shift_of(attributor: &Attributor) -> u64 {
+    let delays = attributor.config().devices.iter().map(|device| device.delay.as_secs_f64());
+    attributor.ticks_of(delays.fold(0.0, f64::max))
 }
 
 /// The attributor's regions by the trace's numbers.

@@ -1,5 +1,6 @@
-//! Settings: a file of any text, and variables.
+//! Settings: a file of any text, and variables. And a filter file of the same text.
 
+use ampere_model::filter::Filter;
 use ampere_settings::Config;
 
 pub fn run(data: &[u8]) {
@@ -11,6 +12,10 @@ pub fn run(data: &[u8]) {
                 let _ = device.name_for("", &text);
             }
         }
+        Err(error) => assert_is_message(&error.to_string()),
+    }
+    match Filter::parse(&text) {
+        Ok(filter) => drop(filter.excludes(("main", "_Z4mainv", "/src/main.c"), ampere_model::matches)),
         Err(error) => assert_is_message(&error.to_string()),
     }
     // Each line as a variable of its own.

@@ -4,16 +4,19 @@
 //! mod.rs          consumers come and go, enter and leave frames; what each frame is due grows with the share clock
 //! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
 //! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
-//! account.rs      what was charged to a call path
+//! account.rs      what was charged to a call path         recording.rs  and to a single call
 //! ```
 
 mod account;
 mod consumer;
+mod recording;
 mod sample;
 mod share_clock;
 
 pub(crate) use account::{Account, Resolved};
 pub(crate) use consumer::Consumer;
+pub(crate) use recording::OpenCall;
+pub use recording::{Call, Charge, ChargedInterval};
 
 use crate::callpaths::NodeIndex;
 use crate::engine::ViewIndex;
@@ -21,6 +24,7 @@ use crate::policy::{Policy, Sharing};
 use account::PossibleRegions;
 use ampere_model::{RegionRef, Timestamp};
 use consumer::Group;
+use recording::Recording;
 use share_clock::ShareClock;
 use std::collections::HashMap;
 
@@ -45,7 +49,13 @@ pub struct ViewTotals {
 }
 
 /// At that time, a consumer's innermost frame becomes this one.
-pub(crate) type Move = (Timestamp, NodeIndex);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub time: Timestamp,
+    pub node: NodeIndex,
+    /// How many calls the frame stands for that is entered, or [`LEAVE`](crate::engine::LEAVE).
+    pub calls: u32,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -65,6 +75,10 @@ pub(crate) struct View {
     handed_out: f64,
     /// See [`Engine::fork`](crate::Engine::fork).
     pub twin: Option<ViewIndex>,
+    /// Single calls, if they are recorded.
+    pub calls: Option<Box<Recording>>,
+    /// The last interval, if intervals are recorded.
+    pub interval_charged: Option<Box<ChargedInterval>>,
 }
 
 /// The time since the last sample.
@@ -92,13 +106,15 @@ impl View {
             totals: ViewTotals::default(),
             handed_out: 0.0,
             twin: None,
+            calls: None,
+            interval_charged: None,
         }
     }
 
     /// The same so far, with its consumers in groups, each in another one.
     pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
         let clock = ShareClock { late: 0, ..self.clock };
-        let mut fork = View { clock, twin: None, ..self.clone() };
+        let mut fork = View { clock, twin: None, calls: None, interval_charged: None, ..self.clone() };
         for consumer in &mut fork.consumers {
             let Some(name) = group(consumer.location) else { continue };
             consumer.group = Some(fork.groups.len() as u32);
@@ -110,7 +126,13 @@ impl View {
 
     /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
     /// comes back with what it was charged.
-    pub fn add_consumer(&mut self, location: u32, group: Option<u64>, node: NodeIndex) -> u32 {
+    pub fn add_consumer(
+        &mut self,
+        location: u32,
+        group: Option<u64>,
+        node: NodeIndex,
+        open: &[OpenCall],
+    ) -> u32 {
         let before = self.consumers.iter().position(|c| c.removed && c.location == location);
         let consumer = match before {
             Some(consumer) => {
@@ -124,6 +146,9 @@ impl View {
             }
         };
         self.switch(consumer as u32, self.clock.reached, node);
+        if let Some(calls) = &mut self.calls {
+            calls.begin(consumer as u32, location, open);
+        }
         consumer as u32
     }
 
@@ -137,7 +162,11 @@ impl View {
     }
 
     pub fn remove_consumer(&mut self, consumer: u32) {
-        self.switch(consumer, self.clock.reached, NodeIndex::ROOT);
+        let (_, due) = self.switch(consumer, self.clock.reached, NodeIndex::ROOT);
+        if let Some(calls) = &mut self.calls {
+            calls.add_due(consumer, due);
+            calls.leave_all(consumer, self.clock.reached);
+        }
         self.consumers[consumer as usize].removed = true;
     }
 
@@ -146,13 +175,22 @@ impl View {
         Some((self.interval.start?, self.totals.total_joules))
     }
 
-    /// From `time` on, the consumer's innermost frame is `node`.
+    /// As [`View::switch`], and records it if calls are recorded.
+    pub fn go(&mut self, index: u32, to: Move) {
+        let (time, due) = self.switch(index, to.time, to.node);
+        if let Some(calls) = &mut self.calls {
+            calls.add_due(index, due);
+            calls.go(index, self.consumers[index as usize].location, Move { time, ..to });
+        }
+    }
+
+    /// From `time` on, the consumer's innermost frame is `node`. Returns the time as it is taken, and what the frame before was due.
     #[inline]
-    pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) {
+    pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) -> (Timestamp, f64) {
         let was_active = !self.consumers[index as usize].node.is_root();
         let starts_or_stops = was_active == node.is_root();
         let time = self.clock.timely(time, starts_or_stops);
-        let clock = self.accrue(index, self.clock.at(time));
+        let (clock, due) = self.accrue(index, self.clock.at(time));
         let consumer = &mut self.consumers[index as usize];
         if time > consumer.changed {
             consumer.before = consumer.node;
@@ -163,38 +201,55 @@ impl View {
         if starts_or_stops {
             self.start_or_stop(index, time, !was_active);
         }
+        (time, due)
     }
 
-    /// Several switches of a consumer that runs before, between and after them. `nodes`: how many call paths it has.
+    /// Several of its moves, where it runs before, between and after them. `nodes`: how many call paths it has.
     pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
-        let in_time = moves.partition_point(|(time, _)| *time < self.clock.now);
+        let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
-        late.iter().for_each(|(time, node)| self.switch(index, *time, *node));
-        let Some((last, _)) = in_time.last() else { return };
-        self.clock.reached = self.clock.reached.max(*last);
+        late.iter().for_each(|to| self.go(index, *to));
+        let Some(last) = in_time.last() else { return };
+        self.clock.reached = self.clock.reached.max(last.time);
         let consumer = &mut self.consumers[index as usize];
         if consumer.accounts.len() < nodes {
             consumer.accounts.resize(nodes, Account::default());
         }
+        if self.calls.is_none() {
+            return self.moves_in_time(index, in_time, |_, _| {});
+        }
+        let (location, mut calls) = (consumer.location, self.calls.take().unwrap_or_default());
+        self.moves_in_time(index, in_time, |due, to| {
+            calls.add_due(index, due);
+            calls.go(index, location, to);
+        });
+        self.calls = Some(calls);
+    }
+
+    /// `each`: gets each move, and what the frame was due since the one before.
+    #[inline]
+    fn moves_in_time(&mut self, index: u32, moves: &[Move], mut each: impl FnMut(f64, Move)) {
+        let consumer = &mut self.consumers[index as usize];
         let group = consumer.group.map(|group| self.groups[group as usize]);
         let has_begun = self.interval.start.is_some();
         let ShareClock { now, ticks, rate, .. } = self.clock;
         let Consumer { node, since, before, changed, accounts, .. } = consumer;
-        for (time, next) in in_time {
-            let clock = ticks + time.saturating_sub(now) as f64 * rate;
+        for to in moves {
+            let clock = ticks + to.time.saturating_sub(now) as f64 * rate;
             let clock = group.map_or(clock, |group| group.at(clock)).max(*since);
-            let due = clock - *since;
-            if due > 0.0 && has_begun {
+            let due = if has_begun { clock - *since } else { 0.0 };
+            if due > 0.0 {
                 let account = &mut accounts[node.0 as usize];
                 if account.due == 0.0 {
                     self.interval.listed.push((index, *node));
                 }
                 account.due += due;
             }
-            if *time > *changed {
-                (*before, *changed) = (*node, *time);
+            if to.time > *changed {
+                (*before, *changed) = (*node, to.time);
             }
-            (*node, *since) = (*next, clock);
+            (*node, *since) = (to.node, clock);
+            each(due, *to);
         }
     }
 
@@ -226,9 +281,9 @@ impl View {
     }
 
     /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the clock that the
-    /// consumer goes by.
+    /// consumer goes by, and what was due.
     #[inline]
-    fn accrue(&mut self, index: u32, clock: f64) -> f64 {
+    fn accrue(&mut self, index: u32, clock: f64) -> (f64, f64) {
         let consumer = &mut self.consumers[index as usize];
         let clock = match consumer.group {
             None => clock,
@@ -236,7 +291,7 @@ impl View {
         };
         let due = clock - consumer.since;
         if consumer.node.is_root() || due <= 0.0 || self.interval.start.is_none() {
-            return clock;
+            return (clock, 0.0);
         }
         let node = consumer.node;
         let account = consumer.account_mut(node);
@@ -244,7 +299,12 @@ impl View {
             self.interval.listed.push((index, node));
         }
         account.due += due;
-        clock
+        (clock, due)
+    }
+
+    /// The time of the latest event or sample.
+    pub fn reached(&self) -> Timestamp {
+        self.clock.reached
     }
 
     pub fn totals(&self) -> ViewTotals {

@@ -17,9 +17,13 @@ impl View {
         let time = self.clock.timely(time, true);
         self.advance(time);
         for index in 0..self.consumers.len() as u32 {
-            self.accrue(index, self.clock.ticks);
+            let (_, due) = self.accrue(index, self.clock.ticks);
+            if let Some(calls) = &mut self.calls {
+                calls.add_due(index, due);
+            }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
+        self.begin_charging();
         match increase {
             Increase::Joules(joules) => {
                 self.totals.total_joules += joules;
@@ -37,7 +41,31 @@ impl View {
             Increase::First => self.totals.unknown_ticks += ticks,
         }
         self.totals.samples += 1;
+        self.end_charging();
         self.begin_interval();
+    }
+
+    /// What is recorded begins a new interval.
+    fn begin_charging(&mut self) {
+        if let Some(calls) = &mut self.calls {
+            calls.begin_charging();
+        }
+        if let Some(charged) = &mut self.interval_charged {
+            charged.charges.clear();
+            // Until it ends, what there was before it.
+            (charged.idle_joules, charged.lost_joules) = (self.totals.idle_joules, self.totals.lost_joules);
+        }
+    }
+
+    fn end_charging(&mut self) {
+        if let Some(calls) = &mut self.calls {
+            calls.end_interval();
+        }
+        if let Some(charged) = &mut self.interval_charged {
+            (charged.start, charged.end) = (self.interval.start.unwrap_or(self.clock.now), self.clock.now);
+            charged.idle_joules = self.totals.idle_joules - charged.idle_joules;
+            charged.lost_joules = self.totals.lost_joules - charged.lost_joules;
+        }
     }
 
     fn begin_interval(&mut self) {
@@ -127,11 +155,17 @@ impl View {
         price: impl Fn(u32) -> f64,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
+        if let Some(calls) = &mut self.calls {
+            calls.set_prices(self.consumers.len(), &price);
+        }
         for (index, node) in self.interval.listed.drain(..) {
             let consumer = &mut self.consumers[index as usize];
             let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
             let account = &mut consumer.accounts[node.0 as usize];
-            account.charge(price(index));
+            let charged = account.charge(price(index));
+            if let Some(interval) = &mut self.interval_charged {
+                interval.add(location, node, charged);
+            }
             let region = || region_of(location, node);
             self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
         }
@@ -144,6 +178,9 @@ impl View {
             let resolved = self.resolved.entry((location, node)).or_default();
             resolved.joules += joules;
             resolved.ticks += ticks;
+            if let Some(calls) = &mut self.calls {
+                calls.resolve(consumer, joules, ticks);
+            }
         }
     }
 
@@ -164,8 +201,16 @@ impl View {
             let members = running[self.sharer(index)];
             let consumer = &mut self.consumers[index];
             let node = consumer.just_before(now);
-            if !node.is_root() {
-                consumer.account_mut(node).joules += share / f64::from(members);
+            if node.is_root() {
+                continue;
+            }
+            let joules = share / f64::from(members);
+            consumer.account_mut(node).joules += joules;
+            if let Some(calls) = &mut self.calls {
+                calls.charge_at_once(index as u32, now, node, joules);
+            }
+            if let Some(interval) = &mut self.interval_charged {
+                interval.add(consumer.location, node, joules);
             }
         }
         if count > 0 {

@@ -1,0 +1,26 @@
+//! Ctrl-C while a file is written that is there whole or not at all.
+
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// From now on, SIGINT and SIGTERM remove these files, say so in one line, and end the command with the status that shells give.
+pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
+    let watch = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        let which = runtime.block_on(async {
+            let (mut term, mut int) =
+                (signal(SignalKind::terminate()).ok()?, signal(SignalKind::interrupt()).ok()?);
+            Some(tokio::select! {
+                _ = term.recv() => SignalKind::terminate(),
+                _ = int.recv() => SignalKind::interrupt(),
+            })
+        });
+        let Some(which) = which else { return };
+        for path in unfinished {
+            let _ = std::fs::remove_file(path);
+        }
+        say!("ampere: interrupted: nothing was written");
+        std::process::exit(128 + which.as_raw_value());
+    };
+    std::thread::Builder::new().name("ampere-signals".to_owned()).spawn(watch).map(drop)
+}

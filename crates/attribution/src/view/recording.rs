@@ -1,0 +1,289 @@
+//! What a view charges to single calls, and in single intervals: kept only where it is asked for.
+//!
+//! A call is due what its frame is due while it is the innermost one. At a sample every call of a consumer is charged at the
+//! consumer's price, like the accounts: so calls add up to their call path. Calls that are over wait for the sample that ends their
+//! last interval, and are then taken by the caller.
+
+use super::Move;
+use crate::callpaths::NodeIndex;
+use crate::engine::{LEAVE, LocationIndex};
+use ampere_model::Timestamp;
+
+/// A call that is over, and what one view has charged to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Call {
+    /// When it was entered.
+    pub start: Timestamp,
+    /// When it was left.
+    pub end: Timestamp,
+    /// Where it was.
+    pub location: LocationIndex,
+    /// Its call path, as in [`Engine::nodes`](crate::Engine::nodes).
+    pub node: NodeIndex,
+    /// How many calls it stands for, one after the other; 0 if it continues one that was counted before.
+    pub calls: u32,
+    /// Its number in the view.
+    consumer: u32,
+    /// Of its own.
+    pub exclusive_joules: f64,
+    /// Joules of the sample intervals that belonged to this call alone.
+    pub resolved_joules: f64,
+    /// Of the calls that it made.
+    inner_joules: f64,
+    /// Share-clock ticks of the interval that is still open.
+    due: f64,
+    inner_due: f64,
+}
+
+/// A call that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenCall {
+    pub start: Timestamp,
+    pub node: NodeIndex,
+    pub calls: u32,
+}
+
+/// Joules of an interval that one call path of a location was charged with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Charge {
+    /// Where it ran.
+    pub location: LocationIndex,
+    /// The call path.
+    pub node: NodeIndex,
+    /// Exclusive.
+    pub joules: f64,
+}
+
+/// A sample interval, and where its joules went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChargedInterval {
+    /// Time of the sample before.
+    pub start: Timestamp,
+    /// Time of the sample.
+    pub end: Timestamp,
+    /// One for each call path that was charged.
+    pub charges: Vec<Charge>,
+    /// Joules of no frame.
+    pub idle_joules: f64,
+    /// Joules that cannot be attributed.
+    pub lost_joules: f64,
+}
+
+impl ChargedInterval {
+    #[inline]
+    pub(crate) fn add(&mut self, location: u32, node: NodeIndex, joules: f64) {
+        self.charges.push(Charge { location: LocationIndex(location), node, joules });
+    }
+}
+
+impl Call {
+    pub(crate) fn new(open: OpenCall, location: u32, consumer: u32) -> Call {
+        let OpenCall { start, node, calls } = open;
+        Call {
+            start,
+            end: start,
+            location: LocationIndex(location),
+            node,
+            calls,
+            consumer,
+            exclusive_joules: 0.0,
+            resolved_joules: 0.0,
+            inner_joules: 0.0,
+            due: 0.0,
+            inner_due: 0.0,
+        }
+    }
+
+    /// Of its own, and of the calls that it made.
+    pub fn inclusive_joules(&self) -> f64 {
+        self.exclusive_joules + self.inner_joules
+    }
+
+    #[inline]
+    fn contain(&mut self, inner: &Call) {
+        self.inner_joules += inner.inclusive_joules();
+        self.inner_due += inner.due + inner.inner_due;
+    }
+
+    /// As plain numbers, to be kept elsewhere for a while.
+    pub fn to_words(&self) -> [u64; 9] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let Call { exclusive_joules, resolved_joules, inner_joules, due, inner_due, .. } = self;
+        let joules = [exclusive_joules, resolved_joules, inner_joules, due, inner_due].map(|of| of.to_bits());
+        let [a, b, c, d, e] = joules;
+        let (place, what) = (pair(self.location.0, self.node.0), pair(self.calls, self.consumer));
+        [self.start, self.end, place, what, a, b, c, d, e]
+    }
+
+    /// The call that [`Call::to_words`] has written.
+    pub fn from_words([start, end, place, what, joules @ ..]: [u64; 9]) -> Call {
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let ((location, node), (calls, consumer)) = (halves(place), halves(what));
+        let [exclusive_joules, resolved_joules, inner_joules, due, inner_due] = joules.map(f64::from_bits);
+        let (location, node) = (LocationIndex(location), NodeIndex(node));
+        let open = OpenCall { start, node, calls };
+        Call {
+            end,
+            exclusive_joules,
+            resolved_joules,
+            inner_joules,
+            due,
+            inner_due,
+            ..Call::new(open, location.0, consumer)
+        }
+    }
+
+    /// Whether it ran in the instant before `now` and no longer. Energy without time may still be charged to it.
+    #[inline]
+    fn ended_at(&self, now: Timestamp) -> bool {
+        self.end == now && self.start < now
+    }
+}
+
+/// The calls of a view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recording {
+    /// By consumer, outermost first.
+    open: Vec<Vec<Call>>,
+    /// Those that are over, in the order of their ends by consumer.
+    over: Vec<Call>,
+    /// Joules per share-clock tick of the last interval, by consumer. Empty if it was not charged.
+    prices: Vec<f64>,
+    alone: Option<Alone>,
+}
+
+/// In the last interval only one call path of this consumer ran.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    consumer: u32,
+    joules: f64,
+    ticks: u64,
+}
+
+impl Recording {
+    /// The frames that a new consumer has open.
+    pub fn begin(&mut self, consumer: u32, location: u32, open: &[OpenCall]) {
+        let at = consumer as usize;
+        self.open.resize_with(self.open.len().max(at + 1), Vec::new);
+        self.open[at] = open.iter().map(|open| Call::new(*open, location, consumer)).collect();
+    }
+
+    #[inline]
+    pub fn add_due(&mut self, consumer: u32, due: f64) {
+        if let Some(innermost) = self.open[consumer as usize].last_mut() {
+            innermost.due += due;
+        }
+    }
+
+    #[inline]
+    pub fn go(&mut self, consumer: u32, location: u32, to: Move) {
+        if to.calls == LEAVE {
+            return self.leave(consumer, to.time);
+        }
+        let open = OpenCall { start: to.time, node: to.node, calls: to.calls };
+        self.open[consumer as usize].push(Call::new(open, location, consumer));
+    }
+
+    #[inline]
+    fn leave(&mut self, consumer: u32, time: Timestamp) {
+        let open = &mut self.open[consumer as usize];
+        let Some(mut call) = open.pop() else { return };
+        if let Some(caller) = open.last_mut() {
+            caller.contain(&call);
+        }
+        call.end = time.max(call.start);
+        self.over.push(call);
+    }
+
+    pub fn leave_all(&mut self, consumer: u32, time: Timestamp) {
+        for _ in 0..self.open[consumer as usize].len() {
+            self.leave(consumer, time);
+        }
+    }
+
+    /// The whole interval was of one call path: its joules are resolved for a call that was due all of it.
+    pub fn resolve(&mut self, consumer: u32, joules: f64, ticks: u64) {
+        self.alone = Some(Alone { consumer, joules, ticks });
+    }
+
+    pub fn set_prices(&mut self, consumers: usize, price: &impl Fn(u32) -> f64) {
+        // One that was due nothing may have no price.
+        let finite = |price: f64| if price.is_finite() { price } else { 0.0 };
+        self.prices.extend((0..consumers as u32).map(|consumer| finite(price(consumer))));
+    }
+
+    /// Charges joules without time to the call that ran in the instant before `now`, in this call path.
+    pub fn charge_at_once(&mut self, consumer: u32, now: Timestamp, node: NodeIndex, joules: f64) {
+        let charge = |call: &mut Call| match call.node == node {
+            true => call.exclusive_joules += joules,
+            false => call.inner_joules += joules,
+        };
+        // All that ran then are the call and its callers. Callers that are still open get theirs from those that they called,
+        // but for the innermost of them.
+        let open = &mut self.open[consumer as usize];
+        open.iter_mut().rfind(|call| call.start < now).into_iter().for_each(charge);
+        let over = self.over.iter_mut().rev().filter(|call| call.consumer == consumer);
+        over.filter(|call| call.ended_at(now)).for_each(charge);
+    }
+
+    /// The interval is over.
+    pub fn end_interval(&mut self) {
+        let Recording { open, over, prices, alone } = self;
+        let calls = open.iter_mut().flatten().chain(over);
+        calls.for_each(|call| charge(call, prices, alone.as_ref()));
+    }
+
+    /// Charges a call that was taken before the last sample, and was over then.
+    pub fn charge(&self, call: &mut Call) {
+        charge(call, &self.prices, self.alone.as_ref());
+    }
+
+    /// A sample has come.
+    pub fn begin_charging(&mut self) {
+        self.prices.clear();
+        self.alone = None;
+    }
+
+    /// No more samples come. `end_of`: when a location's open calls end.
+    pub fn end(&mut self, end_of: impl Fn(LocationIndex) -> Timestamp) {
+        self.begin_charging();
+        self.end_interval();
+        for consumer in 0..self.open.len() {
+            if let Some(call) = self.open[consumer].first() {
+                self.leave_all(consumer as u32, end_of(call.location));
+            }
+        }
+    }
+
+    pub fn over(&self) -> usize {
+        self.over.len()
+    }
+
+    /// Takes the calls that are over. Those that end at `reached`, which nothing is later than, stay: energy without time may come.
+    pub fn take(&mut self, reached: Option<Timestamp>, into: &mut Vec<Call>) {
+        into.clear();
+        std::mem::swap(into, &mut self.over);
+        let Some(reached) = reached else { return };
+        into.retain(|call| {
+            let stays = call.ended_at(reached);
+            if stays {
+                self.over.push(*call);
+            }
+            !stays
+        });
+    }
+}
+
+#[inline]
+fn charge(call: &mut Call, prices: &[f64], alone: Option<&Alone>) {
+    let price = prices.get(call.consumer as usize).copied().unwrap_or(0.0);
+    if let Some(alone) = alone
+        && alone.consumer == call.consumer
+        && call.due == alone.ticks as f64
+    {
+        call.resolved_joules += alone.joules;
+    }
+    call.exclusive_joules += call.due * price;
+    call.inner_joules += call.inner_due * price;
+    (call.due, call.inner_due) = (0.0, 0.0);
+}

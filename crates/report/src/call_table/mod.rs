@@ -1,0 +1,51 @@
+//! Calls as a table, a row for each, with the table of the call paths that they refer to.
+//!
+//! ```text
+//! mod.rs      what a row says                 paths.rs       the table of call paths
+//! parquet.rs  rows as a Parquet file          text_column.rs  its columns of text
+//! ```
+
+#[cfg(feature = "parquet")]
+mod parquet;
+mod paths;
+#[cfg(feature = "parquet")]
+mod text_column;
+
+#[cfg(feature = "parquet")]
+pub use parquet::{CallsFile, write_paths};
+pub use paths::{NameNumber, Names, Path, PathNumber, Paths};
+
+/// A call. Names are numbers among the [`Names`] that its writer is given.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct CallRow {
+    pub place: Place,
+    pub device: DeviceView,
+    pub path: PathNumber,
+    /// Nanoseconds since the trace's begin.
+    pub start: i64,
+    pub end: i64,
+    pub exclusive_joules: f64,
+    pub inclusive_joules: f64,
+    pub resolved_joules: f64,
+    /// How many calls it stands for.
+    pub calls: u32,
+}
+
+/// Where a call was.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Place {
+    pub node: NameNumber,
+    /// Of a GPU stream, that of the process that it belongs to.
+    pub rank: NameNumber,
+    pub thread: NameNumber,
+}
+
+/// What its joules are of; two empty names for a call that draws from no device.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct DeviceView {
+    pub device: NameNumber,
+    pub view: NameNumber,
+}

@@ -1,0 +1,256 @@
+//! Calls as a Parquet file, written in row groups: memory does not grow with their number.
+
+use super::paths::{Names, Paths};
+use super::text_column::Dictionary;
+use super::{CallRow, DeviceView, Place};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{DataType, DoubleType, Int32Type, Int64Type};
+use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
+use std::io::Write;
+use std::sync::Arc;
+
+/// Its columns are in memory while a row group is written.
+const ROWS_A_GROUP: usize = 1 << 17;
+
+const TEXT: [&str; 6] = ["node", "rank", "thread", "device", "view", "region"];
+const INTEGERS: [(&str, Physical); 5] = [
+    ("callpath", Physical::INT32),
+    ("depth", Physical::INT32),
+    ("start", Physical::INT64),
+    ("end", Physical::INT64),
+    ("calls", Physical::INT64),
+];
+const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_joules"];
+
+/// A file of calls that is being written.
+pub struct CallsFile<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    /// The row group that is not full.
+    places: Vec<Place>,
+    devices: Vec<DeviceView>,
+    paths: Vec<u32>,
+    times: [Vec<i64>; 2],
+    calls: Vec<i64>,
+    figures: [Vec<f64>; 3],
+    dictionary: Dictionary,
+}
+
+impl<W: Write + Send> CallsFile<W> {
+    /// `about`: what the file says of itself, as keys and values.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(out: W, about: &[(&str, String)]) -> Result<CallsFile<W>> {
+        let text = TEXT.iter().map(|name| field(name, Physical::BYTE_ARRAY, Repetition::REQUIRED));
+        let integers = INTEGERS.iter().map(|(name, kind)| field(name, *kind, Repetition::REQUIRED));
+        let figures = FIGURES.iter().map(|name| field(name, Physical::DOUBLE, Repetition::REQUIRED));
+        let fields = text.chain(integers).chain(figures).collect::<Result<_>>()?;
+        let schema = Type::group_type_builder("calls").with_fields(fields).build()?;
+        let delta = |builder: WriterPropertiesBuilder, column: &str| {
+            builder.set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED)
+        };
+        let properties = ["start", "end", "calls"].into_iter().fold(properties(about), delta).build();
+        Ok(CallsFile {
+            file: SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?,
+            places: Vec::new(),
+            devices: Vec::new(),
+            paths: Vec::new(),
+            times: Default::default(),
+            calls: Vec::new(),
+            figures: Default::default(),
+            dictionary: Dictionary::default(),
+        })
+    }
+
+    /// Adds a call.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    #[inline]
+    pub fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> Result<()> {
+        self.places.push(row.place);
+        self.devices.push(row.device);
+        self.paths.push(row.path);
+        self.times[0].push(row.start);
+        self.times[1].push(row.end);
+        self.calls.push(row.calls.into());
+        for (column, value) in
+            self.figures.iter_mut().zip([row.exclusive_joules, row.inclusive_joules, row.resolved_joules])
+        {
+            column.push(value);
+        }
+        if self.paths.len() == ROWS_A_GROUP { self.end_group(names, paths) } else { Ok(()) }
+    }
+
+    fn end_group(&mut self, names: &Names, paths: &Paths) -> Result<()> {
+        let CallsFile { file, places, devices, times, calls, figures, dictionary, .. } = self;
+        let schema = file.schema_descr().columns().to_vec();
+        let mut group = file.next_row_group()?;
+        let (names, all) = (names.all(), paths.all());
+        let text: [&dyn Fn(usize) -> u32; TEXT.len()] = [
+            &|row| places[row].node,
+            &|row| places[row].rank,
+            &|row| places[row].thread,
+            &|row| devices[row].device,
+            &|row| devices[row].view,
+            &|row| all[self.paths[row] as usize].region,
+        ];
+        for (value, column) in text.iter().zip(schema) {
+            dictionary.write(&mut group, column, names, (0..places.len()).map(value))?;
+        }
+        let numbers: Vec<i32> = self.paths.iter().map(|path| *path as i32).collect();
+        put::<Int32Type, W>(&mut group, &numbers, None)?;
+        let depths: Vec<i32> = self.paths.iter().map(|path| all[*path as usize].depth).collect();
+        put::<Int32Type, W>(&mut group, &depths, None)?;
+        for column in times.iter().chain([&*calls]) {
+            put::<Int64Type, W>(&mut group, column, None)?;
+        }
+        for column in &*figures {
+            put::<DoubleType, W>(&mut group, column, None)?;
+        }
+        group.close()?;
+        self.places.clear();
+        self.devices.clear();
+        self.paths.clear();
+        self.calls.clear();
+        self.times.iter_mut().for_each(Vec::clear);
+        self.figures.iter_mut().for_each(Vec::clear);
+        Ok(())
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(mut self, names: &Names, paths: &Paths) -> Result<()> {
+        if !self.paths.is_empty() {
+            self.end_group(names, paths)?;
+        }
+        self.file.close().map(drop)
+    }
+}
+
+/// Writes the call paths that calls refer to by `callpath`.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write_paths<W: Write + Send>(out: W, names: &Names, paths: &Paths) -> Result<()> {
+    let fields = vec![
+        field("callpath", Physical::INT32, Repetition::REQUIRED)?,
+        field("caller", Physical::INT32, Repetition::OPTIONAL)?,
+        field("region", Physical::BYTE_ARRAY, Repetition::REQUIRED)?,
+        field("depth", Physical::INT32, Repetition::REQUIRED)?,
+        field("path", Physical::BYTE_ARRAY, Repetition::REQUIRED)?,
+    ];
+    let schema = Type::group_type_builder("callpaths").with_fields(fields).build()?;
+    let mut file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties(&[]).build()))?;
+    let (names, all) = (names.all(), paths.all());
+    for first in (0..all.len()).step_by(ROWS_A_GROUP) {
+        let group_paths = &all[first..all.len().min(first + ROWS_A_GROUP)];
+        let mut group = file.next_row_group()?;
+        let numbers: Vec<i32> = (first..first + group_paths.len()).map(|number| number as i32).collect();
+        put::<Int32Type, W>(&mut group, &numbers, None)?;
+        let levels: Vec<i16> = group_paths.iter().map(|path| i16::from(path.caller.is_some())).collect();
+        let callers: Vec<i32> = group_paths.iter().filter_map(|path| Some(path.caller? as i32)).collect();
+        put::<Int32Type, W>(&mut group, &callers, Some(&levels))?;
+        let region = |path: u32| names[all[path as usize].region as usize].as_str();
+        let regions: Vec<_> = numbers.iter().map(|number| region(*number as u32).into()).collect();
+        put::<parquet::data_type::ByteArrayType, W>(&mut group, &regions, None)?;
+        let depths: Vec<i32> = group_paths.iter().map(|path| path.depth).collect();
+        put::<Int32Type, W>(&mut group, &depths, None)?;
+        let whole = numbers.iter().map(|number| {
+            let up: Vec<u32> = paths.up(*number as u32).collect();
+            crate::rows::without_middle(&up, region).join(" > ").as_str().into()
+        });
+        put::<parquet::data_type::ByteArrayType, W>(&mut group, &whole.collect::<Vec<_>>(), None)?;
+        group.close()?;
+    }
+    file.close().map(drop)
+}
+
+fn properties(about: &[(&str, String)]) -> WriterPropertiesBuilder {
+    let about = about.iter().map(|(key, value)| KeyValue::new(format!("ampere.{key}"), value.clone()));
+    WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(format!("ampere {}", env!("CARGO_PKG_VERSION")))
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_key_value_metadata(Some(about.collect()))
+}
+
+fn field(name: &str, kind: Physical, repetition: Repetition) -> Result<Arc<Type>> {
+    let is_text = kind == Physical::BYTE_ARRAY;
+    let field = Type::primitive_type_builder(name, kind)
+        .with_repetition(repetition)
+        .with_logical_type(is_text.then_some(LogicalType::String));
+    field.build().map(Arc::new)
+}
+
+fn put<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Result<()> {
+    let Some(mut column) = group.next_column()? else {
+        return Err(parquet::errors::ParquetError::General("fewer columns than in the schema".to_owned()));
+    };
+    column.typed::<T>().write_batch(values, levels, None)?;
+    column.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CallRow;
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    /// Long runs, short ones and none, of few names and of many, in more than one row group.
+    #[test]
+    fn what_is_read_is_what_was_written() {
+        for (names_used, run) in [(1, 1), (2, 1), (3, 9), (300, 1), (300, 7), (5000, 20), (70_000, 1)] {
+            let (mut names, mut paths) = (Names::default(), Paths::default());
+            let empty = names.number("");
+            let outer = paths.number(None, names.number("main"));
+            let regions: Vec<u32> = (0..names_used).map(|at| names.number(&format!("region {at}"))).collect();
+            let rows = ROWS_A_GROUP + 1003;
+            let expected = |row: usize| (row / run * 7919) % names_used;
+            let mut file = CallsFile::new(Vec::new(), &[("trace", "here".to_owned())]).unwrap();
+            for row in 0..rows {
+                let region = regions[expected(row)];
+                let place = Place { node: region, rank: empty, thread: names.number("thread") };
+                let row = CallRow {
+                    place,
+                    device: DeviceView { device: empty, view: empty },
+                    path: paths.number(Some(outer), region),
+                    start: row as i64 * 1000,
+                    end: row as i64 * 1000 + 7,
+                    exclusive_joules: row as f64,
+                    inclusive_joules: 0.0,
+                    resolved_joules: 0.0,
+                    calls: 1,
+                };
+                file.push(&row, &names, &paths).unwrap();
+            }
+            file.end_group(&names, &paths).unwrap();
+            let bytes = bytes::Bytes::from(file.file.into_inner().unwrap());
+            let reader = SerializedFileReader::new(bytes).unwrap();
+            assert_eq!(reader.metadata().num_row_groups(), 2);
+            for (at, row) in reader.get_row_iter(None).unwrap().enumerate() {
+                let row = row.unwrap();
+                let region = format!("region {}", expected(at));
+                assert_eq!((row.get_string(0).unwrap(), row.get_string(5).unwrap()), (&region, &region));
+                assert_eq!((row.get_string(2).unwrap().as_str(), row.get_int(7).unwrap()), ("thread", 2));
+                assert_eq!(
+                    (row.get_long(8).unwrap(), row.get_double(11).unwrap()),
+                    (at as i64 * 1000, at as f64)
+                );
+            }
+        }
+    }
+}

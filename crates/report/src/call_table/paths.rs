@@ -1,0 +1,71 @@
+//! Call paths of all locations as one tree, numbered in the order in which they are met.
+
+use std::collections::HashMap;
+
+/// A name's number.
+pub type NameNumber = u32;
+
+/// A call path's number.
+pub type PathNumber = u32;
+
+/// Each name once.
+#[derive(Debug, Default)]
+pub struct Names {
+    all: Vec<String>,
+    numbers: HashMap<String, NameNumber>,
+}
+
+impl Names {
+    /// The number of a name, which is new or not.
+    pub fn number(&mut self, name: &str) -> NameNumber {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.all.len() as NameNumber;
+        self.all.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// By number.
+    pub fn all(&self) -> &[String] {
+        &self.all
+    }
+}
+
+/// A call path: its caller's and its own region.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Path {
+    pub caller: Option<PathNumber>,
+    pub region: NameNumber,
+    pub depth: i32,
+}
+
+/// A call path that begins with a caller's and ends in a region.
+#[derive(Debug, Default)]
+pub struct Paths {
+    all: Vec<Path>,
+    numbers: HashMap<(Option<PathNumber>, NameNumber), PathNumber>,
+}
+
+impl Paths {
+    /// The number of a call path, which is new or not.
+    pub fn number(&mut self, caller: Option<PathNumber>, region: NameNumber) -> PathNumber {
+        *self.numbers.entry((caller, region)).or_insert_with(|| {
+            let depth = caller.map_or(1, |caller| self.all[caller as usize].depth + 1);
+            self.all.push(Path { caller, region, depth });
+            (self.all.len() - 1) as PathNumber
+        })
+    }
+
+    /// By number: callers come before those that they call.
+    pub fn all(&self) -> &[Path] {
+        &self.all
+    }
+
+    /// A call path and its callers', from the innermost out.
+    pub fn up(&self, path: PathNumber) -> impl Iterator<Item = PathNumber> {
+        std::iter::successors(Some(path), |path| self.all[*path as usize].caller)
+    }
+}

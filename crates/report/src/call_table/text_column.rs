@@ -1,0 +1,155 @@
+//! A Parquet column of text of which each value is known by a number: only each name once is looked up, not each row's. The
+//! library's own writer takes a hash of every value, which costs more than everything else that a call costs.
+
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::Result;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+use std::io::Write;
+
+/// Numbers the names of a column's part anew, from 0 on.
+#[derive(Default)]
+pub(super) struct Dictionary {
+    /// By name: its number in the part, or [`NONE`].
+    numbers: Vec<u32>,
+    used: Vec<u32>,
+    /// By row.
+    values: Vec<u32>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Dictionary {
+    /// Writes a row group's next column.
+    pub fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+        column: ColumnDescPtr,
+        names: &[String],
+        rows: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        self.number(names.len(), rows);
+        let (dictionary, indices) = (self.plain(names), self.indices());
+        let (used, rows) = (self.used.len() as u32, self.values.len() as u32);
+        let mut out = TrackedWrite::new(Vec::with_capacity(dictionary.len() + indices.len() + 64));
+        let mut pages = SerializedPageWriter::new(&mut out);
+        let uncompressed = dictionary.len();
+        let page = Page::DictionaryPage {
+            buf: dictionary.into(),
+            num_values: used,
+            encoding: Encoding::PLAIN,
+            is_sorted: false,
+        };
+        let first = pages.write_page(CompressedPage::new(page, uncompressed))?;
+        let uncompressed = indices.len();
+        let page = Page::DataPage {
+            buf: indices.into(),
+            num_values: rows,
+            encoding: Encoding::RLE_DICTIONARY,
+            def_level_encoding: Encoding::RLE,
+            rep_level_encoding: Encoding::RLE,
+            statistics: None,
+        };
+        let second = pages.write_page(CompressedPage::new(page, uncompressed))?;
+        let written = out.into_inner()?;
+        let metadata = ColumnChunkMetaData::builder(column)
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
+            .set_num_values(rows.into())
+            .set_total_compressed_size(written.len() as i64)
+            .set_total_uncompressed_size(written.len() as i64)
+            .set_dictionary_page_offset(Some(first.offset as i64))
+            .set_data_page_offset(second.offset as i64)
+            .build()?;
+        let close = ColumnCloseResult {
+            bytes_written: written.len() as u64,
+            rows_written: rows.into(),
+            metadata,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        group.append_column(&bytes::Bytes::from(written), close)
+    }
+
+    fn number(&mut self, names: usize, rows: impl Iterator<Item = u32>) {
+        for name in self.used.drain(..) {
+            self.numbers[name as usize] = NONE;
+        }
+        self.numbers.resize(names, NONE);
+        self.values.clear();
+        self.values.extend(rows.map(|name| {
+            let number = &mut self.numbers[name as usize];
+            if *number == NONE {
+                *number = self.used.len() as u32;
+                self.used.push(name);
+            }
+            *number
+        }));
+    }
+
+    /// The names, each with its length before it.
+    fn plain(&self, names: &[String]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for name in &self.used {
+            let name = names[*name as usize].as_bytes();
+            out.extend((name.len() as u32).to_le_bytes());
+            out.extend(name);
+        }
+        out
+    }
+
+    /// The rows' numbers, as Parquet's hybrid of runs and packed bits.
+    fn indices(&self) -> Vec<u8> {
+        let bits = u32::BITS - (self.used.len() as u32 - 1).leading_zeros();
+        let mut out = vec![bits as u8];
+        let mut rest = &self.values[..];
+        while let Some(first) = rest.first() {
+            let run = rest.iter().take_while(|value| *value == first).count();
+            if run >= PACKED || run == rest.len() {
+                put_number(&mut out, (run as u64) << 1);
+                out.extend(&first.to_le_bytes()[..bits.div_ceil(8) as usize]);
+                rest = &rest[run..];
+            } else {
+                rest = put_packed(&mut out, rest, bits);
+            }
+        }
+        out
+    }
+}
+
+/// So many values are packed together.
+const PACKED: usize = 8;
+
+/// Packs values up to the next long run. Only the last ones of all may be fewer than [`PACKED`]. Returns those that are left.
+fn put_packed<'a>(out: &mut Vec<u8>, values: &'a [u32], bits: u32) -> &'a [u32] {
+    let is_run = |values: &[u32]| values.len() == PACKED && values.iter().all(|value| *value == values[0]);
+    let packs = values.chunks(PACKED).take_while(|pack| !is_run(pack)).count();
+    put_number(out, (packs as u64) << 1 | 1);
+    let (packed, rest) = values.split_at(values.len().min(packs * PACKED));
+    for pack in packed.chunks(PACKED) {
+        let (mut waiting, mut count) = (0u64, 0);
+        for at in 0..PACKED {
+            waiting |= u64::from(pack.get(at).copied().unwrap_or(0)) << count;
+            count += bits;
+            while count >= 8 {
+                out.push(waiting as u8);
+                waiting >>= 8;
+                count -= 8;
+            }
+        }
+    }
+    rest
+}
+
+/// Seven bits in each byte, the lowest first.
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}

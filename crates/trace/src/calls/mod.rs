@@ -1,0 +1,293 @@
+//! The calls of a trace, with the joules of each, while it is attributed.
+//!
+//! ```text
+//! mod.rs    takes calls from the engine, and hands them over as rows
+//! aside.rs  calls that wait for a sample, where there are too many for memory
+//! ```
+
+mod aside;
+
+use ampere_attribution::{Call, Engine, LocationIndex, NodeIndex, ViewIndex};
+use ampere_report::call_table::{CallRow, DeviceView, Names, PathNumber, Paths, Place};
+use ampere_timeline::attributor::{Attributor, Device, ViewKind};
+use ampere_timeline::recorder::Recorder;
+use aside::Aside;
+use std::fs::File;
+use std::io;
+
+/// The clock of a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// The trace's begin, as the engine has it.
+    pub begin: u64,
+    /// Its resolution.
+    pub ticks_per_second: u64,
+}
+
+impl Clock {
+    /// Nanoseconds since the trace's begin.
+    #[inline]
+    pub fn nanoseconds(&self, time: u64) -> i64 {
+        let ticks = time.saturating_sub(self.begin);
+        match self.ticks_per_second {
+            1_000_000_000 => i64::try_from(ticks).unwrap_or(i64::MAX),
+            per_second => (ticks as f64 * (1e9 / per_second as f64)).round() as i64,
+        }
+    }
+}
+
+/// Where calls go, in the order in which each location left them.
+pub trait CallSink: Send {
+    /// Takes a call.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> io::Result<()>;
+
+    /// There are no more.
+    ///
+    /// # Errors
+    /// They cannot be kept.
+    fn finish(self: Box<Self>, names: Names, paths: Paths) -> io::Result<()>;
+}
+
+/// So many calls of a view wait for a sample in memory.
+const MOST_WAITING: usize = 1 << 17;
+
+/// Hands calls over with the names of where they were.
+pub struct CallTable {
+    sink: Option<Box<dyn CallSink>>,
+    clock: Clock,
+    kinds: Vec<ViewKind>,
+    /// Makes a file without a name, for calls that wait.
+    file: Box<dyn Fn() -> io::Result<File> + Send>,
+    names: Names,
+    paths: Paths,
+    /// By location.
+    locations: Vec<Option<Location>>,
+    /// By view: the view that records for it.
+    views: Vec<Option<RecordedView>>,
+    scratch: Vec<Call>,
+}
+
+/// A location's place, and the numbers of its call paths.
+struct Location {
+    place: Place,
+    paths: Vec<Option<PathNumber>>,
+}
+
+/// A view whose samples complete calls.
+struct RecordedView {
+    /// The device's place in the run.
+    device: usize,
+    kind: ViewKind,
+    aside: Aside,
+}
+
+impl CallTable {
+    /// `only`: one view of each device. `file`: makes a file that is gone when it is closed.
+    pub fn new(
+        sink: Box<dyn CallSink>,
+        clock: Clock,
+        only: Option<ViewKind>,
+        file: Box<dyn Fn() -> io::Result<File> + Send>,
+    ) -> CallTable {
+        let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
+        CallTable {
+            sink: Some(sink),
+            clock,
+            kinds: kinds.collect(),
+            file,
+            names: Names::default(),
+            paths: Paths::default(),
+            locations: Vec::new(),
+            views: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn push_all(&mut self, attributor: &Attributor, device: DeviceView, calls: &[Call]) -> io::Result<()> {
+        let CallTable { sink, clock, names, paths, locations, .. } = self;
+        let Some(sink) = sink else { return Ok(()) };
+        for call in calls {
+            let at = call.location.0 as usize;
+            if at >= locations.len() {
+                locations.resize_with(at + 1, || None);
+            }
+            let location = locations[at].get_or_insert_with(|| Location::new(attributor, at, names));
+            let known = location.paths.get(call.node.0 as usize).copied().flatten();
+            let path = known.unwrap_or_else(|| location.number(attributor, call, names, paths));
+            let row = CallRow {
+                place: location.place,
+                device,
+                path,
+                start: clock.nanoseconds(call.start),
+                end: clock.nanoseconds(call.end),
+                exclusive_joules: call.exclusive_joules,
+                inclusive_joules: call.inclusive_joules(),
+                resolved_joules: call.resolved_joules,
+                calls: call.calls,
+            };
+            sink.push(&row, names, paths)?;
+        }
+        Ok(())
+    }
+
+    fn device_view(&mut self, attributor: &Attributor, device: usize, kind: ViewKind) -> DeviceView {
+        let device = self.names.number(&attributor.devices[device].info.name);
+        DeviceView { device, view: self.names.number(kind.as_str()) }
+    }
+
+    fn push_unlinked(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        let mut calls = std::mem::take(&mut self.scratch);
+        attributor.engine.take_unlinked_calls(&mut calls);
+        let none = self.names.number("");
+        let pushed = self.push_all(attributor, DeviceView { device: none, view: none }, &calls);
+        self.scratch = calls;
+        pushed
+    }
+
+    /// Takes what a view has, and passes it on or keeps it.
+    fn take(&mut self, attributor: &mut Attributor, view: ViewIndex, when: When) -> io::Result<()> {
+        let Some(mut recorded) = self.views.get_mut(view.0 as usize).and_then(Option::take) else {
+            return Ok(());
+        };
+        let taken = self.take_from(attributor, &mut recorded, when);
+        self.views[view.0 as usize] = Some(recorded);
+        taken
+    }
+
+    fn take_from(
+        &mut self,
+        attributor: &mut Attributor,
+        recorded: &mut RecordedView,
+        when: When,
+    ) -> io::Result<()> {
+        let RecordedView { device, kind, aside } = recorded;
+        let view = attributor.devices[*device].view(*kind);
+        if when == When::Meanwhile && attributor.engine.calls_over(view) < MOST_WAITING {
+            return Ok(());
+        }
+        let of = self.device_view(attributor, *device, *kind);
+        let mut calls = std::mem::take(&mut self.scratch);
+        if when == When::Ended {
+            attributor.engine.end_calls(view, &mut calls);
+        }
+        if when != When::Meanwhile {
+            aside.rewind()?;
+            while let Some(mut waited) = aside.next()? {
+                attributor.engine.charge_calls(view, &mut waited);
+                self.push_all(attributor, of, &waited)?;
+            }
+        }
+        if when != When::Ended {
+            attributor.engine.take_calls(view, &mut calls);
+        }
+        if when == When::Meanwhile && attributor.engine.has_begun(view) {
+            aside.put(&calls, &self.file)?;
+        } else {
+            self.push_all(attributor, of, &calls)?;
+        }
+        self.scratch = calls;
+        Ok(())
+    }
+
+    fn take_all(&mut self, attributor: &mut Attributor, when: When) -> io::Result<()> {
+        for view in 0..self.views.len() {
+            self.take(attributor, ViewIndex(view as u32), when)?;
+        }
+        self.push_unlinked(attributor)
+    }
+}
+
+/// When calls are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Between two samples.
+    Meanwhile,
+    /// Right after a sample.
+    Sampled,
+    /// After everything.
+    Ended,
+}
+
+impl Location {
+    fn new(attributor: &Attributor, at: usize, names: &mut Names) -> Location {
+        let info = &attributor.locations[at];
+        let place = Place {
+            node: names.number(&info.node),
+            rank: names.number(attributor.owner_of(at)),
+            thread: names.number(&info.name),
+        };
+        Location { place, paths: Vec::new() }
+    }
+
+    fn number(
+        &mut self,
+        attributor: &Attributor,
+        call: &Call,
+        names: &mut Names,
+        paths: &mut Paths,
+    ) -> PathNumber {
+        self.number_of(attributor, call.location, call.node, names, paths)
+    }
+
+    /// Gives numbers to a call path and its callers.
+    fn number_of(
+        &mut self,
+        attributor: &Attributor,
+        location: LocationIndex,
+        node: NodeIndex,
+        names: &mut Names,
+        paths: &mut Paths,
+    ) -> PathNumber {
+        let mut unknown = Vec::new();
+        let (mut at, mut caller) = (node, None);
+        while !at.is_root() {
+            caller = self.paths.get(at.0 as usize).copied().flatten();
+            if caller.is_some() {
+                break;
+            }
+            let (above, region) = attributor.engine.caller_of(location, at);
+            unknown.push((at, region));
+            at = above;
+        }
+        for (node, region) in unknown.into_iter().rev() {
+            let number = paths.number(caller, names.number(attributor.regions.name(region)));
+            let at = node.0 as usize;
+            self.paths.resize(self.paths.len().max(at + 1), None);
+            self.paths[at] = Some(number);
+            caller = Some(number);
+        }
+        caller.unwrap_or_default()
+    }
+}
+
+impl Recorder for CallTable {
+    fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device) {
+        for kind in self.kinds.clone() {
+            engine.record_calls(device.view(kind));
+            let sampled = match kind {
+                ViewKind::Ranks => device.views.ranks,
+                ViewKind::Kernels => device.views.kernels,
+            };
+            let at = sampled.0 as usize;
+            self.views.resize_with(self.views.len().max(at + 1), || None);
+            self.views[at] = Some(RecordedView { device: number, kind, aside: Aside::default() });
+        }
+    }
+
+    fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
+        self.take(attributor, view, When::Sampled)
+    }
+
+    fn take_events(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        self.take_all(attributor, When::Meanwhile)
+    }
+
+    fn end(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        self.take_all(attributor, When::Ended)?;
+        let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
+        self.sink.take().map_or(Ok(()), |sink| sink.finish(names, paths))
+    }
+}
