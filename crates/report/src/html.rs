@@ -270,8 +270,10 @@ fn one_view(summary: &Summary, device: &Device, view: &View, pictures: &Pictures
 
 /// Call paths of several ranks, and the ranks that stand out.
 fn ranks_beside_each_other(summary: &Summary, views: &[(&Device, &View)], unit: &str) -> Markup {
-    let Some(whole) = over_ranks::whole(views).filter(|whole| whole.ranks > 1) else { return html! {} };
-    let spreads = over_ranks::callpaths(views);
+    let Some(whole) = over_ranks::whole(summary, views).filter(|whole| whole.ranks > 1) else {
+        return html! {};
+    };
+    let spreads = over_ranks::callpaths(summary, views, MOST_ROWS);
     html! {
         h3 { "Ranks beside each other" }
         p.small {
@@ -286,7 +288,7 @@ fn ranks_beside_each_other(summary: &Summary, views: &[(&Device, &View)], unit: 
                 }
             }
             tbody {
-                @for spread in spreads.iter().take(MOST_ROWS) {
+                @for spread in &spreads.rows {
                     tr {
                         (share_cells(spread.joules, whole.joules))
                         td.number { (joules(spread.least)) } td.number { (joules(spread.mean())) } td.number { (joules(spread.most)) }
@@ -299,7 +301,7 @@ fn ranks_beside_each_other(summary: &Summary, views: &[(&Device, &View)], unit: 
                 }
             }
         }
-        (left_out(spreads.iter().map(|spread| spread.joules), unit))
+        (others(spreads.others, unit))
     }
 }
 
@@ -318,7 +320,7 @@ fn callpath(summary: &Summary, path: u32) -> Markup {
 }
 
 /// The ranks whose joules are far from those of the others.
-fn standing_out<K>(summary: &Summary, spread: &Spread<K>, unit: &str) -> String {
+fn standing_out(summary: &Summary, spread: &Spread, unit: &str) -> String {
     let all = &spread.standing_out;
     let named = all.iter().take(MOST_NAMED);
     let named: Vec<String> = named
@@ -438,6 +440,9 @@ fn name_of(name: &str) -> Markup {
 }
 
 fn left_out(rows: impl Iterator<Item = f64>, unit: &str) -> Markup {
-    let (count, sum) = crate::text::left_out(rows, MOST_ROWS);
+    others(crate::text::left_out(rows, MOST_ROWS), unit)
+}
+
+fn others((count, sum): (usize, f64), unit: &str) -> Markup {
     html! { @if count > 0 { p.small { "and " (count) " more in summary.json: " (joules(sum)) " " (unit) " in all" } } }
 }

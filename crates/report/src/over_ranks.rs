@@ -1,9 +1,7 @@
 //! What a function or a call path used on each rank, beside each other: its sum, the least, the mean and the most of one rank, and
 //! the ranks that stand out.
 
-use crate::summary::{Device, Summary, View};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use crate::summary::{Device, Figures, Summary, View};
 
 /// So many times the width of the middle half lies between it and a rank that stands out.
 const FAR: f64 = 3.0;
@@ -14,9 +12,9 @@ const LEAST_RANKS: usize = 5;
 
 /// The joules of something on each rank that it ran on, exclusive ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spread<'a, K> {
-    /// A function's name, or the number of a call path.
-    pub what: K,
+pub struct Spread<'a> {
+    /// The number of a name or of a call path in the summary.
+    pub what: u32,
     /// Of all ranks.
     pub joules: f64,
     /// Of all ranks.
@@ -36,57 +34,102 @@ pub struct Spread<'a, K> {
 /// A rank, or a process that has none: its node, and the number of its location group's name.
 pub type Rank<'a> = (&'a str, u32);
 
-impl<K> Spread<'_, K> {
+impl Spread<'_> {
     /// Of one rank on average.
     pub fn mean(&self) -> f64 {
         self.joules / self.ranks as f64
     }
 }
 
-/// By function, most joules first.
-pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Vec<Spread<'a, &'a str>> {
-    spreads(views, |path| summary.name(summary.paths.name[path as usize]))
+/// A table of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spreads<'a> {
+    /// The largest, most joules first.
+    pub rows: Vec<Spread<'a>>,
+    /// Number and joules of the others.
+    pub others: (usize, f64),
 }
 
-/// By call path, most joules first.
-pub fn callpaths<'a>(views: &[(&'a Device, &'a View)]) -> Vec<Spread<'a, u32>> {
-    spreads(views, |path| path)
+/// The largest functions.
+pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
+    spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
 }
 
-/// All of a rank, most joules first.
-pub fn whole<'a>(views: &[(&'a Device, &'a View)]) -> Option<Spread<'a, ()>> {
-    spreads(views, |_| ()).pop()
+/// The largest call paths.
+pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
+    spreads(summary, views, most, summary.paths.len(), |path| path)
+}
+
+/// All that each rank used.
+pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
+    spreads(summary, views, 1, 1, |_| 0).rows.pop()
+}
+
+/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`.
+fn spreads<'a>(
+    summary: &'a Summary,
+    views: &[(&'a Device, &'a View)],
+    most: usize,
+    keys: usize,
+    key: impl Fn(u32) -> u32,
+) -> Spreads<'a> {
+    let mut sums: Vec<Option<f64>> = vec![None; keys];
+    for row in views.iter().flat_map(|(_, view)| view.callpaths.iter()) {
+        *sums[key(row.path) as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
+    }
+    let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
+    largest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let others = largest.split_off(most.min(largest.len()));
+    let mut places: Vec<Option<usize>> = vec![None; keys];
+    largest.iter().enumerate().for_each(|(at, (what, _))| places[*what as usize] = Some(at));
+    let mut shown: Vec<Sums> = largest.iter().map(|_| Sums::default()).collect();
+    // A device's ranks are on its node: what they used of its other devices is added to it.
+    let mut by_node: Vec<&(&Device, &View)> = views.iter().collect();
+    by_node.sort_by_key(|(device, _)| &device.node);
+    for on_node in by_node.chunk_by(|a, b| a.0.node == b.0.node) {
+        let node = on_node[0].0.node.as_str();
+        let rows = on_node.iter().flat_map(|(_, view)| view.callpaths.iter());
+        for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
+            shown[at].add((node, row.location_group), &row.figures, summary.names.len());
+        }
+        shown.iter_mut().for_each(Sums::end_node);
+    }
+    let rows = largest.iter().zip(shown).map(|((what, _), sums)| sums.spread(*what)).collect();
+    Spreads { rows, others: (others.len(), others.iter().map(|(_, joules)| joules).sum()) }
 }
 
 #[derive(Default)]
 struct Sums<'a> {
     seconds: f64,
     calls: u64,
-    joules: BTreeMap<Rank<'a>, f64>,
-}
-
-fn spreads<'a, K: Copy + Eq + Hash + Ord>(
-    views: &[(&'a Device, &'a View)],
-    key: impl Fn(u32) -> K,
-) -> Vec<Spread<'a, K>> {
-    let mut all: HashMap<K, Sums> = HashMap::new();
-    for (device, view) in views {
-        for row in view.callpaths.iter() {
-            let sums = all.entry(key(row.path)).or_default();
-            sums.seconds += row.figures.exclusive_seconds;
-            sums.calls = sums.calls.saturating_add(row.figures.calls);
-            *sums.joules.entry((device.node.as_str(), row.location_group)).or_insert(0.0) +=
-                row.figures.exclusive_joules;
-        }
-    }
-    let mut spreads: Vec<Spread<K>> = all.into_iter().map(|(what, sums)| sums.spread(what)).collect();
-    spreads.sort_by(|a, b| b.joules.total_cmp(&a.joules).then(a.what.cmp(&b.what)));
-    spreads
+    joules: Vec<(Rank<'a>, f64)>,
+    /// By location group: the place among them, and one more. Of the node that is being added.
+    places: Vec<u32>,
+    first_of_node: usize,
 }
 
 impl<'a> Sums<'a> {
-    fn spread<K>(self, what: K) -> Spread<'a, K> {
-        let mut by_joules: Vec<(Rank, f64)> = self.joules.into_iter().collect();
+    fn add(&mut self, rank: Rank<'a>, figures: &Figures, groups: usize) {
+        self.seconds += figures.exclusive_seconds;
+        self.calls = self.calls.saturating_add(figures.calls);
+        self.places.resize(groups, 0);
+        let place = &mut self.places[rank.1 as usize];
+        if *place == 0 {
+            self.joules.push((rank, 0.0));
+            *place = self.joules.len() as u32;
+        }
+        self.joules[*place as usize - 1].1 += figures.exclusive_joules;
+    }
+
+    fn end_node(&mut self) {
+        for ((_, group), _) in &self.joules[self.first_of_node..] {
+            self.places[*group as usize] = 0;
+        }
+        self.first_of_node = self.joules.len();
+    }
+
+    fn spread(self, what: u32) -> Spread<'a> {
+        let mut by_joules = self.joules;
         by_joules.sort_by(|a, b| a.1.total_cmp(&b.1));
         let joules = |at: usize| by_joules[at].1;
         let ranks = by_joules.len();
@@ -115,9 +158,9 @@ impl<'a> Sums<'a> {
 mod tests {
     use super::*;
 
-    fn spread(joules: &[f64]) -> Spread<'static, ()> {
+    fn spread(joules: &[f64]) -> Spread<'static> {
         let joules = joules.iter().enumerate().map(|(rank, joules)| (("n", rank as u32), *joules)).collect();
-        Sums { seconds: 1.0, calls: 1, joules }.spread(())
+        Sums { joules, ..Sums::default() }.spread(0)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{sentences, topmost, view};
-use crate::over_ranks::{self, Spread};
+use crate::over_ranks::{self, Spread, Spreads};
 use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, SignalNumber, Summary, View};
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,24 +112,21 @@ impl Page<'_> {
     fn all_ranks(&self, out: &mut String) -> std::fmt::Result {
         let views: Vec<(&Device, &View)> =
             topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
-        let Some(whole) = over_ranks::whole(&views).filter(|whole| views.len() > 1 && whole.ranks > 1) else {
+        let Some(whole) =
+            over_ranks::whole(self.summary, &views).filter(|whole| views.len() > 1 && whole.ranks > 1)
+        else {
             return Ok(());
         };
         writeln!(out, "\n{}", self.bold(&format!("all ranks, of {} devices", views.len())))?;
         self.whole_ranks(&whole, out)?;
-        self.spreads(
-            "function",
-            &over_ranks::functions(self.summary, &views),
-            whole.joules,
-            "J",
-            str::to_owned,
-            out,
-        )?;
+        let functions = over_ranks::functions(self.summary, &views, MOST_ROWS);
+        let name = |name| short(self.summary.name(name), LONGEST_NAME);
+        self.spreads("function", &functions, whole.joules, "J", name, out)?;
         self.callpaths_over_ranks(&views, whole.joules, "J", out)
     }
 
     /// The ranks in one line.
-    fn whole_ranks(&self, whole: &Spread<()>, out: &mut String) -> std::fmt::Result {
+    fn whole_ranks(&self, whole: &Spread, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "  {} ranks: {} J each on average, {} J to {} J{}",
@@ -141,7 +138,7 @@ impl Page<'_> {
         )
     }
 
-    fn standing_out<K>(&self, spread: &Spread<K>) -> String {
+    fn standing_out(&self, spread: &Spread) -> String {
         let named = spread.standing_out.iter().take(MOST_NAMED).map(|((node, group), used)| {
             let group = self.summary.name(*group);
             // A rank's number is unique in the job; the number of a process is not.
@@ -164,22 +161,22 @@ impl Page<'_> {
         out: &mut String,
     ) -> std::fmt::Result {
         let name = |path| short_path(&self.summary.regions_of(path));
-        let spreads = over_ranks::callpaths(views);
+        let spreads = over_ranks::callpaths(self.summary, views, MOST_ROWS);
         self.spreads("call path", &spreads, total, unit, name, out)?;
-        let is_large = |spread: &&Spread<u32>| spread.joules >= LEAST_SHARE * total;
-        if spreads.iter().take(MOST_ROWS).filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
+        let is_large = |spread: &&Spread| spread.joules >= LEAST_SHARE * total;
+        if spreads.rows.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
             writeln!(out, "  !: ranks whose joules are far from those of the others")?;
         }
         Ok(())
     }
 
-    fn spreads<K: Copy>(
+    fn spreads(
         &self,
         what: &str,
-        spreads: &[Spread<K>],
+        spreads: &Spreads,
         total: f64,
         unit: &str,
-        name: impl Fn(K) -> String,
+        name: impl Fn(u32) -> String,
         out: &mut String,
     ) -> std::fmt::Result {
         writeln!(
@@ -187,7 +184,7 @@ impl Page<'_> {
             "\n  {unit:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10} {:>10}  {what}",
             "share", "least rank", "mean", "most", "ranks", "s", "calls"
         )?;
-        for spread in spreads.iter().take(MOST_ROWS) {
+        for spread in &spreads.rows {
             writeln!(
                 out,
                 "  {:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10.3} {:>10}  {}{}",
@@ -203,7 +200,7 @@ impl Page<'_> {
                 if spread.joules >= LEAST_SHARE * total { self.standing_out(spread) } else { String::new() },
             )?;
         }
-        more(spreads.iter().map(|spread| spread.joules), unit, out)
+        more_than_shown(spreads.others, unit, out)
     }
 
     /// The largest ones, in their order.
@@ -352,7 +349,9 @@ impl Page<'_> {
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let total = view.whole();
         let sums = by_location(self.summary, view);
-        if let Some(whole) = over_ranks::whole(&[(device, view)]).filter(|_| sums.len() > MOST_ROWS) {
+        if let Some(whole) =
+            over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > MOST_ROWS)
+        {
             writeln!(out)?;
             return self.whole_ranks(&whole, out);
         }
@@ -592,7 +591,10 @@ pub fn most_of(device: &Device, view: &View) -> String {
 
 /// What the rows of a table have that are not shown.
 fn more(rows: impl Iterator<Item = f64>, unit: &str, out: &mut String) -> std::fmt::Result {
-    let (count, sum) = left_out(rows, MOST_ROWS);
+    more_than_shown(left_out(rows, MOST_ROWS), unit, out)
+}
+
+fn more_than_shown((count, sum): (usize, f64), unit: &str, out: &mut String) -> std::fmt::Result {
     if count == 0 {
         return Ok(());
     }
