@@ -2,6 +2,8 @@
 
 use crate::collector::announced::Announced;
 use crate::recover::{finish_if_cut_off, why_unfinished};
+#[cfg(feature = "sqlite")]
+use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
 use ampere_collector::run_directory::files::write_whole_with;
@@ -55,7 +57,7 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         let config = Config::load(given(&arguments.config))?;
         let parts = parts_of(&arguments.directory, &choice)?;
         return match arguments.format {
-            Format::Sqlite => write_database(&parts, &choice, output),
+            Format::Sqlite => write_database(&parts, &choice, &config, output),
             _ => write_events(&parts, &choice, &config, output),
         };
     }
@@ -95,18 +97,24 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
 
 /// A database is written in its place under another name, and is there when it is whole.
 #[cfg(feature = "sqlite")]
-fn write_database(parts: &[Part], choice: &Choice, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+fn write_database(
+    parts: &[Part],
+    choice: &Choice,
+    config: &Config,
+    output: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
     let path = output.context("a database is no stream: name its file with -o")?;
-    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
     ensure!(
         path.symlink_metadata().map_or(true, |there| there.is_file()),
         "cannot write {}: it is no plain file",
         path.display()
     );
-    let unfinished = path.with_file_name(format!(".ampere-{}.part", name.to_string_lossy()));
-    let _ = std::fs::remove_file(&unfinished); // of a report that was interrupted
+    let unfinished = ampere_ring::files::unfinished(path);
+    let _ = std::fs::remove_file(&unfinished); // of a report that was killed
+    remove_when_interrupted(vec![unfinished.clone(), rpd::scratch(&unfinished)])
+        .context("cannot wait for signals")?;
     let bar = Progress::default();
-    let written = rpd::write(parts, choice, &unfinished, &mut bar.step());
+    let written = rpd::write(parts, choice, config, &unfinished, &mut bar.step());
     bar.end();
     let whole = written
         .and_then(|warnings| std::fs::rename(&unfinished, path).map(|()| warnings).map_err(Into::into));
@@ -117,7 +125,7 @@ fn write_database(parts: &[Part], choice: &Choice, output: Option<&Path>) -> any
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn write_database(_: &[Part], _: &Choice, _: Option<&Path>) -> anyhow::Result<ExitCode> {
+fn write_database(_: &[Part], _: &Choice, _: &Config, _: Option<&Path>) -> anyhow::Result<ExitCode> {
     bail!("this build has no SQLite: `make build` makes one that has it")
 }
 

@@ -6,7 +6,9 @@
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
 
+use crate::communication;
 use ampere_ring::EventWriter;
+use ampere_ring::communication::Communication;
 use ampere_signal_safety::{is_on_alternate_stack, stack_address};
 use crossbeam_utils::CachePadded;
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, event, mode};
@@ -429,17 +431,33 @@ fn depth_of(mut context: AnyHandle) -> usize {
     depth
 }
 
+/// Records a message, a collective, a request or what a team of threads does.
+///
+/// # Safety
+/// ONE WRITER, LOCATION LIFE.
+pub unsafe fn communicate(location: *const Location, timestamp: u64, event: Communication) {
+    // SAFETY: by this function's contract.
+    unsafe { with_data(location, |inner| inner.writer.communication(timestamp, event)) };
+}
+
 /// Length of our event arrays: up to the last event that we handle. Score-P accepts shorter arrays than its own.
-const TAKEN: usize = event::PROGRAM_END + 1;
+pub const TAKEN: usize = event::COMM_DESTROY + 1;
 
 macro_rules! entry {
-    ($function:ident : $type:ident) => {
+    ($function:path : $type:ident) => {
         // SAFETY: EVENT TYPES: the entry is called with the arguments of its event, which are these.
         Some(unsafe { std::mem::transmute::<scorep_abi::$type, unsafe extern "C" fn()>($function) })
     };
 }
 
-static RECORDING: [EventFunction; TAKEN] = {
+pub(crate) use entry;
+
+/// Without a trace: what figures are made of.
+static RECORDING: [EventFunction; TAKEN] = recording();
+/// For a trace.
+static RECORDING_ALL: [EventFunction; TAKEN] = communication::add_to(recording());
+
+const fn recording() -> [EventFunction; TAKEN] {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
     // A thread that switches recording off is in a region of Score-P's own until it is on again.
     table[event::DISABLE_RECORDING] = entry!(enter: RegionEvent);
@@ -454,7 +472,7 @@ static RECORDING: [EventFunction; TAKEN] = {
     table[event::PROGRAM_BEGIN] = entry!(program_begin: ProgramBeginEvent);
     table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
     table
-};
+}
 
 /// While recording is switched off only the program's end matters.
 static NOT_RECORDING: [EventFunction; TAKEN] = {
@@ -468,5 +486,9 @@ pub fn table(recording_mode: i32) -> &'static [EventFunction] {
     if crate::inert::is_inert() {
         return &[];
     }
-    if recording_mode == mode::RECORDING_ENABLED { &RECORDING } else { &NOT_RECORDING }
+    match recording_mode {
+        mode::RECORDING_ENABLED if communication::is_wanted() => &RECORDING_ALL,
+        mode::RECORDING_ENABLED => &RECORDING,
+        _ => &NOT_RECORDING,
+    }
 }

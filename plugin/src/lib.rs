@@ -19,6 +19,7 @@
 //!
 //! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].
 
+mod communication;
 mod error;
 mod events;
 mod finish;

@@ -9,8 +9,8 @@ use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
-    Clocks, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region, RegionHandle,
-    VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region,
+    RegionHandle, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -340,6 +340,13 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
         paradigm: number!(callbacks, region_handle_get_paradigm_type, handle) as u8,
     });
     state.session.announce();
+}
+
+/// An event is the first of a communicator.
+pub fn new_communicator(communicator: Communicator) {
+    if let Some(state) = State::of_this_process() {
+        state.define(&Definition::Communicator(communicator));
+    }
 }
 
 /// Score-P has a new location: makes its ring and attaches its writer.

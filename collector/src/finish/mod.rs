@@ -187,7 +187,7 @@ impl LiveRun {
             self.announce_trace();
         }
         let written = match &self.timeline {
-            _ if !is_wanted => Ok(()),
+            _ if !is_wanted => Ok(0),
             Some(timeline) => self.write_archive(timeline, is_over),
             None => Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false }),
         };
@@ -200,8 +200,12 @@ impl LiveRun {
             self.keep_records(no_trace, is_cut);
         }
         let is_whole = written.is_ok() && !is_cut;
-        if let Err(NoTrace { why, .. }) = written {
-            self.notes.add(why);
+        match written {
+            Ok(0) => {}
+            Ok(left_out) => self.notes.add(format!(
+                "the trace lacks {left_out} MPI messages and collectives: it does not have all processes of their communicators"
+            )),
+            Err(NoTrace { why, .. }) => self.notes.add(why),
         }
         Traced { is_whole, keeps_records }
     }
@@ -218,7 +222,7 @@ impl LiveRun {
         let _ = manifest.save(&self.ingest.spool.directory);
     }
 
-    fn write_archive(&self, timeline: &LiveTimeline, is_over: bool) -> Result<(), NoTrace> {
+    fn write_archive(&self, timeline: &LiveTimeline, is_over: bool) -> Result<u64, NoTrace> {
         let samples = self.sampling.samples.as_ref();
         let run = TracedRun {
             ticks_per_second: timeline.clock.ticks_per_second,

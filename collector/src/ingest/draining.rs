@@ -263,6 +263,6 @@ fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut 
         Event::Enter(time, _) => queue.enter(time, region, 1),
         Event::EnterCoalesced(time, _, calls) => queue.enter(time, region, calls),
         Event::Leave(time, _) => queue.leave(time),
-        Event::Sample(..) | Event::ProgramEnd(_) => {}
+        Event::Sample(..) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }

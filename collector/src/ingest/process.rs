@@ -4,7 +4,7 @@ use crate::ingest::location::LiveLocation;
 use ampere_counters::Stat;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
-use ampere_model::{Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_model::{Communicator, Definition, Location, LocationKind, Region, RegionRef, Timestamp};
 use ampere_ring::LogReader;
 use ampere_ring::process::ProcessHandle;
 use ampere_timeline::linking::ThreadSeconds;
@@ -38,6 +38,8 @@ pub(crate) struct Process {
     /// Rank and size, once known.
     pub rank: Option<(u32, u32)>,
     pub regions: RegionHandles,
+    /// For the trace.
+    communicators: Vec<Communicator>,
     pub locations: Vec<LiveLocation>,
     pub life: Life,
     pub losses: Losses,
@@ -132,6 +134,7 @@ impl Process {
             info: ampere_model::Process::default(),
             rank: None,
             regions: RegionHandles::default(),
+            communicators: Vec::new(),
             locations: Vec::new(),
             life: Life::default(),
             losses: Losses::default(),
@@ -206,6 +209,7 @@ impl Process {
                 Definition::Unrecorded { locations, calls } => {
                     (self.losses.unrecorded_locations, self.losses.unrecorded_calls) = (locations, calls)
                 }
+                Definition::Communicator(communicator) => self.communicators.push(communicator),
                 Definition::Device(_) => {}
             }
         }
@@ -355,6 +359,7 @@ impl Process {
             environment: self.environment(),
             thread_seconds: self.threads.seconds,
             regions: &self.regions.trace,
+            communicators: &self.communicators,
             locations: locations.collect(),
         }
     }

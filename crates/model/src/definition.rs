@@ -28,10 +28,41 @@ pub enum Definition {
         /// Calls in no ring.
         calls: u64,
     },
+    /// A communicator, before the process ends that uses it.
+    Communicator(Communicator),
     /// The process ended its measurement in order.
     Finished {
         /// Definitions for which the log had no room.
         left_out: u64,
+    },
+}
+
+/// A communicator, as one of its processes knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// The process' handle.
+    pub handle: u32,
+    /// Who is in it.
+    pub members: Members,
+}
+
+/// The processes of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// All ranks, as in MPI_COMM_WORLD.
+    World,
+    /// These ranks of MPI_COMM_WORLD, in the order of their ranks in the communicator.
+    Ranks(Vec<u32>),
+    /// This process, and others that say the same of the communicator.
+    Shared {
+        /// The rank in MPI_COMM_WORLD of its rank 0.
+        root: u32,
+        /// Together with `root`, the same in all of its processes, and no other's.
+        id: u32,
+        /// The number of its processes.
+        size: u32,
+        /// This process' rank in it.
+        rank: u32,
     },
 }
 

@@ -17,7 +17,9 @@ pub mod numbers;
 pub mod regions;
 pub mod text;
 
-pub use definition::{Clocks, Definition, Device, Location, LocationKind, Process, Quality, Region};
+pub use definition::{
+    Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Quality, Region,
+};
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,
     power_sensor_of_name, quantity_of_name, quantity_of_unit,

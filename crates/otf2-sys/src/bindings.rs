@@ -469,6 +469,30 @@ pub const OTF2_COMM_FLAG_CREATE_DESTROY_EVENTS: OTF2_CommFlag_enum = 1;
 pub type OTF2_CommFlag_enum = ::std::os::raw::c_uint;
 pub type OTF2_MeasurementMode = u8;
 pub type OTF2_CollectiveOp = u8;
+pub const OTF2_COLLECTIVE_OP_BARRIER: OTF2_CollectiveOp_enum = 0;
+pub const OTF2_COLLECTIVE_OP_BCAST: OTF2_CollectiveOp_enum = 1;
+pub const OTF2_COLLECTIVE_OP_GATHER: OTF2_CollectiveOp_enum = 2;
+pub const OTF2_COLLECTIVE_OP_GATHERV: OTF2_CollectiveOp_enum = 3;
+pub const OTF2_COLLECTIVE_OP_SCATTER: OTF2_CollectiveOp_enum = 4;
+pub const OTF2_COLLECTIVE_OP_SCATTERV: OTF2_CollectiveOp_enum = 5;
+pub const OTF2_COLLECTIVE_OP_ALLGATHER: OTF2_CollectiveOp_enum = 6;
+pub const OTF2_COLLECTIVE_OP_ALLGATHERV: OTF2_CollectiveOp_enum = 7;
+pub const OTF2_COLLECTIVE_OP_ALLTOALL: OTF2_CollectiveOp_enum = 8;
+pub const OTF2_COLLECTIVE_OP_ALLTOALLV: OTF2_CollectiveOp_enum = 9;
+pub const OTF2_COLLECTIVE_OP_ALLTOALLW: OTF2_CollectiveOp_enum = 10;
+pub const OTF2_COLLECTIVE_OP_ALLREDUCE: OTF2_CollectiveOp_enum = 11;
+pub const OTF2_COLLECTIVE_OP_REDUCE: OTF2_CollectiveOp_enum = 12;
+pub const OTF2_COLLECTIVE_OP_REDUCE_SCATTER: OTF2_CollectiveOp_enum = 13;
+pub const OTF2_COLLECTIVE_OP_SCAN: OTF2_CollectiveOp_enum = 14;
+pub const OTF2_COLLECTIVE_OP_EXSCAN: OTF2_CollectiveOp_enum = 15;
+pub const OTF2_COLLECTIVE_OP_REDUCE_SCATTER_BLOCK: OTF2_CollectiveOp_enum = 16;
+pub const OTF2_COLLECTIVE_OP_CREATE_HANDLE: OTF2_CollectiveOp_enum = 17;
+pub const OTF2_COLLECTIVE_OP_DESTROY_HANDLE: OTF2_CollectiveOp_enum = 18;
+pub const OTF2_COLLECTIVE_OP_ALLOCATE: OTF2_CollectiveOp_enum = 19;
+pub const OTF2_COLLECTIVE_OP_DEALLOCATE: OTF2_CollectiveOp_enum = 20;
+pub const OTF2_COLLECTIVE_OP_CREATE_HANDLE_AND_ALLOCATE: OTF2_CollectiveOp_enum = 21;
+pub const OTF2_COLLECTIVE_OP_DESTROY_HANDLE_AND_DEALLOCATE: OTF2_CollectiveOp_enum = 22;
+pub type OTF2_CollectiveOp_enum = ::std::os::raw::c_uint;
 pub type OTF2_RmaSyncType = u8;
 pub type OTF2_RmaSyncLevel = u32;
 pub type OTF2_LockType = u8;
@@ -477,6 +501,11 @@ pub type OTF2_IoCreationFlag = u32;
 pub type OTF2_IoSeekOption = u8;
 pub type OTF2_IoOperationMode = u8;
 pub type OTF2_IoOperationFlag = u32;
+pub type OTF2_CollectiveRoot = u32;
+pub const OTF2_COLLECTIVE_ROOT_NONE: OTF2_CollectiveRoot_enum = 4294967295;
+pub const OTF2_COLLECTIVE_ROOT_SELF: OTF2_CollectiveRoot_enum = 4294967294;
+pub const OTF2_COLLECTIVE_ROOT_THIS_GROUP: OTF2_CollectiveRoot_enum = 4294967293;
+pub type OTF2_CollectiveRoot_enum = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union OTF2_MetricValue_union {
@@ -648,6 +677,103 @@ unsafe extern "C" {
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiSend(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        receiver: u32,
+        communicator: OTF2_CommRef,
+        msgTag: u32,
+        msgLength: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiIsend(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        receiver: u32,
+        communicator: OTF2_CommRef,
+        msgTag: u32,
+        msgLength: u64,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiIsendComplete(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiIrecvRequest(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiRecv(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        sender: u32,
+        communicator: OTF2_CommRef,
+        msgTag: u32,
+        msgLength: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiIrecv(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        sender: u32,
+        communicator: OTF2_CommRef,
+        msgTag: u32,
+        msgLength: u64,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiRequestTest(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiRequestCancelled(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiCollectiveBegin(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MpiCollectiveEnd(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        collectiveOp: OTF2_CollectiveOp,
+        communicator: OTF2_CommRef,
+        root: u32,
+        sizeSent: u64,
+        sizeReceived: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
     pub fn OTF2_EvtWriter_Metric(
         writer: *mut OTF2_EvtWriter,
         attributeList: *mut OTF2_AttributeList,
@@ -656,6 +782,60 @@ unsafe extern "C" {
         numberOfMetrics: u8,
         typeIDs: *const OTF2_Type,
         metricValues: *const OTF2_MetricValue,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_ThreadFork(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        model: OTF2_Paradigm,
+        numberOfRequestedThreads: u32,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_ThreadJoin(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        model: OTF2_Paradigm,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_NonBlockingCollectiveRequest(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_NonBlockingCollectiveComplete(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        collectiveOp: OTF2_CollectiveOp,
+        communicator: OTF2_CommRef,
+        root: u32,
+        sizeSent: u64,
+        sizeReceived: u64,
+        requestID: u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_CommCreate(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        communicator: OTF2_CommRef,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_CommDestroy(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        communicator: OTF2_CommRef,
     ) -> OTF2_ErrorCode;
 }
 #[repr(C)]

@@ -20,6 +20,8 @@
 mod anchor;
 mod call;
 #[forbid(unsafe_code)]
+mod communication;
+#[forbid(unsafe_code)]
 mod contexts;
 #[forbid(unsafe_code)]
 mod definitions;
@@ -42,6 +44,7 @@ mod write_definitions;
 #[forbid(unsafe_code)]
 mod writer;
 
+pub use communication::{Collective, Communication, Message, Root};
 pub use definitions::*;
 pub use error::{Error, Otf2Error};
 pub use reader::{EventHandler, ReadReport, Trace};

@@ -21,7 +21,8 @@ macro_rules! words {
             /// All values that have a name.
             pub const ALL: &'static [$name] = &[$name::$first, $($name::$variant),*];
 
-            pub(crate) fn from_raw(raw: u8) -> $name {
+            /// The value of one of OTF2's numbers.
+            pub fn from_raw(raw: u8) -> $name {
                 match raw {
                     $first_raw => $name::$first,
                     $($raw => $name::$variant,)*
@@ -129,6 +130,16 @@ words! {
     GroupType { Unknown = 0, Locations = 1, Regions = 2, Metric = 3, CommLocations = 4, CommGroup = 5, CommSelf = 6 }
 }
 
+words! {
+    /// What a collective operation does (`OTF2_CollectiveOp`).
+    CollectiveOp {
+        Barrier = 0, Bcast = 1, Gather = 2, Gatherv = 3, Scatter = 4, Scatterv = 5, Allgather = 6, Allgatherv = 7,
+        Alltoall = 8, Alltoallv = 9, Alltoallw = 10, Allreduce = 11, Reduce = 12, ReduceScatter = 13, Scan = 14,
+        Exscan = 15, ReduceScatterBlock = 16, CreateHandle = 17, DestroyHandle = 18, Allocate = 19, Deallocate = 20,
+        CreateHandleAndAllocate = 21, DestroyHandleAndDeallocate = 22,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +184,10 @@ mod tests {
             RecorderKind::Gpu => OTF2_RECORDER_KIND_GPU,
             MetricScope::Group => OTF2_SCOPE_GROUP,
             GroupType::CommSelf => OTF2_GROUP_TYPE_COMM_SELF,
+            CollectiveOp::Alltoallw => OTF2_COLLECTIVE_OP_ALLTOALLW,
+            CollectiveOp::ReduceScatter => OTF2_COLLECTIVE_OP_REDUCE_SCATTER,
+            CollectiveOp::ReduceScatterBlock => OTF2_COLLECTIVE_OP_REDUCE_SCATTER_BLOCK,
+            CollectiveOp::DestroyHandleAndDeallocate => OTF2_COLLECTIVE_OP_DESTROY_HANDLE_AND_DEALLOCATE,
         }
     }
 

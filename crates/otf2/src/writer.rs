@@ -2,6 +2,7 @@
 
 use crate::call::archive::{Archive, RawEventWriter};
 use crate::call::{Doing, c_path};
+use crate::communication::Communication;
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
@@ -279,6 +280,14 @@ impl EventWriter<'_> {
     /// As for [`enter`](EventWriter::enter).
     pub fn metric_u64(&mut self, time: u64, metric: impl Into<MetricRef>, value: u64) -> Result<(), Error> {
         self.metric(time, metric, &[MetricValue::U64(value)])
+    }
+
+    /// A message, a collective, a request, or what a team of threads does.
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    pub fn communication(&mut self, time: u64, event: Communication) -> Result<(), Error> {
+        self.writer.communication(time, event).map_err(|error| self.fail(error))
     }
 
     /// Writes what is left, closes the file and returns the number of events in it.

@@ -263,6 +263,15 @@ impl EventWriter {
         self.enter_again(timestamp, region);
     }
 
+    /// Something is recorded now that belongs to the coalesced open frames: writes an enter for each. `false`: there is no room.
+    #[cold]
+    pub(crate) fn enter_coalesced_frames(&mut self, timestamp: u64) -> bool {
+        if let Some(coalescing) = &mut self.coalescing {
+            coalescing.tick(timestamp);
+        }
+        self.resume_frames()
+    }
+
     /// Writes an enter for every coalesced open frame, as of the last event. `false`: there is no room.
     fn resume_frames(&mut self) -> bool {
         if !self.write_group() {

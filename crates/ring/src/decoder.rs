@@ -1,6 +1,7 @@
 //! Decodes one location's records into a well-nested stream of events. The live attribution and the trace writer both use
 //! it, so the trace contains exactly the events that were attributed.
 
+use crate::communication::{Communication, Partial};
 use crate::{CoalescedCalls, Kind, Record};
 use ampere_model::Timestamp;
 
@@ -18,6 +19,8 @@ pub enum Event {
     Sample(Timestamp, u32, u64),
     /// The program's measurement ended.
     ProgramEnd(Timestamp),
+    /// A message, a collective, a request or a team of threads.
+    Communication(Timestamp, Communication),
 }
 
 /// What was wrong with the records, by what was done about it.
@@ -29,7 +32,7 @@ pub struct Repairs {
     pub missing_leaves: u64,
     /// Timestamps before their predecessor's: replaced by it.
     pub backward: u64,
-    /// Records of an unknown kind, and incomplete samples and groups: left out.
+    /// Records of an unknown kind, and incomplete samples, groups and communications: left out.
     pub damaged: u64,
 }
 
@@ -55,6 +58,7 @@ enum Incomplete {
     /// A sample's timestamp and device; its value is missing.
     Sample(Timestamp, u32),
     Group(Group),
+    Communication(Partial),
 }
 
 /// The latest timestamp of an event. Watermarks are exclusive, so an event at `Timestamp::MAX` would never be processed.
@@ -143,6 +147,10 @@ impl Decoder {
                 self.repairs.damaged += 1;
                 self.incomplete = Incomplete::Nothing;
             }
+            Incomplete::Communication(_) if kind != Kind::Payload => {
+                self.repairs.damaged += 1;
+                self.incomplete = Incomplete::Nothing;
+            }
             Incomplete::Group(group) if kind != Kind::CoalescedCalls => {
                 self.repairs.damaged += 1;
                 self.end_group(group.base_depth, out);
@@ -190,9 +198,27 @@ impl Decoder {
                 }
                 _ => self.repairs.damaged += 1,
             },
+            Kind::Communication => self.go_on(Partial::new(record), out),
+            Kind::Payload => match self.incomplete {
+                Incomplete::Communication(mut partial) => {
+                    partial.add(record);
+                    self.go_on(partial, out);
+                }
+                _ => self.repairs.damaged += 1,
+            },
             Kind::Suppressed => {
                 self.suppressed_calls = self.suppressed_calls.saturating_add(record.word0);
             }
+        }
+    }
+
+    /// Some records of a communication have come, or all.
+    fn go_on(&mut self, partial: Partial, out: &mut impl FnMut(Event)) {
+        self.incomplete = Incomplete::Communication(partial);
+        if let Some(communication) = partial.complete() {
+            self.incomplete = Incomplete::Nothing;
+            let time = self.advance(partial.time);
+            out(Event::Communication(time, communication));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The event path: what the plugin does with an enter and a leave. It must stay short.
 
 use crate::coalescing::{Coalescing, OverloadPolicy};
+use crate::communication::Communication;
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
 
@@ -173,7 +174,7 @@ impl EventWriter {
                 self.limit = self.limit.min(self.ring.position() + self.open + COALESCING_RETRY);
             }
             let admitted = self.ring.position() + self.open < self.limit;
-            if admitted || !self.wait_for_room() {
+            if admitted || !self.wait_for_room(1) {
                 return admitted;
             }
         }
@@ -225,6 +226,27 @@ impl EventWriter {
     pub fn event_was_abandoned(&mut self) {
         self.open = self.open.saturating_add(1).min(self.ring.capacity_records() / 4).max(self.open);
         self.repair_call_tree();
+    }
+
+    /// A message, a collective, a request or what a team of threads does. It is written as a whole or, without room for it, counted as
+    /// dropped, as inside calls that are suppressed. Frames around it that are being coalesced are entered in the ring, so that it
+    /// lies in them, at its own time.
+    #[inline(never)]
+    pub fn communication(&mut self, timestamp: u64, event: Communication) {
+        if self.suppressed_depth > 0 || !self.recording && !self.enter_coalesced_frames(timestamp) {
+            return self.count_dropped();
+        }
+        let records = event.records(timestamp);
+        let count = records.len() as u64;
+        while !self.ring.has_room(self.open + count + RESERVE) {
+            if !self.wait_for_room(count) {
+                return self.count_dropped();
+            }
+        }
+        for (place, record) in records.enumerate() {
+            self.ring.put_with_room(place as u64, record);
+        }
+        self.ring.publish(count);
     }
 
     /// The program's measurement begins.

@@ -57,12 +57,13 @@
 //!
 //! ```text
 //! word 0   timestamp, ticks of the process' event clock
-//! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero
+//! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero, or what the kind says
 //! ```
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
 //! A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together (record.rs,
-//! coalescing.rs).
+//! coalescing.rs). A message or the like is one `Communication` and up to three `Payload`, published together
+//! ([`communication`]).
 //! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
 //! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is coalesced, or
 //! left out as a whole subtree and counted (*suppressed*). The collector decodes the records with [`decoder`].
@@ -87,6 +88,7 @@
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
 //! event_writer.rs       the event path of the writer         decoder.rs    records to events
 //! coalescing.rs, calltree.rs        what is done with calls when a ring is nearly full
+//! communication.rs      messages, collectives and the like as records
 //! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
 //! ```
@@ -95,6 +97,7 @@ mod calltree;
 mod cgroup;
 pub mod clock;
 mod coalescing;
+pub mod communication;
 pub mod decoder;
 pub mod definitions;
 mod error;

@@ -1,5 +1,7 @@
 //! The 16 bytes that an event takes.
 
+use crate::communication;
+
 /// The kind of a record. The numbers are part of the format: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -26,6 +28,10 @@ pub enum Kind {
     CoalescedCalls = 10,
     /// As `Enter`, for a frame that was open before: no call begins here.
     Resume = 11,
+    /// A message, a collective, a request or a team of threads; see [`crate::communication`].
+    Communication = 12,
+    /// More of a `Communication`.
+    Payload = 13,
 }
 
 /// The coalesced calls of one call path. Those of its descendants follow it in the group, each with its depth.
@@ -67,6 +73,8 @@ impl Kind {
             9 => Kind::Group,
             10 => Kind::CoalescedCalls,
             11 => Kind::Resume,
+            12 => Kind::Communication,
+            13 => Kind::Payload,
             _ => return None,
         })
     }
@@ -102,8 +110,14 @@ impl Record {
     #[inline(never)]
     fn rare_kind(&self) -> Option<Kind> {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
-        let unused = if kind == Kind::CoalescedCalls { self.word1 >> 40 & 0xff } else { self.word1 >> 40 };
-        (unused == 0).then_some(kind)
+        let is_valid = match kind {
+            Kind::CoalescedCalls => self.word1 >> 40 & 0xff == 0,
+            Kind::Communication => {
+                self.word1 >> 48 == 0 && communication::payloads_of(self.communication_event()).is_some()
+            }
+            _ => self.word1 >> 40 == 0,
+        };
+        is_valid.then_some(kind)
     }
 
     /// The region handle of a record that begins a frame.
@@ -130,6 +144,17 @@ impl Record {
             calls: (self.word0 >> 40) as u32,
             exclusive_ticks: self.word0 & CoalescedCalls::MOST_TICKS,
         }
+    }
+
+    /// The first record of an event with this number.
+    pub(crate) const fn communication(time: u64, event: u8, argument: u32) -> Record {
+        let head = Record::new(Kind::Communication, time, argument);
+        Record { word0: time, word1: head.word1 | (event as u64) << 40 }
+    }
+
+    /// The number of the event, of a record of kind `Communication`.
+    pub(crate) const fn communication_event(&self) -> u8 {
+        (self.word1 >> 40) as u8
     }
 
     /// The region handle, device index or number of records that comes with the kind.
@@ -184,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_encoded_and_decoded(kind in 1u8..=11, word0: u64, argument: u32) {
+        fn records_are_encoded_and_decoded(kind in (1u8..=13).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));
@@ -202,8 +227,13 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes: [u8; 16]) {
             let record = Record::from_bytes(&bytes);
-            let unused = if bytes[12] == 10 { &bytes[13..14] } else { &bytes[13..] };
-            let known = (1..=11).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
+            let unused = match bytes[12] {
+                10 => &bytes[13..14],
+                12 if (1..=16).contains(&bytes[13]) => &bytes[14..],
+                12 => &[1][..],
+                _ => &bytes[13..],
+            };
+            let known = (1..=13).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
             prop_assert_eq!(record.kind().is_some(), known);
         }
     }

@@ -13,11 +13,11 @@ const WAITS_PER_LOOK: u32 = 1000;
 const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
 
 impl EventWriter {
-    /// Waits for room as long as there is a collector, and a few seconds for another one to take a dead one's place.
+    /// Waits for room for some records as long as there is a collector, and a few seconds for another one to take a dead one's place.
     /// `false`: there is nothing to wait for.
     #[cold]
-    pub(crate) fn wait_for_room(&mut self) -> bool {
-        let needed = self.open + 1 + RESERVE;
+    pub(crate) fn wait_for_room(&mut self, records: u64) -> bool {
+        let needed = self.open + records + RESERVE;
         let reached = self.ring.position() + self.ring.free(); // the read position plus a constant
         let Some(coalescing) = self.coalescing.as_ref().filter(|_| self.policy == OverloadPolicy::Wait)
         else {

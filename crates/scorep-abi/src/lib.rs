@@ -92,6 +92,71 @@ pub type TaskRegionEvent = unsafe extern "C" fn(
     task: AnyHandle,
 );
 
+/// MPI_SEND and MPI_RECV: the other side's rank, the communicator, the tag and the bytes.
+pub type MpiMessageEvent = unsafe extern "C" fn(
+    location: *mut Location,
+    timestamp: u64,
+    rank: c_int,
+    communicator: AnyHandle,
+    tag: u32,
+    bytes: u64,
+);
+
+/// MPI_ISEND and MPI_IRECV.
+pub type MpiMessageRequestEvent = unsafe extern "C" fn(
+    location: *mut Location,
+    timestamp: u64,
+    rank: c_int,
+    communicator: AnyHandle,
+    tag: u32,
+    bytes: u64,
+    request: u64,
+);
+
+/// MPI_ISEND_COMPLETE, MPI_IRECV_REQUEST, MPI_REQUEST_TESTED, MPI_REQUEST_CANCELLED and MPI_NON_BLOCKING_COLLECTIVE_REQUEST.
+pub type MpiRequestEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, request: u64);
+
+/// MPI_COLLECTIVE_BEGIN.
+pub type MpiCollectiveBeginEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64);
+
+/// MPI_COLLECTIVE_END.
+pub type MpiCollectiveEndEvent = unsafe extern "C" fn(
+    location: *mut Location,
+    timestamp: u64,
+    communicator: AnyHandle,
+    root: c_int,
+    collective_type: c_int,
+    bytes_sent: u64,
+    bytes_received: u64,
+);
+
+/// MPI_NON_BLOCKING_COLLECTIVE_COMPLETE.
+pub type MpiCollectiveCompleteEvent = unsafe extern "C" fn(
+    location: *mut Location,
+    timestamp: u64,
+    communicator: AnyHandle,
+    root: c_int,
+    collective_type: c_int,
+    bytes_sent: u64,
+    bytes_received: u64,
+    request: u64,
+);
+
+/// COMM_CREATE and COMM_DESTROY.
+pub type CommEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, communicator: AnyHandle);
+
+/// THREAD_FORK_JOIN_FORK.
+pub type ThreadForkEvent = unsafe extern "C" fn(
+    location: *mut Location,
+    timestamp: u64,
+    paradigm: c_int,
+    threads: u32,
+    fork_sequence_count: u32,
+);
+
+/// THREAD_FORK_JOIN_JOIN.
+pub type ThreadJoinEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, paradigm: c_int);
+
 c_struct! {
     /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field counts only if it
     /// lies within the size that is given with the table.
@@ -190,13 +255,48 @@ c_enum! {
         SAMPLE = 6,
         CALLING_CONTEXT_ENTER = 7,
         CALLING_CONTEXT_EXIT = 8,
+        MPI_SEND = 11,
+        MPI_RECV = 12,
+        MPI_COLLECTIVE_BEGIN = 13,
+        MPI_COLLECTIVE_END = 14,
+        MPI_ISEND_COMPLETE = 15,
+        MPI_IRECV_REQUEST = 16,
+        MPI_REQUEST_TESTED = 17,
+        MPI_REQUEST_CANCELLED = 18,
+        MPI_ISEND = 19,
+        MPI_IRECV = 20,
+        THREAD_FORK_JOIN_FORK = 47,
+        THREAD_FORK_JOIN_JOIN = 48,
         THREAD_FORK_JOIN_TASK_BEGIN = 53,
         THREAD_FORK_JOIN_TASK_END = 54,
         PROGRAM_BEGIN = 63,
         PROGRAM_END = 64,
+        MPI_NON_BLOCKING_COLLECTIVE_REQUEST = 79,
+        MPI_NON_BLOCKING_COLLECTIVE_COMPLETE = 80,
+        COMM_CREATE = 81,
         COMM_DESTROY = 82,
     }
 }
+
+/// What Score-P keeps beside the definition of a communicator of MPI: `scorep_mpi_comm_definition_payload` of Score-P 8, which is
+/// no part of the interface for plugins. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MpiCommunicator {
+    /// The number of its processes, in an inter-communicator those of this side.
+    pub size: u32,
+    /// This process' rank in it.
+    pub rank: u32,
+    /// Of an inter-communicator, the number of processes of the other side and a flag.
+    pub remote_size: u32,
+    /// The rank in MPI_COMM_WORLD of its rank 0.
+    pub root: u32,
+    /// Together with `root`, the same in all of its processes.
+    pub id: u32,
+}
+
+/// `SCOREP_InterimCommunicatorHandle_GetPayload`.
+pub type GetPayload = unsafe extern "C" fn(handle: AnyHandle) -> *const MpiCommunicator;
 
 c_enum! {
     /// Kinds of location.
@@ -291,6 +391,45 @@ c_enum! {
         HIP = 16,
         INVALID ("SCOREP_INVALID_PARADIGM_TYPE") = 17,
     }
+}
+
+c_enum! {
+    /// What a collective operation does.
+    collective: i32 = "SCOREP_CollectiveType", "SCOREP_COLLECTIVE_" {
+        BARRIER = 0,
+        BROADCAST = 1,
+        GATHER = 2,
+        GATHERV = 3,
+        SCATTER = 4,
+        SCATTERV = 5,
+        ALLGATHER = 6,
+        ALLGATHERV = 7,
+        ALLTOALL = 8,
+        ALLTOALLV = 9,
+        ALLTOALLW = 10,
+        ALLREDUCE = 11,
+        REDUCE = 12,
+        REDUCE_SCATTER = 13,
+        REDUCE_SCATTER_BLOCK = 14,
+        SCAN = 15,
+        EXSCAN = 16,
+        CREATE_HANDLE = 17,
+        DESTROY_HANDLE = 18,
+        ALLOCATE = 19,
+        DEALLOCATE = 20,
+        CREATE_HANDLE_AND_ALLOCATE = 21,
+        DESTROY_HANDLE_AND_DEALLOCATE = 22,
+    }
+}
+
+/// Instead of the rank of a collective operation's root (`SCOREP_INVALID_ROOT_RANK`, `SCOREP_MPI_ROOT`, `SCOREP_MPI_PROC_NULL`).
+pub mod root {
+    /// It has none.
+    pub const NONE: i32 = -1;
+    /// In an inter-communicator: this process.
+    pub const THIS_PROCESS: i32 = -2;
+    /// In an inter-communicator: another process of this one's group.
+    pub const THIS_GROUP: i32 = -3;
 }
 
 c_enum! {

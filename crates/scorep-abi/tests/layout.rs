@@ -35,6 +35,7 @@ fn enums_have_score_ps_values() {
         handle_type::VALUES,
         region_type::VALUES,
         paradigm::VALUES,
+        collective::VALUES,
         mode::VALUES,
         metric_per::VALUES,
         metric_synchronicity::VALUES,

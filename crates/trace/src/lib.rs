@@ -11,7 +11,7 @@
 //! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
 //! chrome.rs   a trace in Chrome's format
-//! rpd.rs      a run in rocmProfileData's tables, as an SQLite file
+//! rpd/        a run in rocmProfileData's tables, as an SQLite file
 //! ```
 #![forbid(unsafe_code)]
 

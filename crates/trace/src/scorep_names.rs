@@ -1,7 +1,7 @@
 //! Score-P's region types and paradigms in OTF2's words.
 
-use otf2::{ParadigmType, RegionRole};
-use scorep_abi::{paradigm as scorep_paradigm, region_type};
+use otf2::{CollectiveOp, ParadigmType, RegionRole, Root};
+use scorep_abi::{collective, paradigm as scorep_paradigm, region_type, root as scorep_root};
 
 /// A region type that has this role.
 pub fn region_type_of(wanted: RegionRole) -> u8 {
@@ -77,4 +77,28 @@ pub fn paradigm(kind: u8) -> ParadigmType {
         scorep_paradigm::HIP => ParadigmType::Hip,
         _ => ParadigmType::Unknown,
     }
+}
+
+/// OTF2's word for a collective operation; `None`: it is none of Score-P's.
+pub fn collective_operation(kind: u32) -> Option<CollectiveOp> {
+    let kind = i32::try_from(kind)
+        .ok()
+        .filter(|kind| collective::VALUES.1.iter().any(|(_, known)| *known == i64::from(*kind)))?;
+    Some(match kind {
+        collective::REDUCE_SCATTER_BLOCK => CollectiveOp::ReduceScatterBlock,
+        collective::SCAN => CollectiveOp::Scan,
+        collective::EXSCAN => CollectiveOp::Exscan,
+        // The others have the same numbers.
+        same => CollectiveOp::from_raw(same as u8),
+    })
+}
+
+/// The root of a collective operation; `None`: the number is neither a rank nor one of Score-P's.
+pub fn root(number: i32) -> Option<Root> {
+    Some(match number {
+        scorep_root::NONE => Root::None,
+        scorep_root::THIS_PROCESS => Root::ThisProcess,
+        scorep_root::THIS_GROUP => Root::ThisGroup,
+        rank => Root::Rank(rank.try_into().ok()?),
+    })
 }

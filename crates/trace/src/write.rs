@@ -9,7 +9,7 @@ use crate::value_type;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
-use ampere_model::{Device, Location, LocationKind, Timestamp};
+use ampere_model::{Communicator, Device, Location, LocationKind, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
@@ -18,12 +18,13 @@ use events::{LocationEvents, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
-    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, RecorderKind, SystemTreeDomain,
-    SystemTreeNode, SystemTreeNodeRef,
+    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, Paradigm, ParadigmClass,
+    ParadigmType, RecorderKind, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+mod communicators;
 mod events;
 
 /// The part of a run that its trace has.
@@ -60,6 +61,8 @@ pub struct TracedProcess<'a> {
     pub thread_seconds: Option<ThreadSeconds>,
     /// The run's regions by the process' handles.
     pub regions: &'a Handles,
+    /// Communicators that its messages are in.
+    pub communicators: &'a [Communicator],
     /// All of its locations.
     pub locations: Vec<TracedLocation<'a>>,
 }
@@ -132,6 +135,12 @@ impl SampledMetric {
     }
 }
 
+/// Paradigms of which there are events other than enters and leaves.
+const PARADIGMS: [(ParadigmType, &str, ParadigmClass); 2] = [
+    (ParadigmType::Mpi, "MPI", ParadigmClass::Process),
+    (ParadigmType::OpenMp, "OpenMP", ParadigmClass::ThreadForkJoin),
+];
+
 /// The attribute of an enter that stands for several coalesced calls.
 const CALLS: AttributeRef = AttributeRef(0);
 /// Its name.
@@ -164,11 +173,12 @@ impl Span {
     }
 }
 
-/// Writes the archive into `output`. `parts`: a directory on the same file system for parts of it until they are put together.
+/// Writes the archive into `output` and returns the number of messages that it lacks, because it is not known who is in their
+/// communicator. `parts`: a directory on the same file system for parts of it until they are put together.
 ///
 /// # Errors
 /// Why there is no trace. What was written of one is removed.
-pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<(), NoTrace> {
+pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, parts) = (output.display(), parts.display());
         let why = format!("no complete trace in {output}: {}; the records are in {parts}", one_line(&*error));
@@ -206,18 +216,19 @@ fn remove_all(directory: &Path) {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result<()> {
+fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result<u64> {
     archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
     let mut trace = Definer::new(run);
     let mut span = Span::NOTHING;
     let numbers = process_numbers(&run.processes);
     let mut order: Vec<usize> = (0..run.processes.len()).collect();
     order.sort_by_key(|at| numbers[*at]);
-    let (mut mains, mut tasks) = (Vec::new(), Vec::new());
+    let communicators = communicators::define(&mut trace.definitions, &run.processes, &numbers, &order);
+    let mut tasks = Vec::new();
     for at in &order {
         let (process, number) = (&run.processes[*at], numbers[*at]);
         let group = trace.process(process);
-        trace.locations(process, number, group, &mut mains, &mut tasks);
+        trace.locations(process, number, group, &communicators[*at], &mut tasks);
         let recorded: Vec<bool> =
             run.metrics.iter().map(|m| recorder_of(m, &run.processes, &order) == *at).collect();
         if recorded.contains(&true) {
@@ -230,12 +241,11 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
     }
-    let in_mpi =
-        |process: &TracedProcess| process.is_mpi_rank && process.rank.is_some_and(|(_, size)| size > 1);
-    if run.processes.iter().any(in_mpi) {
-        trace.definitions.add_mpi_world(&mains);
-    }
-    for LocationEvents { reference, events } in events::write(parts, &archive, &tasks, &mut span)? {
+    let mut left_out = 0;
+    for LocationEvents { reference, events, left_out: here } in
+        events::write(parts, &archive, &tasks, &mut span)?
+    {
+        left_out += here;
         if let Some(location) = trace.definitions.locations.get_mut(reference) {
             location.events = events;
         }
@@ -248,7 +258,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         realtime_timestamp: (run.realtime_ns)(first),
     };
     archive.finish(&trace.definitions)?;
-    Ok(())
+    Ok(left_out)
 }
 
 /// The lower half of a location's reference: the rank if every process has its own, else a running number.
@@ -299,6 +309,11 @@ impl Definer {
                 end_line: region.end_line,
             });
         }
+        for (paradigm, name, class) in PARADIGMS {
+            if definitions.regions.values().any(|region| region.paradigm == paradigm) {
+                definitions.paradigms.push(Paradigm { paradigm, name: name.to_owned(), class });
+            }
+        }
         definitions.attributes.insert(CALLS, calls_attribute());
         let machine = definitions.system_tree_nodes.push(SystemTreeNode {
             name: std::env::var("SCOREP_MACHINE_NAME").unwrap_or_else(|_| "Linux".to_owned()),
@@ -344,13 +359,13 @@ impl Definer {
         })
     }
 
-    /// A process' locations. `mains` gets its main thread, `tasks` what is to be written.
+    /// A process' locations. `tasks` gets what is to be written.
     fn locations<'a>(
         &mut self,
         process: &'a TracedProcess,
         number: u32,
         group: LocationGroupRef,
-        mains: &mut Vec<LocationRef>,
+        communicators: &'a communicators::Handles,
         tasks: &mut Vec<Task<'a>>,
     ) {
         let mut contexts = Contexts::new();
@@ -361,13 +376,11 @@ impl Definer {
                 _ => group,
             };
             let reference = LocationRef((u64::from(definition.id.0) << 32) | u64::from(number));
-            if definition.id.0 == 0 && definition.kind == LocationKind::CpuThread {
-                mains.push(reference);
-            }
             tasks.push(Task {
                 reference,
                 name: format!("location {} of {}", definition.name, process.group),
                 regions: process.regions,
+                communicators,
                 spool: location.spool,
             });
             let kind = match definition.kind {

@@ -4,6 +4,7 @@
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
 use crate::scratch::directory;
+use ampere_ring::communication::{Communication, Message};
 use ampere_ring::{EventWriter, OverloadPolicy, RingConsumer, RingProducer, SessionProbes};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -64,6 +65,12 @@ pub fn run(data: &[u8]) {
                 0 => writer.program_begin(time),
                 1 => writer.program_end(time),
                 2 => writer.sample(time, 0, from.u64()),
+                3..=8 => {
+                    let (peer, communicator, tag) = (from.u32(), from.u32(), from.u32());
+                    let message = Message { peer, communicator, tag, bytes: from.u64() };
+                    writer.communication(time, Communication::MpiIsend(message, from.u64()));
+                }
+                9 => writer.communication(time, Communication::MpiCollectiveBegin),
                 _ => writer.location_end(time),
             },
         }

@@ -1,6 +1,7 @@
 //! Under a real Score-P, where there is one on the PATH.
 
 mod languages;
+mod messages;
 mod opencl;
 mod profile;
 

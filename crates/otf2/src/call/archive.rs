@@ -1,7 +1,9 @@
 //! Handles of the C library for writing: the archive, and the event writer of one location.
 
+use super::communication;
 use super::global_def_writer::GlobalDefWriter;
 use super::{capture_messages, check, failure, forget_message, memory, take_message};
+use crate::communication::Communication;
 use crate::definitions::MetricValue;
 use crate::error::Otf2Error;
 use otf2_sys as sys;
@@ -245,6 +247,11 @@ impl RawEventWriter<'_> {
                 raw.as_ptr(),
             )
         })
+    }
+
+    pub(crate) fn communication(&mut self, time: u64, event: Communication) -> Result<(), Otf2Error> {
+        // SAFETY: as in enter.
+        check(unsafe { communication::write(self.handle, time, event) })
     }
 
     pub(crate) fn number_of_events(&self) -> Result<u64, Otf2Error> {

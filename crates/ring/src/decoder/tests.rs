@@ -1,6 +1,7 @@
 //! The decoder, and what it makes of the records of a writer under pressure: calls and times are exact whatever happens.
 
 use super::*;
+use crate::communication::{Communication, Message, tests::any_communication};
 use crate::{EventWriter, OverloadPolicy, RingConsumer, RingProducer, SessionProbes};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -49,6 +50,9 @@ struct Run {
     decoded: Profiler,
     /// Events decoded so far.
     events: u64,
+    /// Messages with the call paths that they are in, before and after. Each has a tag of its own.
+    sent: Vec<(u64, Communication, Vec<u32>)>,
+    received: Vec<(u64, Communication, Vec<u32>)>,
     _directory: tempfile::TempDir,
 }
 
@@ -64,6 +68,8 @@ impl Run {
             expected: Profiler::default(),
             decoded: Profiler::default(),
             events: 0,
+            sent: Vec::new(),
+            received: Vec::new(),
             _directory: directory,
         }
     }
@@ -78,11 +84,18 @@ impl Run {
         self.writer.leave(time, region);
     }
 
+    fn send(&mut self, time: u64) {
+        let tag = self.sent.len() as u32;
+        let message = Communication::MpiSend(Message { peer: 1, communicator: 2, tag, bytes: 3 });
+        self.sent.push((time, message, self.expected.stack.clone()));
+        self.writer.communication(time, message);
+    }
+
     fn read(&mut self, most: usize) {
         let mut records = Vec::new();
         let count = self.reader.copy_out(&mut records, most).unwrap();
         self.reader.release(count);
-        let (decoded, events) = (&mut self.decoded, &mut self.events);
+        let (decoded, events, received) = (&mut self.decoded, &mut self.events, &mut self.received);
         for record in records {
             self.decoder.decode(record, &mut |event| {
                 *events += u64::from(!matches!(event, Event::ProgramEnd(_)));
@@ -90,6 +103,7 @@ impl Run {
                     Event::Enter(time, region) => decoded.enter(time, region, 1),
                     Event::EnterCoalesced(time, region, calls) => decoded.enter(time, region, calls.into()),
                     Event::Leave(time, region) => assert_eq!(decoded.leave(time), region),
+                    Event::Communication(time, event) => received.push((time, event, decoded.stack.clone())),
                     Event::ProgramEnd(_) | Event::Sample(..) => {}
                 }
             });
@@ -114,6 +128,7 @@ impl Run {
     #[track_caller]
     fn assert_exact(&self) {
         assert_eq!(self.writer.suppressed_calls(), 0);
+        assert_eq!((&self.received, self.reader.dropped_records()), (&self.sent, 0));
         assert_eq!(Run::profile(&self.decoded), Run::profile(&self.expected));
     }
 }
@@ -148,6 +163,93 @@ fn coalesced_calls_are_counted_and_timed_exactly() {
         assert!(run.decoder.coalesced_calls > 290_000, "{}", run.decoder.coalesced_calls);
         assert!(run.events < 20_000, "{} for 600,002", run.events);
     }
+}
+
+/// A message has its own time, and lies in the calls that it was sent in, although these are coalesced before and afterwards.
+#[test]
+fn a_message_in_coalesced_calls_lies_in_them() {
+    for policy in [OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce] {
+        let mut run = Run::new(policy);
+        run.enter(10, 1);
+        let mut time = 20;
+        for call in 0..100_000 {
+            run.enter(time, 2);
+            run.enter(time + 1, 3);
+            if call % 1000 == 0 {
+                run.send(time + 2);
+            }
+            run.leave(time + 3);
+            run.leave(time + 4);
+            time += 7;
+            if call % 20_000 == 0 {
+                run.read(usize::MAX);
+            }
+        }
+        run.end(time);
+        run.assert_exact();
+        assert_eq!(run.received[99], (run.sent[99].0, run.sent[99].1, vec![1, 2, 3]));
+        assert!(run.decoder.coalesced_calls > 190_000, "{}", run.decoder.coalesced_calls);
+    }
+}
+
+/// Nothing reads: messages that find no room are counted, none is written in part, and what is open can still be left.
+#[test]
+fn messages_without_room_are_counted() {
+    for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
+        let mut run = Run::new(policy);
+        run.enter(10, 1);
+        for time in 20..10_000 {
+            run.send(time);
+        }
+        run.read(usize::MAX);
+        let lost = run.reader.dropped_records() as usize;
+        // Three records each, in a ring of 4096.
+        assert!((1300..=1365).contains(&run.received.len()), "{}", run.received.len());
+        assert_eq!(run.received.len() + lost, run.sent.len());
+        assert_eq!(run.received[..], run.sent[..run.received.len()]);
+        run.end(20_000);
+        assert!(run.decoded.stack.is_empty());
+    }
+}
+
+/// Only the collector makes room: the writer waits for it where every event is wanted.
+#[test]
+fn a_message_waits_for_room_where_calls_do() {
+    let mut run = Run::new(OverloadPolicy::Wait);
+    let path = run.reader.path().to_owned();
+    let reader = std::thread::spawn(move || {
+        let mut reader = RingConsumer::open(&path).unwrap();
+        let (mut messages, mut records) = (0, Vec::new());
+        while messages < 10_000 {
+            records.clear();
+            let count = reader.copy_out(&mut records, 100).unwrap();
+            messages += records.iter().filter(|r| r.kind() == Some(Kind::Communication)).count();
+            reader.release(count);
+        }
+    });
+    for time in 0..10_000 {
+        run.send(time);
+    }
+    reader.join().unwrap();
+    assert_eq!(run.reader.dropped_records(), 0);
+}
+
+/// The records end in the middle of a message, as when what follows is damaged.
+#[test]
+fn a_message_that_is_cut_short_is_left_out_and_counted() {
+    let message = Communication::MpiSend(Message { peer: 1, communicator: 2, tag: 3, bytes: 4 });
+    let records: Vec<Record> = message.records(7).collect();
+    for cut in 0..records.len() {
+        let (begin, end) = (Record::new(Kind::Enter, 5, 1), Record::new(Kind::ProgramEnd, 9, 0));
+        let all: Vec<Record> = [begin].into_iter().chain(records[..cut].to_vec()).chain([end]).collect();
+        let (events, repairs) = decode(&all);
+        assert_eq!(events, [Event::Enter(5, 1), Event::Leave(9, 1), Event::ProgramEnd(9)]);
+        assert_eq!(repairs.damaged, u64::from(cut > 0));
+    }
+    let (events, repairs) = decode(&records);
+    assert_eq!((&events[..], repairs), (&[Event::Communication(7, message)][..], Repairs::default()));
+    // Payloads that belong to nothing.
+    assert_eq!(decode(&records[1..]), (Vec::new(), Repairs { damaged: 2, ..Repairs::default() }));
 }
 
 #[test]
@@ -513,6 +615,7 @@ fn no_event_is_at_the_end_of_time() {
         vec![Record::new(Kind::Group, u64::MAX - 10, 1), Record::coalesced_calls(calls)],
         vec![Record::new(Kind::Enter, 1, 7), Record::new(Kind::ProgramEnd, u64::MAX, 0)],
         vec![Record::new(Kind::Sample, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
+        Communication::MpiCollectiveBegin.records(u64::MAX).collect(),
     ];
     for records in ends {
         let (mut decoder, mut latest) = (Decoder::default(), 0);
@@ -520,7 +623,9 @@ fn no_event_is_at_the_end_of_time() {
             Event::Enter(time, _) | Event::EnterCoalesced(time, ..) | Event::Leave(time, _) => {
                 latest = latest.max(time);
             }
-            Event::Sample(time, ..) | Event::ProgramEnd(time) => latest = latest.max(time),
+            Event::Sample(time, ..) | Event::ProgramEnd(time) | Event::Communication(time, _) => {
+                latest = latest.max(time);
+            }
         };
         records.into_iter().for_each(|record| decoder.decode(record, &mut take));
         decoder.close(u64::MAX, &mut take);
@@ -586,6 +691,11 @@ fn a_sample_is_two_records() {
     assert_eq!(repairs.damaged, 1);
 }
 
+fn tag_of(event: &Communication) -> u32 {
+    let Communication::MpiSend(message) = event else { panic!("{event:?}") };
+    message.tag
+}
+
 /// `PROPTEST_CASES` for more, or for fewer.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
@@ -613,7 +723,9 @@ proptest! {
                 // Now and then a long pause.
                 time += if chance.is_multiple_of(5000) { 30_000 } else { ticks * u64::from(chance % 3) };
                 let depth = run.expected.stack.len();
-                if depth == 0 || (depth < deepest && coin < 8) {
+                if chance.is_multiple_of(97) {
+                    run.send(time);
+                } else if depth == 0 || (depth < deepest && coin < 8) {
                     run.enter(time, chance % regions);
                 } else {
                     run.leave(time);
@@ -628,6 +740,10 @@ proptest! {
         run.end(time);
         let calls = |of: &Profiler| of.profile.values().map(|figures| figures.0).sum::<u64>();
         prop_assert_eq!(calls(&run.decoded) + run.writer.suppressed_calls(), calls(&run.expected));
+        prop_assert_eq!((run.received.len() as u64) + run.reader.dropped_records(), run.sent.len() as u64);
+        // A message's tag is its number.
+        let was_sent = |received: &(_, _, _)| run.sent[tag_of(&received.1) as usize] == *received;
+        prop_assert!(run.received.iter().all(was_sent));
         if run.writer.suppressed_calls() == 0 {
             prop_assert_eq!(Run::profile(&run.decoded), Run::profile(&run.expected));
         }
@@ -642,6 +758,7 @@ proptest! {
         ),
         policy in prop::sample::select(vec![OverloadPolicy::Coalesce, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Suppress]),
         ticks_per_second in prop::sample::select(vec![0, 1000, 500_000, 1_000_000, u64::MAX]),
+        communication in any_communication(),
         seed: u64,
     ) {
         let mut run = Run::new(OverloadPolicy::Suppress);
@@ -674,7 +791,9 @@ proptest! {
                     7 if chance.is_multiple_of(500) => 0,
                     _ => time.saturating_add(3),
                 };
-                if coin < 8 {
+                if chance.is_multiple_of(97) {
+                    run.writer.communication(time, communication);
+                } else if coin < 8 {
                     run.writer.enter(time, chance % regions);
                     entered += 1;
                 } else {

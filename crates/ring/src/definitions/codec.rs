@@ -1,7 +1,8 @@
 //! Entries of the definitions log as bytes, and back. Decoding takes any bytes.
 
 use ampere_model::{
-    Clocks, Definition, Device, LocalLocation, Location, LocationKind, Process, Quality, Region, RegionHandle,
+    Clocks, Communicator, Definition, Device, LocalLocation, Location, LocationKind, Members, Process,
+    Quality, Region, RegionHandle,
 };
 
 const PROCESS: u8 = 1;
@@ -11,6 +12,7 @@ const LOCATION: u8 = 4;
 const DEVICE: u8 = 5;
 const FINISHED: u8 = 6;
 const UNRECORDED: u8 = 7;
+const COMMUNICATOR: u8 = 8;
 
 /// The most environment entries of a process: more are damage.
 const MOST_ENVIRONMENT: u32 = 256;
@@ -124,11 +126,44 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u64(*locations);
             out.u64(*calls);
         }
+        Definition::Communicator(c) => {
+            out.u8(COMMUNICATOR);
+            out.u32(c.handle);
+            encode_members(&c.members, &mut out);
+        }
         Definition::Finished { left_out } => {
             out.u8(FINISHED);
             out.u64(*left_out);
         }
     }
+}
+
+fn encode_members(members: &Members, out: &mut Out) {
+    match members {
+        Members::World => out.u8(0),
+        Members::Ranks(ranks) => {
+            out.u8(1);
+            out.u32(ranks.len() as u32);
+            ranks.iter().for_each(|rank| out.u32(*rank));
+        }
+        Members::Shared { root, id, size, rank } => {
+            out.u8(2);
+            [root, id, size, rank].into_iter().for_each(|number| out.u32(*number));
+        }
+    }
+}
+
+fn decode_members(from: &mut In) -> Option<Members> {
+    Some(match from.u8()? {
+        0 => Members::World,
+        1 => {
+            // No more is allocated than the entry has.
+            let ranks = (from.u32()? as usize).checked_mul(4).and_then(|bytes| from.take(bytes))?;
+            Members::Ranks(ranks.chunks_exact(4).filter_map(|rank| In(rank).u32()).collect())
+        }
+        2 => Members::Shared { root: from.u32()?, id: from.u32()?, size: from.u32()?, rank: from.u32()? },
+        _ => return None,
+    })
 }
 
 pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8>) {
@@ -210,6 +245,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             wraps_at: Some(from.u64()?).filter(|range| *range > 0),
+        }),
+        COMMUNICATOR => Definition::Communicator(Communicator {
+            handle: from.u32()?,
+            members: decode_members(&mut from)?,
         }),
         UNRECORDED => Definition::Unrecorded { locations: from.u64()?, calls: from.u64()? },
         FINISHED => Definition::Finished { left_out: from.u64()? },
@@ -303,6 +342,13 @@ mod tests {
                 ),
             any::<u64>().prop_map(|left_out| Definition::Finished { left_out }),
             any::<(u64, u64)>().prop_map(|(locations, calls)| Definition::Unrecorded { locations, calls }),
+            (any::<u32>(), 0usize..3, any::<[u32; 4]>(), prop::collection::vec(any::<u32>(), 0..4)).prop_map(
+                |(handle, kind, [root, id, size, rank], ranks)| {
+                    let shared = Members::Shared { root, id, size, rank };
+                    let members = [Members::World, Members::Ranks(ranks), shared][kind].clone();
+                    Definition::Communicator(Communicator { handle, members })
+                }
+            ),
         ]
     }
 

@@ -3,11 +3,13 @@
 //! The job is over then, and its cores are free: long traces are written by several threads. OTF2 allows one thread
 //! for each archive, so every thread but one has an archive of its own, whose event files move to the run's at the end.
 
-use super::{CALLS, Span};
+use super::{CALLS, Span, communicators};
+use crate::scorep_names::{collective_operation, paradigm, root};
 use crate::spool;
 use crate::spool::Spool;
 use ampere_model::Timestamp;
 use ampere_model::numbers::Handles;
+use ampere_ring::communication::{Collective, Communication, Message};
 use ampere_ring::decoder::{Decoder, Event};
 use anyhow::Context;
 use otf2::{ArchiveWriter, EventWriter, LocationRef, RegionRef};
@@ -20,6 +22,7 @@ pub struct Task<'a> {
     /// For messages.
     pub name: String,
     pub regions: &'a Handles,
+    pub communicators: &'a communicators::Handles,
     /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
 }
@@ -28,6 +31,8 @@ pub struct Task<'a> {
 pub struct LocationEvents {
     pub reference: LocationRef,
     pub events: u64,
+    /// Messages in communicators that are not known.
+    pub left_out: u64,
 }
 
 /// No more threads than that: the disk is the limit before long.
@@ -96,7 +101,7 @@ impl Part {
     }
 
     fn hand_over(&self, archive: &ArchiveWriter, written: &[LocationEvents]) -> anyhow::Result<()> {
-        for LocationEvents { reference, events } in written {
+        for LocationEvents { reference, events, .. } in written {
             archive.adopt(*reference, *events, &self.directory)?;
         }
         Ok(())
@@ -115,40 +120,45 @@ fn write_some<'t, 'a: 't>(
 ) -> anyhow::Result<(Vec<LocationEvents>, Span)> {
     let (mut written, mut span) = (Vec::new(), Span::NOTHING);
     while let Some(task) = take() {
-        let events = write_location(archive, task, &mut span).with_context(|| task.name.clone())?;
-        written.push(LocationEvents { reference: task.reference, events });
+        written.push(write_location(archive, task, &mut span).with_context(|| task.name.clone())?);
     }
     Ok((written, span))
 }
 
-fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyhow::Result<u64> {
+fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyhow::Result<LocationEvents> {
     let mut to = Destination {
         writer: archive.event_writer(task.reference)?,
         regions: task.regions.clone(),
+        communicators: task.communicators,
+        left_out: 0,
         first: Timestamp::MAX,
         last: 0,
         failure: None,
     };
     let mut stream = Decoder::default();
-    let Some(spool) = task.spool else { return Ok(to.writer.close()?) };
-    spool.read(|records| {
-        for record in records {
-            stream.decode(*record, &mut |event| to.put(event));
-        }
-        to.failure.take().map_or(Ok(()), |error| Err(error.into()))
-    })?;
+    if let Some(spool) = task.spool {
+        spool.read(|records| {
+            for record in records {
+                stream.decode(*record, &mut |event| to.put(event));
+            }
+            to.failure.take().map_or(Ok(()), |error| Err(error.into()))
+        })?;
+    }
     // Where the records end too early, so do the frames.
     stream.close(stream.last_time(), &mut |event| to.put(event));
     if let Some(error) = to.failure {
         return Err(error.into());
     }
     span.join(Span { first: to.first, last: to.last });
-    Ok(to.writer.close()?)
+    let left_out = to.left_out;
+    Ok(LocationEvents { reference: task.reference, events: to.writer.close()?, left_out })
 }
 
 struct Destination<'a> {
     writer: EventWriter<'a>,
     regions: Handles,
+    communicators: &'a communicators::Handles,
+    left_out: u64,
     first: Timestamp,
     last: Timestamp,
     failure: Option<otf2::Error>,
@@ -161,6 +171,7 @@ impl Destination<'_> {
             Event::Enter(time, handle)
             | Event::EnterCoalesced(time, handle, _)
             | Event::Leave(time, handle) => (time, handle),
+            Event::Communication(time, event) => return self.put_communication(time, event),
             Event::Sample(..) | Event::ProgramEnd(_) => return,
         };
         let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
@@ -169,11 +180,65 @@ impl Destination<'_> {
             Event::EnterCoalesced(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
             _ => self.writer.leave(time, region),
         };
+        self.wrote(time, written);
+    }
+
+    #[inline(always)]
+    fn wrote(&mut self, time: Timestamp, written: Result<(), otf2::Error>) {
         // Times of a location never go back.
         self.first = self.first.min(time);
         self.last = time;
         if let Err(error) = written {
             self.failure.get_or_insert(error);
         }
+    }
+
+    #[inline(never)]
+    fn put_communication(&mut self, time: Timestamp, event: Communication) {
+        match self.named(event) {
+            Some(event) => {
+                let written = self.writer.communication(time, event);
+                self.wrote(time, written);
+            }
+            None => self.left_out += 1,
+        }
+    }
+
+    /// The event, by the trace's references. `None`: its communicator is not known.
+    fn named(&self, event: Communication) -> Option<otf2::Communication> {
+        use otf2::Communication as Named;
+        let comm = |handle: u32| self.communicators.get(&handle).copied();
+        let message = |Message { peer, communicator, tag, bytes }: Message| {
+            Some(otf2::Message { peer, comm: comm(communicator)?, tag, bytes })
+        };
+        let collective = |of: Collective| {
+            let Collective { bytes_sent, bytes_received, .. } = of;
+            let (operation, root) = (collective_operation(of.operation)?, root(of.root)?);
+            let comm = comm(of.communicator)?;
+            Some(otf2::Collective { operation, comm, root, bytes_sent, bytes_received })
+        };
+        let paradigm = |number: u32| paradigm(number.try_into().unwrap_or(u8::MAX));
+        Some(match event {
+            Communication::MpiSend(m) => Named::MpiSend(message(m)?),
+            Communication::MpiRecv(m) => Named::MpiRecv(message(m)?),
+            Communication::MpiIsend(m, request) => Named::MpiIsend(message(m)?, request),
+            Communication::MpiIsendComplete(request) => Named::MpiIsendComplete(request),
+            Communication::MpiIrecvRequest(request) => Named::MpiIrecvRequest(request),
+            Communication::MpiIrecv(m, request) => Named::MpiIrecv(message(m)?, request),
+            Communication::MpiRequestTest(request) => Named::MpiRequestTest(request),
+            Communication::MpiRequestCancelled(request) => Named::MpiRequestCancelled(request),
+            Communication::MpiCollectiveBegin => Named::MpiCollectiveBegin,
+            Communication::MpiCollectiveEnd(c) => Named::MpiCollectiveEnd(collective(c)?),
+            Communication::NonBlockingCollectiveRequest(request) => {
+                Named::NonBlockingCollectiveRequest(request)
+            }
+            Communication::NonBlockingCollectiveComplete(c, request) => {
+                Named::NonBlockingCollectiveComplete(collective(c)?, request)
+            }
+            Communication::CommCreate(handle) => Named::CommCreate(comm(handle)?),
+            Communication::CommDestroy(handle) => Named::CommDestroy(comm(handle)?),
+            Communication::ThreadFork(of, threads) => Named::ThreadFork(paradigm(of), threads),
+            Communication::ThreadJoin(of) => Named::ThreadJoin(paradigm(of)),
+        })
     }
 }

@@ -1,17 +1,18 @@
 -- rocmProfileData's tables, with the columns that its tools read, and what ampere has beside them.
 CREATE TABLE rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT NOT NULL, value TEXT NOT NULL);
 CREATE TABLE rocpd_string (id INTEGER PRIMARY KEY, string TEXT NOT NULL);
--- Calls on the ranks' threads. calls: how many the row stands for; exclusive: nanoseconds in itself.
+-- Calls on the ranks' threads. calls: how many the row stands for; exclusive: nanoseconds in itself, as its joules are; joules are
+-- null where it draws from no device.
 CREATE TABLE rocpd_api (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
     apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
-    calls INTEGER NOT NULL DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0);
+    calls INTEGER NOT NULL DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0, joules REAL, inclusive_joules REAL);
 -- Kernels on their GPU streams.
 CREATE TABLE rocpd_op (
     id INTEGER PRIMARY KEY, gpuId INTEGER NOT NULL, queueId INTEGER NOT NULL, sequenceId INTEGER NOT NULL,
     completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
     description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
-    calls INTEGER NOT NULL DEFAULT 1);
+    calls INTEGER NOT NULL DEFAULT 1, joules REAL);
 -- Not recorded: which call started which kernel, what was copied, and what is monitored.
 CREATE TABLE rocpd_api_ops (
     id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
@@ -40,13 +41,14 @@ CREATE VIEW ampere_joules AS
     FROM ampere_region JOIN ampere_device USING (node, device)
     WHERE unit = 'J' AND NOT is_part GROUP BY view, region;
 CREATE VIEW api AS
-    SELECT rocpd_api.id, pid, tid, start, end, names.string AS apiName, words.string AS args, calls
+    SELECT rocpd_api.id, pid, tid, start, end, names.string AS apiName, words.string AS args, calls, joules,
+        inclusive_joules
     FROM rocpd_api JOIN rocpd_string AS names ON names.id = apiName_id JOIN rocpd_string AS words ON words.id = args_id;
 CREATE VIEW op AS
-    SELECT rocpd_op.id, gpuId, queueId, sequenceId, start, end, names.string AS description, types.string AS opType, calls
+    SELECT rocpd_op.id, gpuId, queueId, sequenceId, start, end, names.string AS description, types.string AS opType, calls, joules
     FROM rocpd_op JOIN rocpd_string AS names ON names.id = description_id JOIN rocpd_string AS types ON types.id = opType_id;
 CREATE VIEW kernel AS
-    SELECT id, gpuId, queueId, sequenceId, start, end, end - start AS duration, description AS kernelName, calls
+    SELECT id, gpuId, queueId, sequenceId, start, end, end - start AS duration, description AS kernelName, calls, joules
     FROM op WHERE opType = 'KernelExecution';
 -- Times are in microseconds here, as rocmProfileData has them.
 CREATE VIEW top AS

@@ -1,19 +1,30 @@
 //! A run as an SQLite file with rocmProfileData's tables and views: calls of the ranks' threads as rows of `rocpd_api`, kernels as
-//! rows of `rocpd_op`, and joules of each function and kernel beside their times. `rpd.sql` has the schema.
+//! rows of `rocpd_op`, with joules beside their times. `schema.sql` has the tables and views.
+//!
+//! ```text
+//! mod.rs   writes the database        joules.rs   what each call was charged
+//! ```
+
+mod joules;
 
 use crate::chrome::Part;
 use crate::index::{self, node_of, process_of, rank_of_group};
+use crate::offline::How;
+use ampere_model::text::{self, one_line};
 use ampere_report::Choice;
 use ampere_report::highlights::topmost;
 use ampere_report::summary::{Device, Summary};
+use ampere_settings::Config;
+use ampere_timeline::attributor::ViewKind;
 use anyhow::Context;
+use joules::{CallJoules, Charge, DeviceName};
 use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, LocationType, RegionRef, Trace};
 use rusqlite::{Connection, params};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const SCHEMA: &str = include_str!("rpd.sql");
+const SCHEMA: &str = include_str!("schema.sql");
 /// What rocmProfileData calls the version of its tables.
 const SCHEMA_VERSION: &str = "2";
 const KERNEL: &str = "KernelExecution";
@@ -21,6 +32,8 @@ const KERNEL: &str = "KernelExecution";
 const GPUS_OF_A_NODE: i64 = 100;
 /// The number of a GPU that is not known.
 const NO_GPU: i64 = -1;
+/// Joules of calls may differ from the summary's by this part.
+const LIKE: f64 = 1e-3;
 /// The first number of a process that is no rank.
 const FIRST_PROCESS: i64 = 1 << 20;
 
@@ -32,6 +45,7 @@ const FIRST_PROCESS: i64 = 1 << 20;
 pub fn write(
     parts: &[Part],
     choice: &Choice,
+    config: &Config,
     path: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> anyhow::Result<Vec<String>> {
@@ -51,8 +65,15 @@ pub fn write(
         let definitions = trace.definitions().clone();
         let gpus = Gpus { first: node as i64 * GPUS_OF_A_NODE, summary: &part.summary };
         database.put_summary(&gpus)?;
+        let scratch = Scratch(scratch(path));
+        let charged = charged(part, choice, config, &scratch, progress);
+        let charged = charged.unwrap_or_else(|why| {
+            warnings.push(format!("the joules of single calls are left out: {}", one_line(&*why)));
+            None
+        });
+        warnings.extend(charged.iter().flat_map(|charged| unlike(charged, &part.summary)));
         let mut step = |done| progress(done, expected);
-        let mut events = Events::new(&mut database, &definitions, choice, &mut step);
+        let mut events = Events::new(&mut database, &definitions, choice, charged, &mut step);
         events.put_locations(&gpus)?;
         let report = trace.read_events(&mut events)?;
         events.failure.take().map_or(Ok(()), Err)?;
@@ -63,6 +84,57 @@ pub fn write(
     connection.execute_batch("COMMIT")?;
     connection.close().map_err(|(_, why)| why).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(warnings)
+}
+
+/// A file beside the database while it is written.
+pub fn scratch(path: &Path) -> PathBuf {
+    path.with_extension("joules")
+}
+
+/// A file that goes with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What the calls of a part were charged by the devices that no other contains; `None` where there is no device.
+fn charged(
+    part: &Part,
+    choice: &Choice,
+    config: &Config,
+    scratch: &Scratch,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<Option<CallJoules>> {
+    let wanted: HashSet<DeviceName> =
+        topmost(&part.summary).map(|device| (device.node.clone(), device.name.clone())).collect();
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let kinds = ViewKind::BOTH.into_iter();
+    let only = choice.view.as_ref().and_then(|view| kinds.clone().find(|kind| kind.as_str() == view));
+    let how = How { config, only, recorder: None, progress };
+    joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
+}
+
+/// Lines for devices whose calls' joules are not those of the summary.
+fn unlike(charged: &CallJoules, summary: &Summary) -> Vec<String> {
+    let line = |device: &Device| {
+        let sum = charged.sums.get(&(device.node.clone(), device.name.clone())).copied().unwrap_or(0.0);
+        let attributed: f64 = device.views.iter().map(|view| view.attributed_joules).sum();
+        ((sum - attributed).abs() > LIKE * attributed.max(1.0)).then(|| {
+            format!(
+                "the calls' joules of {} on {} add up to {}, those of the summary to {}: were the run's settings others (--config), or is the trace cut?",
+                device.name,
+                device.node,
+                text::joules(sum),
+                text::joules(attributed)
+            )
+        })
+    };
+    topmost(summary).filter_map(line).collect()
 }
 
 struct Database<'a> {
@@ -197,6 +269,8 @@ struct Open {
 
 struct Place {
     row: Row,
+    /// In [`CallJoules`].
+    streams: Vec<usize>,
     open: Vec<Open>,
     last: u64,
 }
@@ -205,6 +279,7 @@ struct Events<'a, 'b> {
     database: &'a mut Database<'b>,
     definitions: &'a Definitions,
     choice: &'a Choice,
+    charged: Option<CallJoules>,
     progress: &'a mut dyn FnMut(u64),
     places: HashMap<LocationRef, Place>,
     names: HashMap<RegionRef, i64>,
@@ -217,11 +292,12 @@ impl<'a, 'b> Events<'a, 'b> {
         database: &'a mut Database<'b>,
         definitions: &'a Definitions,
         choice: &'a Choice,
+        charged: Option<CallJoules>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Events<'a, 'b> {
         let calls = index::calls_attribute(definitions);
         let (places, names) = Default::default();
-        Events { database, definitions, choice, progress, places, names, calls, failure: None }
+        Events { database, definitions, choice, charged, progress, places, names, calls, failure: None }
     }
 
     fn put_locations(&mut self, gpus: &Gpus) -> rusqlite::Result<()> {
@@ -255,7 +331,9 @@ impl<'a, 'b> Events<'a, 'b> {
                 }
                 _ => continue,
             };
-            self.places.insert(reference, Place { row, open: Vec::new(), last: 0 });
+            let at = (node_of(self.definitions, reference), name.to_owned(), location.name.clone());
+            let streams = self.charged.as_ref().map_or_else(Vec::new, |charged| charged.of(&at));
+            self.places.insert(reference, Place { row, streams, open: Vec::new(), last: 0 });
         }
         Ok(())
     }
@@ -292,10 +370,11 @@ impl<'a, 'b> Events<'a, 'b> {
             *sequence += 1;
         }
         let row = place.row;
-        self.put(row, &open, time)
+        let charge = self.charged.as_mut().map_or(Ok(None), |charged| charged.next(&place.streams))?;
+        self.put(row, &open, time, charge)
     }
 
-    fn put(&mut self, row: Row, open: &Open, time: u64) -> rusqlite::Result<()> {
+    fn put(&mut self, row: Row, open: &Open, time: u64, charge: Option<Charge>) -> rusqlite::Result<()> {
         let name = match self.names.get(&open.region) {
             Some(name) => *name,
             None => {
@@ -306,24 +385,26 @@ impl<'a, 'b> Events<'a, 'b> {
                 name
             }
         };
+        let (joules, inclusive) = charge.unzip();
         let (start, end, calls) = (self.time(open.time), self.time(time.max(open.time)), open.calls as i64);
         match row {
             Row::Api { pid, tid } => {
                 let ticks = time.saturating_sub(open.time).saturating_sub(open.below);
                 let (args, exclusive) = (self.database.string("")?, self.nanoseconds(ticks.into()));
                 let mut put = self.database.connection.prepare_cached(
-                    "INSERT INTO rocpd_api (pid, tid, start, end, apiName_id, args_id, calls, exclusive) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO rocpd_api (pid, tid, start, end, apiName_id, args_id, calls, exclusive, joules, \
+                     inclusive_joules) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 )?;
-                put.execute(params![pid, tid, start, end, name, args, calls, exclusive]).map(drop)
+                put.execute(params![pid, tid, start, end, name, args, calls, exclusive, joules, inclusive])
+                    .map(drop)
             }
             Row::Op { gpu, queue, sequence } => {
                 let kind = self.database.string(KERNEL)?;
                 let mut put = self.database.connection.prepare_cached(
-                    "INSERT INTO rocpd_op (gpuId, queueId, sequenceId, start, end, description_id, opType_id, calls) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO rocpd_op (gpuId, queueId, sequenceId, start, end, description_id, opType_id, calls, \
+                     joules) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 )?;
-                put.execute(params![gpu, queue, sequence, start, end, name, kind, calls]).map(drop)
+                put.execute(params![gpu, queue, sequence, start, end, name, kind, calls, joules]).map(drop)
             }
         }
     }

@@ -1,0 +1,61 @@
+//! Events by which processes and threads work together, in OTF2's names.
+
+use crate::table::CommRef;
+use crate::words::{CollectiveOp, ParadigmType};
+
+/// A message: the other side's rank in the communicator, and what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Message {
+    pub peer: u32,
+    pub comm: CommRef,
+    pub tag: u32,
+    pub bytes: u64,
+}
+
+/// A collective operation, where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Collective {
+    pub operation: CollectiveOp,
+    pub comm: CommRef,
+    pub root: Root,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+/// The root of a collective operation (`OTF2_CollectiveRoot`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// It has none.
+    None,
+    /// In an inter-communicator, this process.
+    ThisProcess,
+    /// In an inter-communicator, another process of this one's group.
+    ThisGroup,
+    /// A rank.
+    Rank(u32),
+}
+
+/// An event. Numbers of requests are unique in their location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Communication {
+    MpiSend(Message),
+    MpiRecv(Message),
+    MpiIsend(Message, u64),
+    MpiIsendComplete(u64),
+    MpiIrecvRequest(u64),
+    MpiIrecv(Message, u64),
+    MpiRequestTest(u64),
+    MpiRequestCancelled(u64),
+    MpiCollectiveBegin,
+    MpiCollectiveEnd(Collective),
+    NonBlockingCollectiveRequest(u64),
+    NonBlockingCollectiveComplete(Collective, u64),
+    CommCreate(CommRef),
+    CommDestroy(CommRef),
+    /// With the number of threads that were asked for.
+    ThreadFork(ParadigmType, u32),
+    ThreadJoin(ParadigmType),
+}

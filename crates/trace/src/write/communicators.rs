@@ -1,0 +1,151 @@
+//! The communicators of all processes, as the trace's definitions have them.
+//!
+//! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is the
+//! same in all of its processes. A communicator of which not all processes have said that is left out, and the events in it
+//! as well.
+
+use super::TracedProcess;
+use ampere_model::{LocationKind, Members};
+use otf2::{Comm, CommRef, Definitions, Group, GroupType, LocationRef, ParadigmType};
+use std::collections::{BTreeMap, HashMap};
+
+/// Communicators by a process' handles.
+pub type Handles = HashMap<u32, CommRef>;
+
+/// `OTF2_COMM_FLAG_CREATE_DESTROY_EVENTS`.
+const HAS_EVENTS: u32 = 1;
+
+/// What makes two processes' communicators one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    World,
+    /// Processes that are alone, each in its own.
+    Alone(u32),
+    Ranks(Vec<u32>),
+    /// Score-P's: the root's rank and its number there.
+    Shared(u32, u32),
+}
+
+/// The world that all processes are of.
+struct World {
+    size: u32,
+    /// Ranks by the communicator's own, as far as processes have said them.
+    shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
+}
+
+impl World {
+    /// `None`: there are no ranks, or those of several programs, which could not be told apart, or some are of other nodes: readers
+    /// want a location for every member of a communicator.
+    fn new(processes: &[TracedProcess], numbers: &[u32]) -> Option<World> {
+        let mut size = None;
+        for (process, number) in processes.iter().zip(numbers) {
+            let (rank, of) = process.rank.filter(|_| process.is_mpi_rank)?;
+            if rank != *number || rank >= of || !has_main_thread(process) || *size.get_or_insert(of) != of {
+                return None;
+            }
+        }
+        let size = size.filter(|size: &u32| *size as usize == processes.len())?;
+        let mut shared: BTreeMap<_, BTreeMap<u32, u32>> = BTreeMap::new();
+        for (process, number) in processes.iter().zip(numbers) {
+            for communicator in process.communicators {
+                if let Members::Shared { root, id, rank, .. } = communicator.members {
+                    shared.entry((root, id)).or_default().insert(rank, *number);
+                }
+            }
+        }
+        Some(World { size, shared })
+    }
+
+    /// The communicator, and the ranks of its members where it is not known by them alone. `None`: they are not all known.
+    fn find(&self, members: &Members) -> Option<(Key, Vec<u64>)> {
+        let all = || (0..u64::from(self.size)).collect();
+        match members {
+            Members::World => Some((Key::World, all())),
+            Members::Ranks(ranks) if ranks.len() == 1 => Some((Key::Alone(0), Vec::new())),
+            Members::Ranks(ranks) => {
+                let is_known = !ranks.is_empty() && ranks.iter().all(|rank| *rank < self.size);
+                let ranks_of = || ranks.iter().map(|rank| u64::from(*rank)).collect();
+                is_known.then(|| (Key::Ranks(ranks.clone()), ranks_of()))
+            }
+            Members::Shared { id, size: 1, .. } => Some((Key::Alone(*id), Vec::new())),
+            Members::Shared { root: 0, id: 0, size, .. } if *size == self.size => Some((Key::World, all())),
+            Members::Shared { root, id, size, .. } => {
+                let ranks = self.shared.get(&(*root, *id))?;
+                let is_whole = ranks.len() == *size as usize && ranks.keys().copied().eq(0..*size);
+                is_whole
+                    .then(|| (Key::Shared(*root, *id), ranks.values().map(|rank| (*rank).into()).collect()))
+            }
+        }
+    }
+}
+
+fn has_main_thread(process: &TracedProcess) -> bool {
+    let mut definitions = process.locations.iter().map(|location| location.definition);
+    definitions.any(|location| location.id.0 == 0 && location.kind == LocationKind::CpuThread)
+}
+
+fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
+    Group { name: name.to_owned(), kind, paradigm: ParadigmType::Mpi, flags: 0, members }
+}
+
+/// Defines the communicators. `numbers`: of the processes, which are ranks where each has its own. `order`: the processes in the
+/// order of their numbers. Returns their handles, for each process.
+pub fn define(
+    definitions: &mut Definitions,
+    processes: &[TracedProcess],
+    numbers: &[u32],
+    order: &[usize],
+) -> Vec<Handles> {
+    let mut handles = vec![Handles::new(); processes.len()];
+    let has_communicators = processes.iter().any(|process| !process.communicators.is_empty());
+    let Some(world) = World::new(processes, numbers).filter(|world| world.size > 1 || has_communicators)
+    else {
+        define_world_of_some(definitions, processes, numbers, order);
+        return handles;
+    };
+    let ranks: Vec<LocationRef> = (0..world.size).map(|rank| LocationRef(rank.into())).collect();
+    let mut known = BTreeMap::from([(Key::World, definitions.add_mpi_world(&ranks))]);
+    let mut alone = None;
+    for at in order {
+        for communicator in processes[*at].communicators {
+            let Some((key, ranks)) = world.find(&communicator.members) else { continue };
+            let comm = known.entry(key.clone()).or_insert_with(|| {
+                let group = match key {
+                    Key::Alone(_) => *alone.get_or_insert_with(|| {
+                        definitions.groups.push(group("MPI_COMM_SELF", GroupType::CommSelf, ranks))
+                    }),
+                    _ => definitions.groups.push(group("", GroupType::CommGroup, ranks)),
+                };
+                let is_shared = matches!(communicator.members, Members::Shared { .. });
+                let flags = if is_shared { HAS_EVENTS } else { 0 };
+                let name = match key {
+                    Key::Alone(_) => "MPI_COMM_SELF".to_owned(),
+                    Key::Shared(root, id) => format!("communicator {id} of rank {root}"),
+                    _ => format!(
+                        "communicator of {} ranks",
+                        definitions.groups.get(group).map_or(0, |group| group.members.len())
+                    ),
+                };
+                definitions.comms.push(Comm { name, group, parent: None, flags })
+            });
+            handles[*at].insert(communicator.handle, *comm);
+        }
+    }
+    handles
+}
+
+/// Ranks of several programs, or a node's of many, have one world, in the order of their numbers.
+fn define_world_of_some(
+    definitions: &mut Definitions,
+    processes: &[TracedProcess],
+    numbers: &[u32],
+    order: &[usize],
+) {
+    let in_mpi =
+        |process: &TracedProcess| process.is_mpi_rank && process.rank.is_some_and(|(_, size)| size > 1);
+    if processes.iter().any(in_mpi) {
+        let with_main = order.iter().filter(|at| has_main_thread(&processes[**at]));
+        let mains: Vec<LocationRef> = with_main.map(|at| LocationRef(numbers[*at].into())).collect();
+        definitions.add_mpi_world(&mains);
+    }
+}

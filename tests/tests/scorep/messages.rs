@@ -1,0 +1,129 @@
+//! Messages, collectives and requests: as many of each kind as in Score-P's own trace of the same run.
+
+use super::*;
+
+const EXCHANGE: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+static double work(int n) { volatile double s = 0; for (int i = 0; i < n; i++) s += 1.0 / (1 + i); return s; }
+int main(int c, char **v) {
+    int rank, size, flag; double out[8] = {0}, in[64];
+    MPI_Comm half, copy, self;
+    MPI_Request requests[2];
+    MPI_Status status;
+    MPI_Init(&c, &v); MPI_Comm_rank(MPI_COMM_WORLD, &rank); MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+    MPI_Comm_dup(half, &copy);
+    MPI_Comm_dup(MPI_COMM_SELF, &self);
+    for (int i = 0; i < 5; i++) {
+        if (rank == 0) MPI_Send(out, 3 + i, MPI_DOUBLE, 1, 40 + i, MPI_COMM_WORLD);
+        if (rank == 1) MPI_Recv(in, 64, MPI_DOUBLE, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, i % 2 ? &status : MPI_STATUS_IGNORE);
+        MPI_Sendrecv(out, 1, MPI_DOUBLE, next, 7, in, 1, MPI_DOUBLE, before, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Irecv(in, 8, MPI_DOUBLE, before, 9, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(out, 8, MPI_DOUBLE, next, 9, MPI_COMM_WORLD, &requests[1]);
+        MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE);
+        work(200000);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        MPI_Bcast(out, 8, MPI_DOUBLE, 2, MPI_COMM_WORLD);
+        MPI_Allreduce(out, in, 8, MPI_DOUBLE, MPI_SUM, half);
+        MPI_Gather(out, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, 1, copy);
+        MPI_Alltoall(out, 1, MPI_DOUBLE, in, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(out, in, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Scan(out, in, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Barrier(self);
+        MPI_Iallreduce(out, in, 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    }
+    MPI_Irecv(in, 1, MPI_DOUBLE, before, 99, MPI_COMM_WORLD, &requests[0]);
+    MPI_Cancel(&requests[0]);
+    MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    MPI_Comm_free(&copy);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(2)
+    { work(200000); }
+#endif
+    MPI_Finalize();
+    return 0;
+}
+"#;
+
+/// Not in our trace, as the book says.
+const LEFT_OUT: [&str; 5] =
+    ["PROGRAM_BEGIN", "PROGRAM_END", "THREAD_TEAM_BEGIN", "THREAD_TEAM_END", "METRIC"];
+
+/// Each event but its time and references: kind, location, peer, tag, bytes, and so on. Lines of otf2-print.
+fn events(trace: &Path) -> BTreeMap<String, usize> {
+    let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
+    let mut events = BTreeMap::new();
+    for line in printed.lines().skip_while(|line| !line.starts_with("---")).skip(1) {
+        let mut words = line.split_whitespace();
+        let (Some(kind), Some(location)) = (words.next(), words.next()) else { continue };
+        if LEFT_OUT.contains(&kind) || !location.chars().all(|digit| digit.is_ascii_digit()) {
+            continue;
+        }
+        let what: Vec<&str> = words.skip(1).collect();
+        *events.entry(format!("{location} {kind} {}", without_names(&what.join(" ")))).or_insert(0) += 1;
+    }
+    events
+}
+
+/// Names of communicators and numbers of definitions differ; who communicates is kept: `("name" <0>; 2: "Master" (...))`.
+fn without_names(what: &str) -> String {
+    let mut kept = String::new();
+    for field in what.split(", ") {
+        let named = field.starts_with("Communicator:") || field.starts_with("Region:");
+        if !named {
+            kept += field;
+            kept += ", ";
+        }
+    }
+    kept
+}
+
+fn messages_are_those_of_score_p(openmp: bool) {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
+    let place = Place::new();
+    let mut compiler = vec!["scorep", "mpicc", "-O1"];
+    if openmp {
+        compiler.push("-fopenmp");
+    }
+    let program = compile(&place, &compiler, "exchange", EXCHANGE);
+    let theirs = place.path("scorep");
+    let mut command = place.command("mpirun");
+    command
+        .args(["--oversubscribe", "-n", "4"])
+        .arg(&program)
+        .env("SCOREP_SUBSTRATE_PLUGINS", "ampere")
+        .env("LD_LIBRARY_PATH", artifact("libscorep_substrate_ampere.so").parent().unwrap())
+        .env("AMPERE_OUTPUT", place.path("out"))
+        .env("SCOREP_ENABLE_PROFILING", "false")
+        .env("SCOREP_ENABLE_TRACING", "true")
+        .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
+    succeed(&mut command);
+    let (ours, theirs) = (place.path("out/traces.otf2"), theirs.join("traces.otf2"));
+    let (counted, expected) = (events(&ours), events(&theirs));
+    let differ: Vec<_> = expected
+        .keys()
+        .chain(counted.keys())
+        .filter(|event| counted.get(*event) != expected.get(*event))
+        .map(|event| format!("{event}: {:?}, not {:?}", counted.get(event), expected.get(event)))
+        .collect();
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    let of_kind = |kind: &str| -> usize {
+        counted.iter().filter(|(event, _)| event.contains(kind)).map(|(_, count)| count).sum()
+    };
+    assert_eq!((of_kind(" MPI_SEND "), of_kind(" MPI_ISEND ")), (5 + 20, 20));
+    assert!(of_kind(" MPI_COLLECTIVE_END ") > 7 * 20);
+    place.is_clean();
+}
+
+#[test]
+fn messages_collectives_and_requests() {
+    messages_are_those_of_score_p(false);
+}
+
+#[test]
+fn messages_beside_threads() {
+    messages_are_those_of_score_p(true);
+}
