@@ -8,7 +8,6 @@
 
 #[macro_use]
 pub mod words;
-#[cfg(any(feature = "parquet", feature = "sqlite"))]
 pub mod interrupt;
 pub mod live_table;
 pub mod progress;
