@@ -4,7 +4,7 @@ use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::{WriteError, write_whole_with};
 use ampere_report::call_table::{CallRow, CallsFile, Names, Paths, write_paths};
 use ampere_ring::files::unfinished;
-use ampere_trace::calls::{CallSink, CallTable};
+use ampere_trace::calls::{CallSink, CallTable, nameless};
 use ampere_trace::offline::{self, Attributed, How};
 use anyhow::{Context, bail};
 use std::fs::File;
@@ -61,13 +61,6 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
     };
     let How { config, progress, .. } = how;
     offline::attribute_as(trace, How { config, only, recorder: Some(Box::new(begin_pass)), progress })
-}
-
-/// A file that is gone when it is closed.
-fn nameless(path: &Path) -> io::Result<File> {
-    let file = ampere_ring::files::create_private(path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
 }
 
 struct ParquetSink {

@@ -23,6 +23,7 @@ mod replay;
 mod report;
 mod run;
 mod shipped;
+mod timeline;
 mod top;
 
 use ampere_settings::{PREFIX, Setting, setting};

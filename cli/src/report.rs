@@ -6,6 +6,7 @@ use crate::recover::{finish_if_cut_off, why_unfinished};
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
+use crate::timeline::{self, TimelineArguments};
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
@@ -45,18 +46,28 @@ pub struct ReportArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_parser = ["ranks", "kernels"])]
     view: Option<String>,
-    /// The run's settings, for `chrome`: the trace has its counters as they were read
+    /// The run's settings, for `chrome` and `timeline`: the trace has its counters as they were read
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    timeline: TimelineArguments,
 }
 
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let choice = Choice { devices: arguments.device, view: arguments.view };
     let output = given(&arguments.output);
+    if let Some(option) = arguments.timeline.given().filter(|_| arguments.format != Format::Timeline) {
+        let only = format!("{option} is for -f timeline alone");
+        clap::Command::new("ampere report").error(clap::error::ErrorKind::ArgumentConflict, only).exit();
+    }
     if arguments.format.is_of_events() {
         let config = Config::load(given(&arguments.config))?;
         let parts = parts_of(&arguments.directory, &choice)?;
         return match arguments.format {
+            Format::Timeline => {
+                let run = timeline::Run { parts: &parts, choice: &choice, config: &config };
+                timeline::report(&run, &arguments.timeline, output)
+            }
             Format::Sqlite => write_database(&parts, &choice, &config, output),
             _ => write_events(&parts, &choice, &config, output),
         };

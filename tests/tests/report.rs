@@ -225,6 +225,16 @@ fn nodes_of_a_job_are_shown_as_one() {
     let counted = run(place.command("python3").args(["-c", &script]));
     assert_eq!(counted.stdout, "2 2\n", "{counted:#?}");
 
+    let timeline = report(&place, &["out", "-f", "timeline", "--by", "device", "--every", "50ms"]);
+    timeline.said_nothing();
+    for of in [&a, &b] {
+        let node = of["run"]["nodes"][0].as_str().expect("a name");
+        let rows = timeline.stdout.lines().filter(|row| row.split(',').next() == Some(node));
+        let joules = rows.map(|row| row.split(',').nth(4).expect("joules").parse::<f64>().expect("a number"));
+        let (sum, expected) = (joules.sum::<f64>(), number(of, "run", "total_joules"));
+        assert!((sum - expected).abs() < 1e-9 * expected, "{sum} {expected}: {timeline:#?}");
+    }
+
     // A directory of the user's is no node; a node whose run was killed is missing.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");

@@ -327,6 +327,7 @@ fn intervals_say_where_their_joules_went() {
     assert_eq!(charged.charges.iter().map(|charge| charge.joules).collect::<Vec<_>>(), [5.0]);
     engine.sample(view, 30, Increase::Lost(4.0));
     let charged = engine.charged_interval(view).expect("it is recorded");
+    assert_eq!(charged.joules, 4.0);
     assert_eq!((charged.start, charged.end, charged.idle_joules, charged.lost_joules), (10, 30, 0.0, 4.0));
     assert!(charged.charges.is_empty());
 }

@@ -11,7 +11,8 @@
 //! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
 //! curve.rs        power over time (SVG)         compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
-//! call_table/     a row for each call
+//! call_table/     a row for each call           timeline.rs joules over time
+//! table.rs        columns as CSV, JSON or Parquet
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
 //! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
 //! over_devices.rs  calls and seconds of ranks that draw from several devices
@@ -43,7 +44,11 @@ mod over_ranks;
 mod parquet;
 mod rows;
 pub mod summary;
+pub mod table;
 pub mod text;
+#[cfg(feature = "parquet")]
+mod text_column;
+pub mod timeline;
 mod tree;
 
 use crate::highlights::Sums;
@@ -72,6 +77,8 @@ pub enum Format {
     Chrome,
     /// The run's trace with its joules, in rocmProfileData's tables: an SQLite file, which needs -o
     Sqlite,
+    /// Joules and watts by rank, device or region over time, from the run's trace; or the calls of one region
+    Timeline,
     /// Functions that are called often and spend nothing, as a filter file of Score-P's for the next run
     ScorepFilter,
 }
@@ -79,7 +86,7 @@ pub enum Format {
 impl Format {
     /// Whether it shows events, which a trace has and a summary does not.
     pub fn is_of_events(self) -> bool {
-        matches!(self, Format::Chrome | Format::Sqlite)
+        matches!(self, Format::Chrome | Format::Sqlite | Format::Timeline)
     }
 }
 
@@ -158,7 +165,7 @@ pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => return Err(ReportError::NoParquet),
         Format::ScorepFilter => filter::render(summary).into_bytes(),
-        Format::Chrome | Format::Sqlite => return Err(ReportError::NoEvents),
+        Format::Chrome | Format::Sqlite | Format::Timeline => return Err(ReportError::NoEvents),
     })
 }
 

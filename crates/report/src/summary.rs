@@ -172,6 +172,11 @@ impl Summary {
         &self.names[number as usize]
     }
 
+    /// The regions of all call paths, each as often as it is there.
+    pub fn region_names(&self) -> impl Iterator<Item = &str> {
+        self.paths.name.iter().map(|name| self.name(*name))
+    }
+
     /// The regions of a call path, outermost first.
     pub fn regions_of(&self, path: u32) -> Vec<&str> {
         let mut regions: Vec<&str> =

@@ -122,6 +122,16 @@ pub struct Views {
     pub locations: Locations,
 }
 
+impl Views {
+    /// The view of this kind that is sampled by itself, and not as another one's twin.
+    pub fn sampled(&self, kind: ViewKind) -> ViewIndex {
+        match kind {
+            ViewKind::Ranks => self.ranks,
+            ViewKind::Kernels => self.kernels,
+        }
+    }
+}
+
 /// A counter with its views.
 pub struct Device {
     /// What it is.

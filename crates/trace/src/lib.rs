@@ -10,6 +10,7 @@
 //! offline.rs  attribution of a trace: `ampere attribute`
 //! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
+//! timeline.rs joules over time, and the calls of one region
 //! chrome.rs   a trace in Chrome's format
 //! rpd/        a run in rocmProfileData's tables, as an SQLite file
 //! ```
@@ -28,5 +29,6 @@ pub mod rpd;
 pub mod scorep_names;
 mod sensors;
 pub mod spool;
+pub mod timeline;
 pub mod value_type;
 pub mod write;

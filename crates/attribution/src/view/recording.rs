@@ -63,6 +63,8 @@ pub struct ChargedInterval {
     pub end: Timestamp,
     /// One for each call path that was charged.
     pub charges: Vec<Charge>,
+    /// The counter's increase, as far as it is known.
+    pub joules: f64,
     /// Joules of no frame.
     pub idle_joules: f64,
     /// Joules that cannot be attributed.

@@ -53,6 +53,7 @@ impl View {
         if let Some(charged) = &mut self.interval_charged {
             charged.charges.clear();
             // Until it ends, what there was before it.
+            charged.joules = self.totals.total_joules;
             (charged.idle_joules, charged.lost_joules) = (self.totals.idle_joules, self.totals.lost_joules);
         }
     }
@@ -63,6 +64,7 @@ impl View {
         }
         if let Some(charged) = &mut self.interval_charged {
             (charged.start, charged.end) = (self.interval.start.unwrap_or(self.clock.now), self.clock.now);
+            charged.joules = self.totals.total_joules - charged.joules;
             charged.idle_joules = self.totals.idle_joules - charged.idle_joules;
             charged.lost_joules = self.totals.lost_joules - charged.lost_joules;
         }

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! mod.rs      what a row says                 paths.rs       the table of call paths
-//! parquet.rs  rows as a Parquet file          text_column.rs  its columns of text
+//! parquet.rs  rows as a Parquet file
 //! ```
 
 #[cfg(feature = "parquet")]
 mod parquet;
 mod paths;
-#[cfg(feature = "parquet")]
-mod text_column;
 
 #[cfg(feature = "parquet")]
 pub use parquet::{CallsFile, write_paths};
+#[cfg(feature = "parquet")]
+pub(crate) use parquet::{field, properties, put};
 pub use paths::{NameNumber, Names, Path, PathNumber, Paths};
 
 /// A call. Names are numbers among the [`Names`] that its writer is given.

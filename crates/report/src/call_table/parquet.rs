@@ -1,8 +1,8 @@
 //! Calls as a Parquet file, written in row groups: memory does not grow with their number.
 
 use super::paths::{Names, Paths};
-use super::text_column::Dictionary;
 use super::{CallRow, DeviceView, Place};
+use crate::text_column::Dictionary;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::Result;
@@ -172,7 +172,7 @@ pub fn write_paths<W: Write + Send>(out: W, names: &Names, paths: &Paths) -> Res
     file.close().map(drop)
 }
 
-fn properties(about: &[(&str, String)]) -> WriterPropertiesBuilder {
+pub(crate) fn properties(about: &[(&str, String)]) -> WriterPropertiesBuilder {
     let about = about.iter().map(|(key, value)| KeyValue::new(format!("ampere.{key}"), value.clone()));
     WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -183,7 +183,7 @@ fn properties(about: &[(&str, String)]) -> WriterPropertiesBuilder {
         .set_key_value_metadata(Some(about.collect()))
 }
 
-fn field(name: &str, kind: Physical, repetition: Repetition) -> Result<Arc<Type>> {
+pub(crate) fn field(name: &str, kind: Physical, repetition: Repetition) -> Result<Arc<Type>> {
     let is_text = kind == Physical::BYTE_ARRAY;
     let field = Type::primitive_type_builder(name, kind)
         .with_repetition(repetition)
@@ -191,7 +191,7 @@ fn field(name: &str, kind: Physical, repetition: Repetition) -> Result<Arc<Type>
     field.build().map(Arc::new)
 }
 
-fn put<T: DataType, W: Write + Send>(
+pub(crate) fn put<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: &[T::T],
     levels: Option<&[i16]>,

@@ -14,6 +14,7 @@ use ampere_timeline::recorder::Recorder;
 use aside::Aside;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 /// The clock of a trace.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,25 @@ pub struct Clock {
     pub begin: u64,
     /// Its resolution.
     pub ticks_per_second: u64,
+}
+
+/// When a trace was recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// In nanoseconds since 1970, if it says so.
+    pub begin: Option<u64>,
+    /// Its length.
+    pub seconds: f64,
+}
+
+/// Reads a trace's definitions.
+///
+/// # Errors
+/// It is no trace.
+pub fn span_of(trace: &Path) -> anyhow::Result<Span> {
+    let clock = otf2::Trace::open(trace)?.definitions().clock.clone();
+    let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
+    Ok(Span { begin: clock.realtime_timestamp, seconds })
 }
 
 impl Clock {
@@ -34,6 +54,16 @@ impl Clock {
             per_second => (ticks as f64 * (1e9 / per_second as f64)).round() as i64,
         }
     }
+}
+
+/// A file that is gone when it is closed.
+///
+/// # Errors
+/// It cannot be made.
+pub fn nameless(path: &Path) -> io::Result<File> {
+    let file = ampere_ring::files::create_private(path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 /// Where calls go, in the order in which each location left them.
@@ -267,11 +297,7 @@ impl Recorder for CallTable {
     fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device) {
         for kind in self.kinds.clone() {
             engine.record_calls(device.view(kind));
-            let sampled = match kind {
-                ViewKind::Ranks => device.views.ranks,
-                ViewKind::Kernels => device.views.kernels,
-            };
-            let at = sampled.0 as usize;
+            let at = device.views.sampled(kind).0 as usize;
             self.views.resize_with(self.views.len().max(at + 1), || None);
             self.views[at] = Some(RecordedView { device: number, kind, aside: Aside::default() });
         }

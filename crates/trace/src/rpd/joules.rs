@@ -4,12 +4,11 @@
 //! A location's calls come from each of its devices in the order in which they were left. A device that it did not draw from at
 //! first lacks the first of them.
 
-use crate::calls::{CallSink, CallTable};
+use crate::calls::{CallSink, CallTable, nameless};
 use crate::offline::{self, How};
 use ampere_report::call_table::{CallRow, Names, Paths};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -60,13 +59,6 @@ pub fn attribute(
     };
     offline::attribute_as(trace, How { config, only, recorder: Some(Box::new(begin_pass)), progress })?;
     Ok(CallJoules::open(scratch)?)
-}
-
-/// A file that is gone when it is closed.
-fn nameless(path: &Path) -> io::Result<File> {
-    let file = ampere_ring::files::create_private(path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
 }
 
 /// A stream as it was written.

@@ -12,7 +12,7 @@ use std::io::Write;
 
 /// Numbers the names of a column's part anew, from 0 on.
 #[derive(Default)]
-pub(super) struct Dictionary {
+pub struct Dictionary {
     /// By name: its number in the part, or [`NONE`].
     numbers: Vec<u32>,
     used: Vec<u32>,

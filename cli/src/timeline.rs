@@ -1,0 +1,166 @@
+//! `ampere report -f timeline`: joules over time, or the calls of one region, from the traces of a run.
+
+use crate::terminal::interrupt::remove_when_interrupted;
+use crate::terminal::progress::Progress;
+use crate::terminal::words::print;
+use ampere_report::Choice;
+use ampere_report::table::{Table, TableForm};
+use ampere_report::timeline::{By, RegionCalls, head, table};
+use ampere_settings::{Config, offered, parse_duration};
+use ampere_timeline::attributor::ViewKind;
+use ampere_timeline::recorder::Recorder;
+use ampere_trace::calls::{CallTable, Clock, Span, nameless, span_of};
+use ampere_trace::chrome::Part;
+use ampere_trace::offline::{self, How};
+use ampere_trace::timeline::{Bins, Kept, MOST_BINS, RegionSink, Wanted};
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use serde_json::{Map, Value};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+const BINS: u32 = 100;
+
+#[derive(Args)]
+pub struct TimelineArguments {
+    /// `timeline`: so many bins over the run [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "every", value_parser = clap::value_parser!(u32).range(1..))]
+    bins: Option<u32>,
+    /// `timeline`: bins of this length, 10ms for example
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    every: Option<Duration>,
+    /// `timeline`: what joules are summed by [default: rank]
+    #[arg(long, value_enum)]
+    by: Option<By>,
+    /// `timeline`: the joules of each call of this region instead, in order
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["bins", "every", "by"])]
+    region: Option<String>,
+}
+
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let duration = parse_duration(text)?;
+    ensure!(!duration.is_zero(), "it takes longer than 0");
+    Ok(duration)
+}
+
+impl TimelineArguments {
+    /// The first one that is there, for other formats do not have them.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--bins", self.bins.is_some()),
+            ("--every", self.every.is_some()),
+            ("--by", self.by.is_some()),
+            ("--region", self.region.is_some()),
+        ];
+        all.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
+}
+
+/// The parts of a run, and how they are attributed again.
+pub struct Run<'a> {
+    pub parts: &'a [Part],
+    pub choice: &'a Choice,
+    pub config: &'a Config,
+}
+
+pub fn report(run: &Run, arguments: &TimelineArguments, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let spans = run.parts.iter().map(|part| span_of(&part.trace)).collect::<Result<Vec<_>, _>>()?;
+    let (table, head) = match &arguments.region {
+        Some(region) => run.calls_of(region, &spans)?,
+        None => run.bins(arguments, &spans)?,
+    };
+    let form = output.map_or(TableForm::Csv, TableForm::of_file);
+    match output {
+        Some(path) => {
+            remove_when_interrupted(vec![ampere_ring::files::unfinished(path)])?;
+            crate::report::write_to(path, |file| table.write(form, head, file))?;
+        }
+        None => print("the timeline", |out| table.write(form, head, out))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run<'_> {
+    fn bins(
+        &self,
+        arguments: &TimelineArguments,
+        spans: &[Span],
+    ) -> anyhow::Result<(Table, Map<String, Value>)> {
+        let begins = begins(spans);
+        let ends = begins.iter().zip(spans).map(|(begin, span)| begin + span.seconds);
+        let length = ends.fold(0.0, f64::max);
+        let seconds = match arguments.every {
+            Some(every) => every.as_secs_f64(),
+            None => length / f64::from(arguments.bins.unwrap_or(BINS)),
+        };
+        ensure!(seconds > 0.0, "the trace does not say how long it is: give a length of bins with --every");
+        let bins = length / seconds;
+        ensure!(bins <= MOST_BINS as f64, "that would be {bins:.0} bins: at most {MOST_BINS} are made");
+        let by = arguments.by.unwrap_or_default();
+        let kept = Kept::default();
+        self.attribute(&begins, |clock, begin| {
+            let wanted = Wanted { devices: self.choice.devices.clone(), only: self.only(), by, seconds };
+            Box::new(Bins::new(clock, begin, wanted, kept.clone()))
+        })?;
+        let series = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = head([("by", by.as_str().into()), ("bin_seconds", seconds.into())]);
+        Ok((table(by, seconds, &series), head))
+    }
+
+    fn calls_of(&self, region: &str, spans: &[Span]) -> anyhow::Result<(Table, Map<String, Value>)> {
+        let names = self.parts.iter().flat_map(|part| part.summary.region_names());
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        if !names.contains(region) {
+            bail!("there is no region {region:?}: {}", offered(region, names.into_iter()));
+        }
+        let kept = Kept::<RegionCalls>::default();
+        self.attribute(&begins(spans), |clock, begin| {
+            let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
+            let aside = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
+            Box::new(CallTable::new(Box::new(sink), clock, self.only(), Box::new(move || nameless(&aside))))
+        })?;
+        let mut calls = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
+        calls.sort();
+        let statistics = calls.statistics();
+        for of in &statistics {
+            say!("ampere: {}", calls.line(region, of));
+        }
+        let statistics = statistics.iter().map(|of| of.json()).collect();
+        Ok((calls.table(), head([("region", region.into()), ("statistics", Value::Array(statistics))])))
+    }
+
+    fn only(&self) -> Option<ViewKind> {
+        let wanted = self.choice.view.as_deref()?;
+        ViewKind::BOTH.into_iter().find(|kind| kind.as_str() == wanted)
+    }
+
+    fn attribute(
+        &self,
+        begins: &[f64],
+        recorder: impl Fn(Clock, f64) -> Box<dyn Recorder>,
+    ) -> anyhow::Result<()> {
+        for (part, begin) in self.parts.iter().zip(begins) {
+            let bar = Progress::default();
+            let mut progress = bar.step();
+            let make = |clock| -> io::Result<Box<dyn Recorder>> { Ok(recorder(clock, *begin)) };
+            let config = self.config;
+            let how =
+                How { config, only: self.only(), recorder: Some(Box::new(make)), progress: &mut progress };
+            let done = offline::attribute_as(&part.trace, how);
+            drop(progress);
+            bar.end();
+            let done = done.with_context(|| format!("cannot attribute {}", part.trace.display()))?;
+            done.warnings.iter().for_each(|line| say!("ampere: {line}"));
+        }
+        Ok(())
+    }
+}
+
+/// When each trace begins, after the first of them.
+fn begins(spans: &[Span]) -> Vec<f64> {
+    let first = spans.iter().filter_map(|span| span.begin).min().unwrap_or(0);
+    spans.iter().map(|span| span.begin.map_or(0.0, |begin| (begin - first) as f64 / 1e9)).collect()
+}

@@ -1,0 +1,299 @@
+//! Joules and watts over time, and the joules of a region's calls.
+
+use crate::call_table::{NameNumber, Names};
+use crate::table::{Column, Table};
+use serde_json::{Map, Value, json};
+
+/// What each bin's joules are divided by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Ranks; of kernels, the ranks that started them
+    #[default]
+    Rank,
+    /// Not at all
+    Device,
+    /// The innermost regions
+    Region,
+}
+
+impl By {
+    /// The column's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            By::Rank => "rank",
+            By::Device => "device",
+            By::Region => "region",
+        }
+    }
+}
+
+/// The joules of one name, by bin.
+pub struct Series {
+    /// Its node.
+    pub node: String,
+    /// The device that they are of.
+    pub device: String,
+    /// The view that divides them; empty if they are not divided.
+    pub view: &'static str,
+    /// A rank or a region; "(idle)" and "(lost)" for joules of none.
+    pub name: String,
+    /// The last bins may be missing.
+    pub joules: Vec<f64>,
+}
+
+/// Every name has a row for each bin. `seconds`: a bin's length.
+pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
+    let mut names = Names::default();
+    let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
+    let mut texts: [Vec<NameNumber>; 4] = Default::default();
+    let (mut starts, mut joules) = (Vec::new(), Vec::new());
+    for series in series {
+        let of = [&series.node, &series.device, series.view, &series.name].map(|name| names.number(name));
+        for bin in 0..bins {
+            texts.iter_mut().zip(of).for_each(|(column, name)| column.push(name));
+            starts.push(bin as f64 * seconds);
+            joules.push(series.joules.get(bin).copied().unwrap_or(0.0));
+        }
+    }
+    let watts = joules.iter().map(|joules| joules / seconds).collect();
+    let lengths = vec![seconds; joules.len()];
+    let [node, device, view, name] = texts.map(Column::Text);
+    let mut columns = vec![("node", node), ("device", device)];
+    if by != By::Device {
+        columns.extend([("view", view), (by.as_str(), name)]);
+    }
+    let figures = [("start", starts), ("seconds", lengths), ("joules", joules), ("watts", watts)];
+    columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
+    Table { names, columns }
+}
+
+/// A call of the region that was asked for.
+#[allow(missing_docs)]
+pub struct RegionCall {
+    pub node: NameNumber,
+    pub rank: NameNumber,
+    pub thread: NameNumber,
+    pub device: NameNumber,
+    pub view: NameNumber,
+    /// Seconds since the first trace's begin.
+    pub start: f64,
+    pub seconds: f64,
+    pub exclusive_joules: f64,
+    pub inclusive_joules: f64,
+    pub resolved_joules: f64,
+    pub calls: u32,
+}
+
+/// The calls of a region, in the order of their begins.
+#[derive(Default)]
+pub struct RegionCalls {
+    /// Of all of them.
+    pub names: Names,
+    /// In any order.
+    pub calls: Vec<RegionCall>,
+}
+
+/// The inclusive joules of a region's calls, of one device and view.
+#[derive(Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Statistics {
+    pub node: String,
+    pub device: String,
+    pub view: String,
+    pub rows: usize,
+    pub joules: f64,
+    /// Least, lower quartile, median, upper quartile, most.
+    pub quartiles: [f64; 5],
+    /// Places of the rows that are further from the quartiles than 1.5 times the distance between them; the furthest first.
+    pub outliers: Vec<usize>,
+}
+
+impl RegionCalls {
+    /// In order.
+    pub fn sort(&mut self) {
+        self.calls.sort_by(|a, b| {
+            let place = |call: &RegionCall| (call.node, call.device, call.view, call.rank, call.thread);
+            a.start.total_cmp(&b.start).then_with(|| place(a).cmp(&place(b)))
+        });
+    }
+
+    /// A row for each call and device.
+    pub fn table(self) -> Table {
+        let text = |of: fn(&RegionCall) -> NameNumber| Column::Text(self.calls.iter().map(of).collect());
+        let figure = |of: fn(&RegionCall) -> f64| Column::Figure(self.calls.iter().map(of).collect());
+        let columns = vec![
+            ("node", text(|call| call.node)),
+            ("rank", text(|call| call.rank)),
+            ("thread", text(|call| call.thread)),
+            ("device", text(|call| call.device)),
+            ("view", text(|call| call.view)),
+            ("start", figure(|call| call.start)),
+            ("seconds", figure(|call| call.seconds)),
+            ("exclusive_joules", figure(|call| call.exclusive_joules)),
+            ("inclusive_joules", figure(|call| call.inclusive_joules)),
+            ("resolved_joules", figure(|call| call.resolved_joules)),
+            ("calls", Column::Count(self.calls.iter().map(|call| call.calls.into()).collect())),
+        ];
+        Table { names: self.names, columns }
+    }
+
+    /// One for each device and view, in the order in which they are met.
+    pub fn statistics(&self) -> Vec<Statistics> {
+        let mut groups: Vec<((NameNumber, NameNumber, NameNumber), Vec<usize>)> = Vec::new();
+        for (at, call) in self.calls.iter().enumerate() {
+            let key = (call.node, call.device, call.view);
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, rows)) => rows.push(at),
+                None => groups.push((key, vec![at])),
+            }
+        }
+        groups.sort_by_key(|(key, _)| *key);
+        groups.into_iter().map(|(key, rows)| self.statistics_of(key, &rows)).collect()
+    }
+
+    fn statistics_of(
+        &self,
+        (node, device, view): (NameNumber, NameNumber, NameNumber),
+        rows: &[usize],
+    ) -> Statistics {
+        let name = |number: NameNumber| self.names.all()[number as usize].clone();
+        let joules = |row: &usize| self.calls[*row].inclusive_joules;
+        let mut sorted: Vec<f64> = rows.iter().map(joules).collect();
+        sorted.sort_by(f64::total_cmp);
+        let quartiles = [0.0, 0.25, 0.5, 0.75, 1.0].map(|part| quantile(&sorted, part));
+        let [_, lower, _, upper, _] = quartiles;
+        let distance = |row: &usize| (lower - joules(row)).max(joules(row) - upper);
+        let mut outliers: Vec<usize> =
+            rows.iter().copied().filter(|row| distance(row) > 1.5 * (upper - lower)).collect();
+        outliers.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
+        Statistics {
+            node: name(node),
+            device: name(device),
+            view: name(view),
+            rows: rows.len(),
+            joules: sorted.iter().sum(),
+            quartiles,
+            outliers,
+        }
+    }
+
+    /// One line of a region's statistics.
+    pub fn line(&self, region: &str, of: &Statistics) -> String {
+        let [least, lower, median, upper, most] = of.quartiles.map(ampere_model::text::joules);
+        let on = if of.node.is_empty() { String::new() } else { format!(" on {}", of.node) };
+        let mut line = format!(
+            "{region}: {} {}, {} J of {}{on} ({}); median {median} J, quartiles {lower} and {upper} J, from {least} to {most} J",
+            of.rows,
+            if of.rows == 1 { "call" } else { "calls" },
+            ampere_model::text::joules(of.joules),
+            of.device,
+            of.view,
+        );
+        let shown = of.outliers.iter().take(OUTLIERS_SHOWN).map(|row| {
+            let call = &self.calls[*row];
+            let rank = &self.names.all()[call.rank as usize];
+            format!("{} J at {:.3} s ({rank})", ampere_model::text::joules(call.inclusive_joules), call.start)
+        });
+        let shown: Vec<String> = shown.collect();
+        match of.outliers.len() {
+            0 => line += "; no outliers",
+            count => line += &format!("; outliers: {count}, the furthest {}", shown.join(", ")),
+        }
+        line
+    }
+}
+
+/// So many outliers are told of in a line.
+const OUTLIERS_SHOWN: usize = 3;
+
+impl Statistics {
+    /// For a table's head in JSON.
+    pub fn json(&self) -> Value {
+        let [min, lower_quartile, median, upper_quartile, max] = self.quartiles;
+        json!({
+            "node": self.node, "device": self.device, "view": self.view, "rows": self.rows, "joules": self.joules,
+            "min": min, "lower_quartile": lower_quartile, "median": median, "upper_quartile": upper_quartile,
+            "max": max, "outliers": self.outliers,
+        })
+    }
+}
+
+/// A table's head in JSON.
+pub fn head<const N: usize>(of: [(&str, Value); N]) -> Map<String, Value> {
+    of.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Between two values it is in between.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let at = part * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(joules: f64, start: f64) -> RegionCall {
+        let (node, rank, thread, device, view) = (0, 0, 0, 1, 2);
+        let (exclusive_joules, resolved_joules) = (0.0, 0.0);
+        let inclusive_joules = joules;
+        RegionCall {
+            node,
+            rank,
+            thread,
+            device,
+            view,
+            start,
+            seconds: 1.0,
+            exclusive_joules,
+            inclusive_joules,
+            resolved_joules,
+            calls: 1,
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_regions_calls() {
+        let mut all = RegionCalls::default();
+        let _ = ["rank 0", "GPU-0", "ranks"].map(|name| all.names.number(name));
+        all.calls =
+            [5.0, 4.0, 1.0, 2.0, 30.0].iter().zip(0..).map(|(j, at)| call(*j, f64::from(-at))).collect();
+        all.sort();
+        let statistics = all.statistics();
+        assert_eq!(statistics[0].quartiles, [1.0, 2.0, 4.0, 5.0, 30.0]);
+        assert_eq!((statistics[0].rows, statistics[0].joules), (5, 42.0));
+        assert_eq!(statistics[0].outliers, [0], "the one that began first");
+        all.names = Names::default();
+        let _ = ["", "GPU-0", "ranks"].map(|name| all.names.number(name));
+        assert_eq!(
+            all.line("step", &all.statistics()[0]),
+            "step: 5 calls, 42.000 J of GPU-0 (ranks); median 4.000 J, quartiles 2.000 and 5.000 J, from 1.000 to 30.000 J; \
+             outliers: 1, the furthest 30.000 J at -4.000 s ()"
+        );
+    }
+
+    #[test]
+    fn every_name_has_a_row_for_each_bin() {
+        let series = |name: &str, joules: &[f64]| Series {
+            node: "n".to_owned(),
+            device: "GPU-0".to_owned(),
+            view: "ranks",
+            name: name.to_owned(),
+            joules: joules.to_vec(),
+        };
+        let table = table(By::Rank, 0.5, &[series("a, b", &[1.0]), series("(idle)", &[0.5, 2.0])]);
+        let mut csv = Vec::new();
+        table.write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
+        assert_eq!(
+            String::from_utf8(csv).unwrap(),
+            "node,device,view,rank,start,seconds,joules,watts\n\
+             n,GPU-0,ranks,\"a, b\",0,0.5,1,2\nn,GPU-0,ranks,\"a, b\",0.5,0.5,0,0\n\
+             n,GPU-0,ranks,(idle),0,0.5,0.5,1\nn,GPU-0,ranks,(idle),0.5,0.5,2,4\n"
+        );
+        let mut json = Vec::new();
+        table.write(crate::table::TableForm::Json, head([("by", "rank".into())]), &mut json).unwrap();
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&json["by"], &json["rows"][3]["watts"]), (&"rank".into(), &4.0.into()));
+    }
+}

@@ -1,0 +1,255 @@
+//! Joules over time, and the calls of one region, while a trace is attributed.
+
+use crate::calls::{CallSink, Clock};
+use ampere_attribution::{ChargedInterval, Engine, ViewIndex};
+use ampere_report::call_table::{CallRow, NameNumber, Names, Paths};
+use ampere_report::timeline::{By, RegionCall, RegionCalls, Series};
+use ampere_timeline::attributor::{Attributor, Device, ViewKind};
+use ampere_timeline::recorder::Recorder;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a recorder leaves behind.
+pub type Kept<T> = Arc<Mutex<T>>;
+
+/// More bins are a mistake.
+pub const MOST_BINS: usize = 1 << 20;
+
+/// Sums each view's joules by name and time.
+pub struct Bins {
+    clock: Clock,
+    /// A bin's.
+    seconds: f64,
+    /// When the trace begins, after the first of all.
+    begin_seconds: f64,
+    by: By,
+    /// Those that are wanted; all if there are none.
+    devices: Vec<String>,
+    kinds: Vec<ViewKind>,
+    names: Names,
+    /// By view.
+    views: Vec<Option<ViewBins>>,
+    kept: Kept<Vec<Series>>,
+}
+
+struct ViewBins {
+    device: usize,
+    kind: ViewKind,
+    series: BTreeMap<NameNumber, Vec<f64>>,
+}
+
+/// What is to be summed.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Names of devices; all if there are none.
+    pub devices: Vec<String>,
+    /// One view.
+    pub only: Option<ViewKind>,
+    /// By which name.
+    pub by: By,
+    /// A bin's length.
+    pub seconds: f64,
+}
+
+impl Bins {
+    /// `begin_seconds`: when the trace begins, after the first of all.
+    pub fn new(clock: Clock, begin_seconds: f64, wanted: Wanted, kept: Kept<Vec<Series>>) -> Bins {
+        let Wanted { devices, only, by, seconds } = wanted;
+        let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
+        // Undivided joules are the same in both views.
+        let most = if by == By::Device { 1 } else { 2 };
+        Bins {
+            clock,
+            seconds,
+            begin_seconds,
+            by,
+            devices,
+            kinds: kinds.take(most).collect(),
+            names: Names::default(),
+            views: Vec::new(),
+            kept,
+        }
+    }
+
+    fn add(&mut self, attributor: &Attributor, bins: &mut ViewBins) {
+        let view = attributor.devices[bins.device].view(bins.kind);
+        let Some(interval) = attributor.engine.charged_interval(view) else { return };
+        let place = |time: u64| {
+            let ticks = time as f64 - self.clock.begin as f64;
+            (ticks / self.clock.ticks_per_second as f64 + self.begin_seconds) / self.seconds
+        };
+        let span = (place(interval.start), place(interval.end));
+        let ChargedInterval { charges, idle_joules, lost_joules, joules, .. } = interval;
+        let names = &mut self.names;
+        let mut put = |name: &str, joules: f64| {
+            if joules != 0.0 {
+                spread(bins.series.entry(names.number(name)).or_default(), span, joules);
+            }
+        };
+        match self.by {
+            By::Device => return put("", *joules),
+            By::Rank => {
+                charges.iter().for_each(|c| put(attributor.owner_of(c.location.0 as usize), c.joules))
+            }
+            By::Region => charges.iter().for_each(|charge| {
+                let (_, region) = attributor.engine.caller_of(charge.location, charge.node);
+                put(attributor.regions.name(region), charge.joules);
+            }),
+        }
+        put("(idle)", *idle_joules);
+        put("(lost)", *lost_joules);
+    }
+}
+
+/// Spreads joules evenly over a span of bins. `span`: its begin and end, in bins.
+fn spread(bins: &mut Vec<f64>, (from, to): (f64, f64), joules: f64) {
+    let bin_at = |place: f64| place.clamp(0.0, (MOST_BINS - 1) as f64).floor() as usize;
+    let from = from.max(0.0);
+    // An end that is a bin's begin, but for rounding, is in the bin before.
+    let (first, last) = (bin_at(from), bin_at(to - 1e-9).max(bin_at(from)));
+    if bins.len() <= last {
+        bins.resize(last + 1, 0.0);
+    }
+    let mut left = joules;
+    for (bin, sum) in bins.iter_mut().enumerate().take(last).skip(first) {
+        let part = joules * ((bin + 1) as f64 - from.max(bin as f64)) / (to - from);
+        *sum += part;
+        left -= part;
+    }
+    bins[last] += left;
+}
+
+impl Recorder for Bins {
+    fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device) {
+        if !self.devices.is_empty() && !self.devices.contains(&device.info.name) {
+            return;
+        }
+        for kind in self.kinds.clone() {
+            engine.record_intervals(device.view(kind));
+            let at = device.views.sampled(kind).0 as usize;
+            self.views.resize_with(self.views.len().max(at + 1), || None);
+            self.views[at] = Some(ViewBins { device: number, kind, series: BTreeMap::new() });
+        }
+    }
+
+    fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
+        let at = view.0 as usize;
+        if let Some(mut bins) = self.views.get_mut(at).and_then(Option::take) {
+            self.add(attributor, &mut bins);
+            self.views[at] = Some(bins);
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self, _: &mut Attributor) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, attributor: &mut Attributor) -> io::Result<()> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        for bins in self.views.drain(..).flatten() {
+            let info = &attributor.devices[bins.device].info;
+            // Without kernels, their view is left out, as in other tables.
+            let idle = bins.series.keys().all(|name| self.names.all()[*name as usize].starts_with('('));
+            if idle && bins.kind == ViewKind::Kernels && self.kinds.len() > 1 {
+                continue;
+            }
+            kept.extend(bins.series.into_iter().map(|(name, joules)| Series {
+                node: info.node.clone(),
+                device: info.name.clone(),
+                view: if self.by == By::Device { "" } else { bins.kind.as_str() },
+                name: self.names.all()[name as usize].clone(),
+                joules,
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the calls of one region.
+pub struct RegionSink {
+    region: String,
+    begin_seconds: f64,
+    /// Those that are wanted; all if there are none.
+    devices: Vec<String>,
+    calls: Vec<CallRow>,
+    kept: Kept<RegionCalls>,
+}
+
+/// A region with more calls is refused: they are all kept.
+pub const MOST_CALLS: usize = 1 << 22;
+
+impl RegionSink {
+    /// `begin_seconds`: when the trace begins, after the first of all. `devices`: those that are wanted; all if there are none.
+    pub fn new(
+        region: &str,
+        begin_seconds: f64,
+        devices: Vec<String>,
+        kept: Kept<RegionCalls>,
+    ) -> RegionSink {
+        RegionSink { region: region.to_owned(), begin_seconds, devices, calls: Vec::new(), kept }
+    }
+}
+
+impl CallSink for RegionSink {
+    fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> io::Result<()> {
+        let region = paths.all()[row.path as usize].region;
+        let device = &names.all()[row.device.device as usize];
+        if names.all()[region as usize] != self.region
+            || device.is_empty()
+            || !(self.devices.is_empty() || self.devices.contains(device))
+        {
+            return Ok(());
+        }
+        if self.calls.len() == MOST_CALLS {
+            return Err(io::Error::other(format!(
+                "{} has more than {MOST_CALLS} calls: ampere attribute --calls writes them all to a file",
+                self.region
+            )));
+        }
+        self.calls.push(*row);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, names: Names, _: Paths) -> io::Result<()> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let RegionCalls { names: all, calls } = &mut *kept;
+        let numbers: Vec<NameNumber> = names.all().iter().map(|name| all.number(name)).collect();
+        let number = |name: NameNumber| numbers[name as usize];
+        calls.extend(self.calls.iter().map(|row| RegionCall {
+            node: number(row.place.node),
+            rank: number(row.place.rank),
+            thread: number(row.place.thread),
+            device: number(row.device.device),
+            view: number(row.device.view),
+            start: row.start as f64 / 1e9 + self.begin_seconds,
+            seconds: (row.end - row.start) as f64 / 1e9,
+            exclusive_joules: row.exclusive_joules,
+            inclusive_joules: row.inclusive_joules,
+            resolved_joules: row.resolved_joules,
+            calls: row.calls,
+        }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn joules_are_spread_evenly_and_none_is_lost() {
+        let spread_over = |span| {
+            let mut bins = Vec::new();
+            spread(&mut bins, span, 12.0);
+            bins
+        };
+        assert_eq!(spread_over((0.5, 3.5)), [2.0, 4.0, 4.0, 2.0]);
+        assert_eq!(spread_over((1.0, 2.0)), [0.0, 12.0]);
+        assert_eq!(spread_over((1.5, 1.5)), [0.0, 12.0]);
+        assert_eq!(spread_over((1.0, 1.0)), [0.0, 12.0]);
+        assert_eq!(spread_over((-2.0, 1.0)).iter().sum::<f64>(), 12.0);
+        assert_eq!(spread_over((-2.0, -1.0)), [12.0]);
+    }
+}

@@ -1,0 +1,156 @@
+//! `ampere report -f timeline`: its sums are the summary's, as pandas reads them.
+
+use ampere_tests::jobs::{Done, Place, files_below, run};
+use ampere_tests::runs::python_with;
+use ampere_tests::skip_unless;
+
+fn timeline(place: &Place, arguments: &[&str]) -> Done {
+    run(place.ampere(["report", "gpu", "-f", "timeline"]).args(arguments).current_dir(place.path("")))
+}
+
+/// The three forms have the same rows, which add up to the devices, at each bin.
+const CHECK: &str = r#"
+import json, pandas
+
+summary = json.load(open("gpu/summary.json"))
+devices = {d["name"]: d for d in summary["devices"]}
+
+def close(a, b):
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+for by in ["rank", "device", "region"]:
+    rows = pandas.read_csv(by + ".csv", keep_default_na=False)
+    as_json = json.load(open(by + ".json"))
+    assert as_json["by"] == by and close(as_json["bin_seconds"], rows.seconds.max())
+    pandas.testing.assert_frame_equal(rows, pandas.DataFrame(as_json["rows"]), check_dtype=False)
+    parquet = pandas.read_parquet(by + ".parquet")
+    pandas.testing.assert_frame_equal(rows, parquet, check_dtype=False)
+    assert ((rows.joules - rows.watts * rows.seconds).abs() < 1e-9).all()
+    assert (rows.start >= 0).all() and rows.start.max() + rows.seconds.max() <= 2.01
+    assert set(rows.device) == set(devices)
+    # The counters rise evenly: so does the power, in all bins that samples cover.
+    for device, of in rows.groupby("device"):
+        if by == "device":
+            watts = of.sort_values("start").watts.iloc[3:-2]
+            assert len(of) == 40 and close(watts.min(), watts.max()) and watts.min() > 0, of
+            assert close(of.joules.sum(), devices[device]["total_joules"])
+            continue
+        for view, of in of.groupby("view"):
+            expected = next(v for v in devices[device]["views"] if v["view"] == view)
+            assert close(of.joules.sum(), devices[device]["total_joules"]), (by, device, view)
+            idle = of[of[by] == "(idle)"].joules.sum()
+            assert abs(idle - expected["idle_joules"]) <= 1e-9 * devices[device]["total_joules"]
+            if by == "region":
+                for region in expected["regions"]:
+                    there = of[of.region == region["region"]].joules.sum()
+                    assert close(there, region["exclusive_joules"]), (device, view, region)
+            else:
+                table, names = expected["callpaths"], summary["names"]
+                groups = pandas.Series(table["exclusive_joules"]).groupby(
+                    [names[group] for group in table["location_group"]]).sum()
+                for group, joules in groups.items():
+                    # Of kernels it is the rank that started them.
+                    there = of[of["rank"] == (group if view == "ranks" else "MPI Rank 0")].joules.sum()
+                    assert abs(there - joules) <= 1e-8 * joules, (device, view, group)
+print("all")
+"#;
+
+#[test]
+fn bins_add_up_to_the_devices_in_every_form() {
+    let python = python_with(&["pandas", "pyarrow"]);
+    skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
+    let place = Place::new();
+    place.gpu_run("gpu");
+    for by in ["rank", "device", "region"] {
+        let printed = timeline(&place, &["--by", by, "--bins", "40"]);
+        assert_eq!(printed.code, 0, "{printed:#?}");
+        printed.said_nothing();
+        for ending in ["csv", "json", "parquet"] {
+            let file = format!("{by}.{ending}");
+            let done = timeline(&place, &["--by", by, "--bins", "40", "-o", &file]);
+            assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
+        }
+        let written = std::fs::read_to_string(place.path(format!("{by}.csv"))).expect("a file");
+        assert_eq!(printed.stdout, written);
+    }
+    let done =
+        run(place.command(python.expect("it is there")).args(["-c", CHECK]).current_dir(place.path("")));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "all\n"), "{done:#?}");
+    // A part of it.
+    let kernels = timeline(&place, &["--view", "kernels", "--device", "GPU-0"]).stdout;
+    let rows: Vec<&str> = kernels.lines().skip(1).collect();
+    assert!(rows.len() == 200 && rows.iter().all(|row| row.starts_with("node0,GPU-0,kernels,")), "{kernels}");
+}
+
+/// The statistics are pandas', and the joules those of the summary.
+const CHECK_REGION: &str = r#"
+import json, pandas
+
+summary = json.load(open("gpu/summary.json"))
+rows = pandas.read_parquet("solve.parquet")
+as_json = json.load(open("solve.json"))
+pandas.testing.assert_frame_equal(rows, pandas.DataFrame(as_json["rows"]), check_dtype=False)
+assert rows.start.is_monotonic_increasing and (rows.calls == 1).all()
+statistics = {(s["device"], s["view"]): s for s in as_json["statistics"]}
+for device in summary["devices"]:
+    for view in device["views"]:
+        of = rows[(rows.device == device["name"]) & (rows.view == view["view"])]
+        region = [r for r in view["regions"] if r["region"] == "solve"]
+        expected = region[0]["inclusive_joules"] if region else 0.0
+        assert abs(of.inclusive_joules.sum() - expected) <= 1e-9 * max(expected, 1e-9)
+        if len(of) == 0:
+            continue
+        s = statistics[device["name"], view["view"]]
+        lower, median, upper = of.inclusive_joules.quantile([0.25, 0.5, 0.75])
+        for name, value in [("lower_quartile", lower), ("median", median), ("upper_quartile", upper)]:
+            assert abs(s[name] - value) <= 1e-9 * value, (s, value)
+        far = of[(of.inclusive_joules < lower - 1.5 * (upper - lower)) | (of.inclusive_joules > upper + 1.5 * (upper - lower))]
+        assert set(far.index) == set(s["outliers"]) and s["rows"] == len(of)
+print(len(rows))
+"#;
+
+#[test]
+fn calls_of_a_region_are_listed_with_their_statistics() {
+    let python = python_with(&["pandas", "pyarrow"]);
+    skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
+    let place = Place::new();
+    place.gpu_run("gpu");
+    let printed = timeline(&place, &["--region", "solve", "--device", "GPU-0"]);
+    assert_eq!(printed.code, 0, "{printed:#?}");
+    for file in ["solve.json", "solve.parquet"] {
+        let done = timeline(&place, &["--region", "solve", "-o", file]);
+        assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
+        assert!(done.said().contains(&printed.said()[0]), "{done:#?} {printed:#?}");
+    }
+    expect_test::expect!["ampere: solve: 20 calls, 19.000 J of GPU-0 on node0 (ranks); median 1.000 J, quartiles 1.000 and 1.000 J, from 0 to 1.000 J; outliers: 1, the furthest 0 J at 0.001 s (MPI Rank 0)"].assert_eq(printed.said()[0]);
+    let mut command = place.command(python.expect("it is there"));
+    let done = run(command.args(["-c", CHECK_REGION]).current_dir(place.path("")));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "60\n"), "{done:#?}");
+    assert_eq!(printed.stdout.lines().count(), 1 + 20);
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_in_one_line() {
+    let place = Place::new();
+    place.gpu_run("gpu");
+    let refuse = |arguments: &[&str], words: &[&str]| {
+        let done = timeline(&place, arguments);
+        assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
+        done.said_once(words);
+    };
+    refuse(&["--region", "slove"], &["no region \"slove\": there are solve, kernel, main"]);
+    refuse(&["--every", "1ns"], &["that would be 2000001000 bins: at most 1048576"]);
+    refuse(&["-o", "absent/file.json"], &["cannot write absent/file.json"]);
+    refuse(&["--device", "GPU-9"], &["no device \"GPU-9\""]);
+    for wrong in
+        [&["--bins", "0"][..], &["--every", "0"], &["--bins", "3", "--every", "1s"], &["--by", "moon"]]
+    {
+        assert_eq!(timeline(&place, wrong).code, 2, "{wrong:?}");
+    }
+    let table = run(place.ampere(["report", "gpu", "--by", "rank"]).current_dir(place.path("")));
+    assert_eq!((table.code, table.stdout.as_str()), (2, ""), "{table:#?}");
+    assert!(table.stderr.contains("--by is for -f timeline alone"), "{table:#?}");
+    std::fs::remove_file(place.path("gpu/traces.otf2")).expect("a trace");
+    refuse(&[], &["there is no trace in gpu"]);
+    assert!(!files_below(place.directory()).iter().any(|path| path.display().to_string().contains(".part")));
+}
