@@ -1,11 +1,12 @@
 //! Finding, loading and calling the substrate plugin.
 
 use crate::callbacks;
+use crate::clock;
 use crate::definitions;
 use crate::messages::say;
 use scorep_abi::{
-    AnyHandle, Callbacks, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent, RegionEvent,
-    SubstratePluginInfo, event, mode,
+    AnyHandle, Callbacks, EventFunction, GetInfo, Location, MpiCollectiveBeginEvent, MpiCollectiveEndEvent,
+    MpiMessageEvent, ProgramBeginEvent, ProgramEndEvent, RegionEvent, SubstratePluginInfo, event, mode,
 };
 use std::ffi::{CStr, CString, OsStr, OsString, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -32,6 +33,20 @@ struct Events {
     program_begin: Option<ProgramBeginEvent>,
     program_end: Option<ProgramEndEvent>,
 }
+
+/// Beyond Score-P's interface: defines a communicator by its members' ranks in MPI_COMM_WORLD; NULL for all.
+type DefineCommunicator = unsafe extern "C" fn(handle: AnyHandle, ranks: *const u32, count: usize);
+
+/// What a plugin that makes a trace takes.
+struct Messages {
+    send: MpiMessageEvent,
+    receive: MpiMessageEvent,
+    collective_begin: MpiCollectiveBeginEvent,
+    collective_end: MpiCollectiveEndEvent,
+    define_communicator: DefineCommunicator,
+}
+
+static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 unsafe extern "C" fn no_event(_location: *mut Location, _time: u64, _region: AnyHandle, _metrics: *mut u64) {}
 
@@ -197,6 +212,28 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         }
     };
     let _ = EVENTS.set(events);
+    // SAFETY: `library` is open.
+    let define = unsafe { libc::dlsym(library, c"ampere_define_communicator".as_ptr()) };
+    if let (Some(send), Some(receive), Some(begin), Some(end), false) = (
+        function(event::MPI_SEND),
+        function(event::MPI_RECV),
+        function(event::MPI_COLLECTIVE_BEGIN),
+        function(event::MPI_COLLECTIVE_END),
+        define.is_null(),
+    ) {
+        type Entry = unsafe extern "C" fn();
+        // SAFETY: the entries of these indices have these types, by Score-P's interface, and so has the symbol of this name.
+        let messages = unsafe {
+            Messages {
+                send: std::mem::transmute::<Entry, MpiMessageEvent>(send),
+                receive: std::mem::transmute::<Entry, MpiMessageEvent>(receive),
+                collective_begin: std::mem::transmute::<Entry, MpiCollectiveBeginEvent>(begin),
+                collective_end: std::mem::transmute::<Entry, MpiCollectiveEndEvent>(end),
+                define_communicator: std::mem::transmute::<*mut c_void, DefineCommunicator>(define),
+            }
+        };
+        let _ = MESSAGES.set(messages);
+    }
 }
 
 fn close(library: *mut c_void) {
@@ -212,6 +249,68 @@ pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
             function(location, time, definitions::INVALID, 0, null(), region, process, thread);
         }
+    }
+}
+
+/// Whether the plugin takes messages and collectives.
+pub fn wants_messages() -> bool {
+    MESSAGES.get().is_some()
+}
+
+/// MPI_SEND or MPI_RECV, now.
+pub fn message(location: *mut Location, message: &Message) {
+    let &Message { is_sent, rank, communicator, tag, bytes } = message;
+    if let Some(messages) = MESSAGES.get() {
+        let function = if is_sent { messages.send } else { messages.receive };
+        // SAFETY: the plugin's own function; Score-P's ranks are C's.
+        unsafe { function(location, clock::now(), rank as i32, communicator, tag, bytes) };
+    }
+}
+
+/// A message, as the plugin is told.
+pub struct Message {
+    /// Or received.
+    pub is_sent: bool,
+    /// The other side's.
+    pub rank: u32,
+    /// See [`define_communicator`].
+    pub communicator: AnyHandle,
+    /// The message's.
+    pub tag: u32,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// MPI_COLLECTIVE_BEGIN, now.
+pub fn collective_begin(location: *mut Location) {
+    if let Some(messages) = MESSAGES.get() {
+        // SAFETY: the plugin's own function.
+        unsafe { (messages.collective_begin)(location, clock::now()) };
+    }
+}
+
+/// MPI_COLLECTIVE_END, now. `bytes`: sent and received.
+pub fn collective_end(
+    location: *mut Location,
+    communicator: AnyHandle,
+    root: i32,
+    operation: i32,
+    bytes: (u64, u64),
+) {
+    if let Some(messages) = MESSAGES.get() {
+        // SAFETY: the plugin's own function.
+        unsafe {
+            (messages.collective_end)(location, clock::now(), communicator, root, operation, bytes.0, bytes.1)
+        };
+    }
+}
+
+/// Defines a communicator by the ranks of its members in MPI_COMM_WORLD; `None`: MPI_COMM_WORLD itself.
+pub fn define_communicator(handle: AnyHandle, ranks: Option<&[u32]>) {
+    if let Some(messages) = MESSAGES.get() {
+        let (ranks, count) = ranks.map_or((null(), 0), |ranks| (ranks.as_ptr(), ranks.len()));
+        // SAFETY: the plugin's own function; it copies the ranks.
+        unsafe { (messages.define_communicator)(handle, ranks, count) };
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Thread {
     pub location: *mut Location,
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
     pub mpi_stack: usize,
+    /// Where MPI says what was received, if the program does not want to know.
+    pub status: [usize; crate::mpi::STATUS_WORDS],
     /// The slot that points here; valid while the thread lives.
     pub slot: *const Slot,
     /// The kernel's thread id.
@@ -70,7 +72,17 @@ impl Thread {
         (!frames.is_null()).then(|| {
             // SAFETY: a system call without arguments.
             let id = unsafe { libc::gettid() };
-            Box::new(Thread { frames, depth: 0, beyond: 0, location: null_mut(), mpi_stack: 0, slot, id })
+            let status = [0; crate::mpi::STATUS_WORDS];
+            Box::new(Thread {
+                frames,
+                depth: 0,
+                beyond: 0,
+                location: null_mut(),
+                mpi_stack: 0,
+                status,
+                slot,
+                id,
+            })
         })
     }
 

@@ -5,6 +5,7 @@ use super::table::{FUNCTIONS, Function};
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A handle of an MPI library outside of the global scope, such as one that a Python module loaded.
@@ -113,19 +114,198 @@ pub fn missing(call: Call) -> *mut c_void {
     }
 }
 
+/// MPI_COMM_WORLD in the MPICH family.
+const MPICH_WORLD: usize = 0x4400_0000;
+
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
 /// The object is looked up from the front of the global scope: a program that is not position-independent has its own copy of
 /// it, which the library uses as well.
 fn world() -> usize {
     const OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
-    const MPICH: usize = 0x4400_0000;
     // SAFETY: a lookup by name.
     let mut address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, OPEN_MPI.as_ptr()) };
     if address.is_null() {
         address = hidden(OPEN_MPI);
     }
-    if address.is_null() { MPICH } else { address as usize }
+    if address.is_null() { MPICH_WORLD } else { address as usize }
+}
+
+/// What messages need of the library, once MPI is up.
+pub struct Library {
+    /// MPI_COMM_WORLD.
+    pub world: usize,
+    is_open_mpi: bool,
+    type_size: OneOfComm,
+    test_inter: OneOfComm,
+    comm_size: OneOfComm,
+    comm_rank: OneOfComm,
+    comm_group: GroupOfComm,
+    translate_ranks: TranslateRanks,
+    group_free: FreeGroup,
+}
+
+type GroupOfComm = unsafe extern "C" fn(communicator: usize, group: *mut usize) -> c_int;
+type TranslateRanks = unsafe extern "C" fn(
+    group: usize,
+    count: c_int,
+    ranks: *const c_int,
+    other: usize,
+    others: *mut c_int,
+) -> c_int;
+type FreeGroup = unsafe extern "C" fn(group: *mut usize) -> c_int;
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// MPI is up: looks up what messages need, if the plugin takes them.
+pub fn prepare_for_messages() {
+    if crate::plugin::wants_messages()
+        && let Some(library) = Library::find()
+    {
+        let _ = LIBRARY.set(library);
+    }
+}
+
+/// What a status says.
+pub struct Received {
+    /// Negative where nothing was received.
+    pub source: c_int,
+    pub tag: c_int,
+    pub bytes: u64,
+}
+
+impl Library {
+    /// `None`: nothing is to be recorded of messages.
+    pub fn get() -> Option<&'static Library> {
+        LIBRARY.get()
+    }
+
+    fn find() -> Option<Library> {
+        let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
+        let world = world();
+        let of_comm = |name: &CStr| {
+            // SAFETY: the functions asked for have this type at the level of the calling convention: a handle is a pointer or
+            // a 32-bit number in the same register.
+            found(name).map(|f| unsafe { std::mem::transmute::<*mut c_void, OneOfComm>(f) })
+        };
+        let (group, translate, free) =
+            (found(c"PMPI_Comm_group")?, found(c"PMPI_Group_translate_ranks")?, found(c"PMPI_Group_free")?);
+        // SAFETY: as above; a group is as large as a pointer at most.
+        let (comm_group, translate_ranks, group_free) = unsafe {
+            (
+                std::mem::transmute::<*mut c_void, GroupOfComm>(group),
+                std::mem::transmute::<*mut c_void, TranslateRanks>(translate),
+                std::mem::transmute::<*mut c_void, FreeGroup>(free),
+            )
+        };
+        Some(Library {
+            world,
+            is_open_mpi: world != MPICH_WORLD,
+            type_size: of_comm(c"PMPI_Type_size")?,
+            test_inter: of_comm(c"PMPI_Comm_test_inter")?,
+            comm_size: of_comm(c"PMPI_Comm_size")?,
+            comm_rank: of_comm(c"PMPI_Comm_rank")?,
+            comm_group,
+            translate_ranks,
+            group_free,
+        })
+    }
+
+    /// The size of so many elements.
+    pub fn bytes(&self, count: c_int, datatype: usize) -> u64 {
+        // Nothing may be of any type, and then also of none.
+        if count <= 0 {
+            return 0;
+        }
+        count as u64 * number(self.type_size, datatype).map_or(0, u64::from)
+    }
+
+    /// Size, own rank, and the members' ranks in MPI_COMM_WORLD, of which there are none for MPI_COMM_WORLD itself. `None`: it is an
+    /// inter-communicator, or has members of another world.
+    pub fn members(&self, communicator: usize) -> Option<(u32, u32, Vec<u32>)> {
+        if number(self.test_inter, communicator) != Some(0) {
+            return None;
+        }
+        let size = number(self.comm_size, communicator)?;
+        let rank = number(self.comm_rank, communicator)?;
+        if communicator == self.world {
+            return Some((size, rank, Vec::new()));
+        }
+        let own: Vec<c_int> = (0..size as c_int).collect();
+        let mut in_world = vec![-1; own.len()];
+        let (mut group, mut all) = (0, 0);
+        // SAFETY: live communicators; both arrays have that many elements; each group is freed once.
+        unsafe {
+            (self.comm_group)(communicator, &mut group);
+            (self.comm_group)(self.world, &mut all);
+            (self.translate_ranks)(group, size as c_int, own.as_ptr(), all, in_world.as_mut_ptr());
+            (self.group_free)(&mut group);
+            (self.group_free)(&mut all);
+        }
+        let ranks = in_world.into_iter().map(|rank| u32::try_from(rank).ok());
+        Some((size, rank, ranks.collect::<Option<_>>()?))
+    }
+
+    /// The handle in an argument: the upper half of one of 32 bits may be anything.
+    pub fn handle(&self, argument: usize) -> usize {
+        if self.is_open_mpi { argument } else { argument as u32 as usize }
+    }
+
+    /// Whether this argument is MPI_STATUS_IGNORE.
+    pub fn is_ignored(&self, status: usize) -> bool {
+        status == usize::from(!self.is_open_mpi)
+    }
+
+    /// Whether this argument is MPI_IN_PLACE.
+    pub fn is_in_place(&self, buffer: usize) -> bool {
+        buffer == if self.is_open_mpi { 1 } else { usize::MAX }
+    }
+
+    /// A handle in an array of handles, or a single one.
+    ///
+    /// # Safety
+    /// The address of an array that is longer.
+    pub unsafe fn handle_in(&self, array: usize, at: usize) -> usize {
+        // SAFETY: by this function's contract; Open MPI's handles are pointers, MPICH's are numbers of 32 bits.
+        unsafe {
+            match self.is_open_mpi {
+                true => *(array as *const usize).add(at),
+                false => *(array as *const u32).add(at) as usize,
+            }
+        }
+    }
+
+    /// What a status says, by the layouts of Open MPI and of MPICH's common ABI.
+    ///
+    /// # Safety
+    /// The address of a status that MPI has filled in.
+    pub unsafe fn received(&self, status: usize) -> Received {
+        let status = status as *const c_int;
+        // SAFETY: by this function's contract: source, tag, error, cancelled, and bytes of 64 bits; or the lower and upper half of
+        // the bytes, of which the last bit is another's, source and tag.
+        unsafe {
+            match self.is_open_mpi {
+                true => Received {
+                    source: *status,
+                    tag: *status.add(1),
+                    bytes: status.add(4).cast::<u64>().read_unaligned(),
+                },
+                false => Received {
+                    source: *status.add(2),
+                    tag: *status.add(3),
+                    bytes: u64::from(*status as u32) | (*status.add(1) as u32 as u64 >> 1) << 32,
+                },
+            }
+        }
+    }
+}
+
+/// What a function says of a handle.
+fn number(of: OneOfComm, handle: usize) -> Option<u32> {
+    let mut value = 0;
+    // SAFETY: these functions take a live handle, which the program has just used, and the address of a number.
+    let code = unsafe { of(handle, &mut value) };
+    (code == 0).then(|| u32::try_from(value).ok())?
 }
 
 type OneFlag = unsafe extern "C" fn(flag: *mut c_int) -> c_int;

@@ -6,6 +6,7 @@
 
 mod call;
 mod library;
+mod messages;
 mod table;
 // Elsewhere than on x86-64 there are no wrappers yet: there, this library takes only the hooks of
 // -finstrument-functions, and every process of an MPI program counts itself as rank 0 of 1.
@@ -19,13 +20,18 @@ use crate::measurement::{
 use crate::tls::Slot;
 use crate::{definitions, signal};
 use ampere_signal_safety::is_on_alternate_stack;
-use call::{Call, VARIANTS};
+use call::{Call, VARIANTS, Variant};
 pub use library::is_loaded as library_is_loaded;
+use messages::Frame;
 use scorep_abi::{AnyHandle, paradigm};
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
+
+/// No `MPI_Status` is longer, in words.
+pub const STATUS_WORDS: usize = 8;
 
 /// Keys of MPI frames are below this, addresses of functions are above.
 pub const KEYS_END: usize = 1024;
@@ -44,6 +50,8 @@ static DIRECT: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
 /// The regions, defined at their first call.
 static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
+/// What is recorded of a function beside its frame, once it has a region.
+static KINDS: [OnceLock<Option<messages::Kind>>; KEYS_END] = [const { OnceLock::new() }; KEYS_END];
 /// MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -102,8 +110,18 @@ fn enter_running(call: Call, stack: usize) -> bool {
         }
         thread.mpi_stack = stack;
         thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
+        if let Some(kind) = kind_of(call) {
+            // SAFETY: the wrapper's body waits for us, and its function has this kind.
+            unsafe { messages::before(kind, Frame::new(stack), thread) };
+        }
         true
     })
+}
+
+/// What is recorded beside the frame: only where arguments are C's.
+#[inline]
+fn kind_of(call: Call) -> Option<messages::Kind> {
+    KINDS[call.function()].get().copied().flatten().filter(|_| call.variant() == Variant::C as usize)
 }
 
 /// Gives the thread a location and the function a region, unless it has one.
@@ -121,27 +139,31 @@ fn make_known(slot: &Slot, function: usize) -> bool {
     })
 }
 
-/// Called by the wrapper after the real function, if the call is recorded.
-extern "C" fn leave(call: Call) {
+/// Called by the wrapper after the real function, if the call is recorded. `stack`: the address of its frame.
+extern "C" fn leave(call: Call, stack: usize) {
     let function = call.function();
     if is_init(function) {
         initialized();
     }
-    leave_frame(function);
+    leave_frame(call, stack);
     if function == Function::MPI_Finalize as usize {
         finalized();
     }
 }
 
-fn leave_frame(function: usize) {
+fn leave_frame(call: Call, stack: usize) {
     inside((), |slot| {
         if measurement::state() != RUNNING || slot.thread.get().is_null() {
             return;
         }
         // SAFETY: as in `enter_running`.
         let thread = unsafe { &mut *slot.thread.get() };
+        if let Some(kind) = kind_of(call).filter(|_| thread.mpi_stack == stack) {
+            // SAFETY: as in `enter_running`, which has seen this call.
+            unsafe { messages::after(kind, Frame::new(stack), thread) };
+        }
         thread.mpi_stack = 0;
-        thread.leave(function);
+        thread.leave(call.function());
     });
 }
 
@@ -187,6 +209,7 @@ fn initialized() {
                 && let Some((rank, size)) = library::rank_and_size()
             {
                 ACTIVE.store(true, Ordering::Relaxed);
+                library::prepare_for_messages();
                 measurement::init_mpp(rank, size);
                 measurement::at_exit();
             }
@@ -211,6 +234,7 @@ fn find_target(call: Call) -> *mut c_void {
 #[cold]
 fn define(function: usize) -> AnyHandle {
     let row = &FUNCTIONS[function];
+    let _ = KINDS[function].set(messages::kind(row.name));
     let region = definitions::region(row.name, row.name, "MPI", 0, row.region_type, paradigm::MPI);
     // Two threads may both define it; the later handle stays. Release is not needed: handles are read through
     // `definitions`, which has its own.

@@ -66,7 +66,8 @@ mpi_functions!(make_wrappers);
 
 /// The body of every wrapper. r11 holds the packed [`Call`](super::call::Call).
 ///
-/// Frame, from rbp down: rdi, rsi, rdx, rcx, r8, r9, r11, r10 (a static chain, should a caller use one). The callee
+/// Frame, from rbp down: rdi, rsi, rdx, rcx, r8, r9, r11, r10 (a static chain, should a caller use one), and after the call
+/// the results rax, rdx, xmm0. [`messages`](super::messages) reads the arguments there and the results. The callee
 /// of `{enter}` gives the real function in rax and whether the call is recorded in rdx.
 #[unsafe(naked)]
 unsafe extern "C" fn body() {
@@ -77,7 +78,7 @@ unsafe extern "C" fn body() {
         ".cfi_offset rbp, -16",
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
-        "sub rsp, 64",
+        "sub rsp, 96",
         "mov [rbp - 8], rdi",
         "mov [rbp - 16], rsi",
         "mov [rbp - 24], rdx",
@@ -121,15 +122,16 @@ unsafe extern "C" fn body() {
         "jnz 4b",
         "5:",
         "call r11",
-        "lea rsp, [rbp - 64]",
-        "mov [rbp - 8], rax",
-        "mov [rbp - 16], rdx",
-        "movsd [rbp - 24], xmm0",
+        "lea rsp, [rbp - 96]",
+        "mov [rbp - 72], rax",
+        "mov [rbp - 80], rdx",
+        "movsd [rbp - 88], xmm0",
         "mov edi, [rbp - 56]",
+        "mov rsi, rbp",
         "call {leave}",
-        "mov rax, [rbp - 8]",
-        "mov rdx, [rbp - 16]",
-        "movsd xmm0, [rbp - 24]",
+        "mov rax, [rbp - 72]",
+        "mov rdx, [rbp - 80]",
+        "movsd xmm0, [rbp - 88]",
         "leave",
         ".cfi_def_cfa rsp, 8",
         "ret",
