@@ -48,6 +48,17 @@ fn the_summary_as_a_table() {
           cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node
           no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
 
+        all ranks, of 2 devices
+          2 ranks: 207.565 J each on average, 110.565 J to 304.565 J
+
+                     J  share   least rank         mean         most  ranks          s      calls  function
+               372.788  89.8%       98.338      186.394      274.450      2      3.580          2  main
+                42.342  10.2%       12.227       21.171       30.115      2      0.420         40  solve
+
+                     J  share   least rank         mean         most  ranks          s      calls  call path
+               372.788  89.8%       98.338      186.394      274.450      2      3.580          2  main
+                42.342  10.2%       12.227       21.171       30.115      2      0.420         40  main > solve
+
         GPU-0 on node0: 194.000 J, 100.0 W on average, measured (rocm_smi:::energy_count:device=0, 195 samples)
 
           ranks view (time_sliced, shared): 194.000 J attributed, 0 J idle, 0 J lost; conservation error 0.0e0 J
@@ -94,11 +105,9 @@ fn the_summary_as_a_table() {
                110.565  50.0%  ████████████              MPI Rank 0
                110.565  50.0%  ████████████              MPI Rank 1
 
-                     J        least         most  share          s      calls  top call paths
-                99.450            0      221.130  45.0%      1.800          1  MPI Rank 0: main
-                98.338            0      221.130  44.5%      1.780          1  MPI Rank 1: main
-                12.227            0       44.460   5.5%      0.220         20  MPI Rank 1: main > solve
-                11.115            0       44.460   5.0%      0.200         20  MPI Rank 0: main > solve
+                     J  share   least rank         mean         most  ranks          s      calls  call path
+               197.788  89.4%       98.338       98.894       99.450      2      3.580          2  main
+                23.342  10.6%       11.115       11.671       12.227      2      0.420         40  main > solve
 
         quality: 114 events; 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; conservation error 2.8e-13 J
     "#]].assert_eq(&done.stdout);
@@ -177,6 +186,13 @@ fn the_page() {
         main
         42.342 10.2 %
         solve
+        Ranks beside each other
+        2 ranks: 207.565 J each on average, 110.565 to 304.565 J
+        J share least rank mean most ranks calls call path
+        372.788 89.8 %
+        98.338 186.394 274.450 2 2 main
+        42.342 10.2 %
+        12.226 21.171 30.115 2 40 main &gt; solve
         GPU kernels
         J share kernel
         91.500 47.2 %
@@ -215,6 +231,13 @@ fn the_page() {
         0 44.460 23.342 0.420 40 solve
         least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
         no watts: no function had 10 samples to itself
+        Ranks beside each other
+        2 ranks: 110.565 J each on average, 110.565 to 110.565 J
+        J share least rank mean most ranks calls call path
+        197.788 89.4 %
+        98.338 98.894 99.450 2 2 main
+        23.341 10.6 %
+        11.115 11.671 12.226 2 40 main &gt; solve
         J share location group
         110.565 50.0 %
         MPI Rank 0

@@ -88,9 +88,11 @@ fn spreads<'a>(
     by_node.sort_by_key(|(device, _)| &device.node);
     for on_node in by_node.chunk_by(|a, b| a.0.node == b.0.node) {
         let node = on_node[0].0.node.as_str();
-        let rows = on_node.iter().flat_map(|(_, view)| view.callpaths.iter());
-        for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
-            shown[at].add((node, row.location_group), &row.figures, summary.names.len());
+        for (number, (_, view)) in (0..).zip(on_node) {
+            let rows = view.callpaths.iter();
+            for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
+                shown[at].add((node, row.location_group), number, &row.figures, summary.names.len());
+            }
         }
         shown.iter_mut().for_each(Sums::end_node);
     }
@@ -103,27 +105,30 @@ struct Sums<'a> {
     seconds: f64,
     calls: u64,
     joules: Vec<(Rank<'a>, f64)>,
-    /// By location group: the place among them, and one more. Of the node that is being added.
-    places: Vec<u32>,
+    /// By location group, of the node that is being added: the place among them, and one more; and the rank's first device.
+    places: Vec<(u32, u32)>,
     first_of_node: usize,
 }
 
 impl<'a> Sums<'a> {
-    fn add(&mut self, rank: Rank<'a>, figures: &Figures, groups: usize) {
-        self.seconds += figures.exclusive_seconds;
-        self.calls = self.calls.saturating_add(figures.calls);
-        self.places.resize(groups, 0);
-        let place = &mut self.places[rank.1 as usize];
+    /// A rank's calls and times are in the rows of each of its devices: they count once.
+    fn add(&mut self, rank: Rank<'a>, device: u32, figures: &Figures, groups: usize) {
+        self.places.resize(groups, (0, 0));
+        let (place, first_device) = &mut self.places[rank.1 as usize];
         if *place == 0 {
             self.joules.push((rank, 0.0));
-            *place = self.joules.len() as u32;
+            (*place, *first_device) = (self.joules.len() as u32, device);
         }
         self.joules[*place as usize - 1].1 += figures.exclusive_joules;
+        if *first_device == device {
+            self.seconds += figures.exclusive_seconds;
+            self.calls = self.calls.saturating_add(figures.calls);
+        }
     }
 
     fn end_node(&mut self) {
         for ((_, group), _) in &self.joules[self.first_of_node..] {
-            self.places[*group as usize] = 0;
+            self.places[*group as usize] = (0, 0);
         }
         self.first_of_node = self.joules.len();
     }
