@@ -10,8 +10,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
 pub const MOST_NODES: usize = 1024;
 
-/// A call path's place in the tree.
-pub type NodeIndex = u16;
+/// A call path's place in the tree. As wide as a register: a compiler loads a narrower one together with what lies beside it,
+/// and the processor cannot forward the narrow store before it to such a load.
+pub type NodeIndex = u32;
 
 /// The root, or "no child".
 pub const ROOT: NodeIndex = 0;
