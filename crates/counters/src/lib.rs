@@ -29,8 +29,8 @@
 //! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
 //! one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
-//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi` and
-//! `amdsmi`.
+//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi`,
+//! `amdsmi` and `nvml`.
 //!
 //! ```text
 //! select.rs     which sources are opened                relations.rs  which device contains which, and their names

@@ -3,8 +3,14 @@
 //! The crates of ampere exchange these types. A handle (Score-P's word) is valid in its own process only; a reference
 //! (OTF2's word) is valid in the whole trace.
 //!
-//! `definition.rs` has what a process defines before its events, `metric.rs` the meaning of metric names and units, `regions.rs` one
-//! number per region of a run, `fortran.rs` what a Fortran compiler's symbol means, `filter.rs` Score-P's filter files, `text.rs` text for people. The names of recorded environment variables are below.
+//! ```text
+//! definition.rs  what a process defines before its events     regions.rs   one number for each region of a run
+//! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
+//! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
+//! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
+//! ```
+//!
+//! The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
 //! OTF2 traces: writing a run's own, and reading any.
 //!
 //! ```text
-//! spool.rs    records on local disk until the trace is written
+//! spool/      records on local disk until the trace is written
 //! write.rs    the spool becomes an archive
 //! index.rs    nodes, ranks and names of a trace's definitions       evidence.rs  their evidence about devices and locations
 //! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
