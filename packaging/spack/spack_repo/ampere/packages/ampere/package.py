@@ -27,7 +27,6 @@ class Ampere(MakefilePackage):
     conflicts("platform=darwin", msg="ampere is for Linux")
 
     def setup_build_environment(self, env):
-        env.set("LIBCLANG_PATH", self.spec["llvm"].prefix.lib)
         env.prepend_path("PATH", self.spec["otf2"].prefix.bin)  # otf2-config
 
     def build(self, spec, prefix):
