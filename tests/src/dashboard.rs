@@ -9,10 +9,11 @@ pub struct Query {
     pub expression: String,
 }
 
-/// Every JSON file in `dashboards/`.
+/// Every JSON file in `dashboards/grafana/`.
 pub fn all() -> Vec<(String, Value)> {
-    let directory = crate::root().join("dashboards");
-    let entries = std::fs::read_dir(&directory).expect("dashboards/").flatten().map(|entry| entry.path());
+    let directory = crate::root().join("dashboards/grafana");
+    let entries =
+        std::fs::read_dir(&directory).expect("dashboards/grafana/").flatten().map(|entry| entry.path());
     let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
     files.sort();
     let read = |path: &std::path::PathBuf| {
@@ -61,5 +62,7 @@ pub fn variables(dashboard: &Value) -> Vec<(String, String, String)> {
 pub fn substituted(expression: &str) -> String {
     let intervals = ["$__rate_interval", "$__interval", "$__range"];
     let text = intervals.iter().fold(expression.to_owned(), |text, name| text.replace(name, "5s"));
-    ["$node", "$device", "$rank", "$within"].iter().fold(text, |text, name| text.replace(name, ".*"))
+    ["$instance", "$run", "$node", "$device", "$rank", "$within"]
+        .iter()
+        .fold(text, |text, name| text.replace(name, ".*"))
 }

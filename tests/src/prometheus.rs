@@ -29,6 +29,10 @@ impl Prometheus {
         assert_ne!(ours, shipped, "the configuration has the default address");
         let config = directory.join("prometheus.yml");
         std::fs::write(&config, ours).expect("a configuration can be written");
+        for rules in ["rules.yml", "alerts.yml"] {
+            let shipped = crate::root().join("dashboards").join(rules);
+            std::fs::copy(shipped, directory.join(rules)).expect("rules can be copied");
+        }
         let address = http::free_address();
         let log = std::fs::File::create(directory.join("prometheus.log")).expect("a log can be written");
         let process = Running::start(

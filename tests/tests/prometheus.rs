@@ -80,6 +80,8 @@ fn prometheus_and_the_dashboard_follow_a_run() {
             what_is_promised_is_there(&samples, &node);
             prometheus_has_scraped(&prometheus);
             dashboards_show_something(&prometheus, &body);
+            rules_and_alerts_find_something(&prometheus, &body);
+            it_is_named_to_prometheus(&prometheus, directory, target);
         }
         scrapes.push(samples);
         std::thread::sleep(Duration::from_secs(1));
@@ -89,6 +91,8 @@ fn prometheus_and_the_dashboard_follow_a_run() {
     assert!(status.is_some_and(|status| status.success()), "the run: {status:?}");
     devices_have_spent(&scrapes);
     final_figures_are_stored(&prometheus, &directory.join("out"));
+    let left = std::fs::read_dir(directory.join("targets")).expect("a directory").count();
+    assert_eq!(left, 0, "the run is over, and still named to Prometheus");
     stored_energy_is_conserved(&prometheus, start, seconds_now());
 }
 
@@ -110,6 +114,7 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .arg(RUN_SECONDS.to_string())
             .envs(Mpi::ENVIRONMENT)
             .env("AMPERE_SHM", directory)
+            .env("AMPERE_TARGETS", directory.join("targets"))
             .env("TMPDIR", directory)
             .env("OMPI_MCA_btl_vader_backing_directory", directory)
             // A GPU that says more than its energy, beside the node.
@@ -378,6 +383,34 @@ fn dashboards_show_something(prometheus: &Prometheus, body: &str) {
         }
     }
     println!("Prometheus accepts the dashboards' {checked} expressions");
+}
+
+/// What alerts compare with their limits is there, and so is what the recording rules record.
+fn rules_and_alerts_find_something(prometheus: &Prometheus, body: &str) {
+    let rules = prometheus.api("rules").unwrap_or_else(|why| panic!("{why}"));
+    let mut checked = 0;
+    for rule in dashboard::items(&rules["groups"]).flat_map(|group| dashboard::items(&group["rules"])) {
+        let (name, text) = (rule["name"].as_str().expect("a name"), rule["query"].as_str().expect("a query"));
+        assert_ne!(rule["health"], "err", "{rule}");
+        // An alert's expression is a comparison, and usually empty: its left side is asked for.
+        let side = text.rsplit_once(" > ").or_else(|| text.rsplit_once(" == "));
+        let expression = if rule["type"] == "alerting" { side.expect("a comparison").0 } else { text };
+        let found = prometheus.query(expression).unwrap_or_else(|why| panic!("{name}: {expression}: {why}"));
+        let may_be_empty = !body.contains(KERNELS) && expression.contains(KERNELS);
+        assert!(may_be_empty || !found.is_empty(), "{name}: nothing for {expression}");
+        checked += 1;
+    }
+    assert_eq!(checked, 19);
+}
+
+/// By the file that the run writes, and by the address that Prometheus has been given besides: that is one target.
+fn it_is_named_to_prometheus(prometheus: &Prometheus, directory: &Path, target: SocketAddr) {
+    let files: Vec<_> = std::fs::read_dir(directory.join("targets")).expect("targets").flatten().collect();
+    assert_eq!(files.len(), 1);
+    let named = json(&files[0].path());
+    assert_eq!(named[0]["targets"], serde_json::json!([target.to_string()]));
+    let targets = prometheus.api("targets").unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(list(&targets, "activeTargets").len(), 1, "{targets}");
 }
 
 /// The same sum, by Prometheus over everything that it has stored.

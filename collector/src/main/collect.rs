@@ -14,6 +14,7 @@ use ampere_collector::serving::http::{self, SummaryRequest};
 use ampere_collector::serving::linger;
 use ampere_collector::serving::listen::Listen;
 use ampere_collector::serving::metrics::Latest;
+use ampere_collector::serving::targets::TargetFile;
 use ampere_collector::signals::asked_to_end;
 use ampere_ring::process::node_name;
 use ampere_ring::session::out_of_reach;
@@ -33,6 +34,8 @@ use std::time::Instant;
 /// The server of a run that is over.
 pub struct Served {
     server: http::Server,
+    /// Prometheus finds the server by it.
+    _target: Option<TargetFile>,
     ended: Instant,
     is_asked: Arc<AtomicBool>,
 }
@@ -220,6 +223,8 @@ fn collect_into(
         Err(why) if takes_over => notes.push(why.to_string()),
         announced => announced?,
     }
+    let target =
+        server.as_ref().and_then(|server| name_to_prometheus(server, &config, &manifest, &mut notes));
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
     let options = Options::new(output, config, manifest, replay, Mode::Collector);
@@ -240,7 +245,19 @@ fn collect_into(
     let (_, session) = run.finish(is_over)?;
     output.release();
     end(session, &output.directory);
-    Ok(server.map(|server| Served { server, ended, is_asked }))
+    Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+}
+
+/// Writes the file by which Prometheus finds this collector, if that is wanted.
+fn name_to_prometheus(
+    server: &http::Server,
+    config: &Config,
+    manifest: &Manifest,
+    notes: &mut Vec<String>,
+) -> Option<TargetFile> {
+    let directory = config.metrics.targets.as_deref()?;
+    let written = TargetFile::write(directory, &server.url, &node_name(), &manifest.run_id);
+    written.map_err(|why| notes.push(why.to_string())).ok()
 }
 
 fn serve(

@@ -6,7 +6,7 @@
 //! http.rs       the HTTP server                    client.rs      the HTTP client of `ampere run` and `ampere top`
 //! listen.rs     address or socket                  access.rs      which requests are answered
 //! linger.rs     serves on after the run, until Prometheus has the final figures
-//! power.rs      the current power of each device
+//! power.rs      the current power of each device   targets.rs     the file by which Prometheus finds a run
 //! ```
 
 pub mod access;
@@ -19,3 +19,4 @@ pub(crate) mod power;
 pub(crate) mod publishing;
 pub mod reference;
 pub mod snapshot;
+pub mod targets;

@@ -108,6 +108,8 @@ pub struct MetricsSettings {
     pub token_file: Option<PathBuf>,
     /// Further names that requests may call this node by; `*`: any.
     pub allowed_hosts: Vec<String>,
+    /// The directory in which collectors name themselves to Prometheus.
+    pub targets: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -128,7 +130,12 @@ impl Default for Config {
             },
             counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
             sources: SourceSettings::default(),
-            metrics: MetricsSettings { most_series: 2000, token_file: None, allowed_hosts: Vec::new() },
+            metrics: MetricsSettings {
+                most_series: 2000,
+                token_file: None,
+                allowed_hosts: Vec::new(),
+                targets: None,
+            },
             trace: true,
             spool: None,
             by_local_rank: false,

@@ -197,6 +197,12 @@ pub const SETTINGS: &[Setting] = &[
         ..file("metrics", "allowed_hosts", "AMPERE_ALLOWED_HOSTS")
     },
     Setting {
+        about: "A directory in which each collector has a file with its address while it serves, for Prometheus' `file_sd_configs`.",
+        default: "no such file is written",
+        keeper: Keeper::Config(|config| &mut config.metrics.targets),
+        ..file("metrics", "targets", "AMPERE_TARGETS")
+    },
+    Setting {
         about: "Which counter sources are opened.",
         default: "auto: all that have a usable device, else the estimate",
         if_wrong: IfWrong::RefusedByRun,

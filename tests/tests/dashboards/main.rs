@@ -1,11 +1,13 @@
-//! What Grafana expects of a dashboard that it imports.
+//! What Grafana expects of dashboards that it imports.
 
 use ampere_tests::dashboard::{all, items, panels, queries, substituted, variables};
+use ampere_tests::process::program;
 use std::collections::HashSet;
+use std::process::Command;
 
 #[test]
-fn grafana_can_import_it() {
-    assert!(!all().is_empty());
+fn grafana_can_import_them() {
+    assert_eq!(all().len(), 4);
     for (file, dashboard) in all() {
         assert!(dashboard["schemaVersion"].as_u64() >= Some(36), "{file}: older than Grafana 10");
         assert!(dashboard["id"].is_null(), "{file}: an id would overwrite another dashboard");
@@ -15,7 +17,7 @@ fn grafana_can_import_it() {
         let sources = items(&dashboard["templating"]["list"]).filter(|v| v["type"] == "datasource");
         assert_eq!(sources.map(|v| &v["name"]).collect::<Vec<_>>(), ["datasource"], "{file}");
         let names: Vec<_> = variables(&dashboard).into_iter().map(|(name, ..)| name).collect();
-        assert_eq!(names, ["node", "device", "rank"], "{file}");
+        assert_eq!(names, ["run", "instance", "node", "device", "rank"], "{file}");
     }
 }
 
@@ -81,4 +83,30 @@ fn estimates_are_marked() {
             queries(&dashboard).iter().any(|query| query.expression.starts_with("count by (energy)"));
         assert!(marked, "{file}");
     }
+}
+
+/// Each alert fires where its case is made up, and none where nothing is wrong; and Prometheus accepts both configurations.
+#[test]
+fn alerts_fire_when_they_should() {
+    let Some(promtool) = program("promtool") else {
+        println!("skipped: no promtool");
+        return;
+    };
+    let shipped = ampere_tests::root().join("dashboards");
+    let place = tempfile::tempdir().expect("a directory");
+    let test = place.path().join("alerts_test.yml");
+    std::fs::write(&test, include_str!("alerts_test.yml")).expect("it can be written");
+    for rules in ["rules.yml", "alerts.yml"] {
+        std::fs::copy(shipped.join(rules), place.path().join(rules)).expect("rules can be copied");
+    }
+    let check = |arguments: &[&str], file: &std::path::Path| {
+        let output = Command::new(&promtool).args(arguments).arg(file).output().expect("promtool runs");
+        let is_good = output.status.success();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(is_good, "{said}");
+    };
+    check(&["test", "rules"], &test);
+    check(&["check", "config"], &shipped.join("prometheus.yml"));
+    check(&["check", "config", "--agent"], &shipped.join("agent.yml"));
 }
