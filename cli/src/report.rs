@@ -11,7 +11,7 @@ use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::serving::access::Access;
-use ampere_model::text::one_line;
+use ampere_model::text::{one_line, printable};
 use ampere_report::summary::Summary;
 use ampere_report::{Choice, Format, render};
 use ampere_settings::Config;
@@ -235,13 +235,15 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let text = match std::fs::read(&file) {
         Ok(text) => text,
         Err(_) if is_announced => return ask_collector(directory),
-        Err(_) if !spools_below(directory, 1, usize::MAX).0.is_empty() => {
+        Err(_) if !spools_below(directory, 0, usize::MAX).0.is_empty() => {
             bail!(
                 "{shown} is of a run that was killed: ampere recover {shown} says what is in the way of its results"
             )
         }
         Err(error) => {
-            bail!("cannot read {}: {error}: name an output directory of ampere run", file.display())
+            let below = outputs_below(directory);
+            let which = if below.is_empty() { String::new() } else { format!(": {}", below.join(", ")) };
+            bail!("cannot read {}: {error}: name an output directory of ampere run{which}", file.display())
         }
     };
     let summary: Summary = serde_json::from_slice(&text)
@@ -258,6 +260,18 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
         why_unfinished(directory).or(unanswered).unwrap_or_else(|| "its records are not here".to_owned());
     say!("ampere: {shown}: the figures as they were written at {}: {why}", summary.run.end);
     Ok(summary)
+}
+
+/// Some output directories in a directory that is none.
+fn outputs_below(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_output =
+        |path: &PathBuf| ["summary.json", "collector.json"].iter().any(|file| path.join(file).exists());
+    let mut found: Vec<String> =
+        entries.filter(is_output).map(|path| printable(&path.to_string_lossy())).collect();
+    found.sort();
+    found.truncate(3);
+    found
 }
 
 /// The summary as of now, while the run goes on.

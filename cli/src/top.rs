@@ -127,7 +127,8 @@ pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn page(snapshot: &Snapshot) -> String {
-    let size = tcgetwinsize(std::io::stdout()).ok();
+    // A terminal that was made without a size says 0.
+    let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
     let lines = size.map_or(24, |size| size.ws_row.max(OTHER_ROWS + 1));
     let rows = table(snapshot, usize::from(lines - OTHER_ROWS));
     let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));

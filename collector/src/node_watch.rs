@@ -81,7 +81,7 @@ impl NodeWatch {
             return Vec::new();
         }
         let means = if energies.all(|device| device.info.quality == Quality::Estimated) {
-            "the estimate is of this run's own CPU time, and of the idle watts of the CPUs that it may use, whoever else may"
+            "this run's joules are the estimate of its own CPU time, and the idle watts of all CPUs that it may use"
         } else {
             "what the counters count of others' work is in this run's joules, too"
         };

@@ -3,6 +3,7 @@
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::Output;
+use ampere_report::summary::Summary;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
 use ampere_trace::spool::SpoolDirectory;
@@ -14,17 +15,25 @@ pub(crate) const BATCH: usize = 1 << 14;
 /// How often it is checked which processes still live.
 pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 
+/// What a run is.
 pub struct Options {
+    /// Where the results go.
     pub output: PathBuf,
     /// The claim in the output directory. The manifest says where records lie until the trace is written.
     pub spool: PathBuf,
+    /// The settings.
     pub config: Config,
+    /// What was started.
     pub command: Vec<String>,
+    /// The same on all nodes.
     pub run_id: String,
     /// The run is a trace's that is played: it says what there is and what time it is.
     pub replay: Option<Replay>,
     /// What an earlier collector has found out, if there was one.
     pub manifest: Manifest,
+    /// Of a run that was cut off: the summary that it left, for what no record says.
+    pub left: Option<Box<Summary>>,
+    /// Why there is this collector.
     pub mode: Mode,
 }
 
@@ -56,6 +65,7 @@ impl Options {
             run_id: manifest.run_id.clone(),
             replay,
             manifest,
+            left: None,
             mode,
         }
     }

@@ -27,6 +27,18 @@ fn check(place: &Place, prefix: &Path, output: &str) {
     let parts: Vec<&serde_json::Value> = checks.iter().filter(|check| check["group"] == "ampere").collect();
     assert!(!parts.is_empty() && parts.iter().all(|check| check["status"] == "ok"), "{checks:#?}");
     assert!(doctor.stdout.contains(&*prefix.join("lib").to_string_lossy()), "{}", doctor.stdout);
+    // ampere finds the plugin beside itself; Score-P does not.
+    let of_plugin = |doctor: &str| {
+        let findings: serde_json::Value = serde_json::from_str(doctor).expect("JSON");
+        let checks = findings["checks"].as_array().expect("checks").clone();
+        let plugin =
+            checks.into_iter().find(|check| check["group"] == "Score-P" && check["name"] == "plugin");
+        plugin.expect("a finding")["status"].as_str().expect("a status").to_owned()
+    };
+    assert_eq!(of_plugin(&doctor.stdout), "note");
+    let named =
+        run(place.command(&ampere).args(["doctor", "--json"]).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    assert_eq!(of_plugin(&named.stdout), "ok");
     let program = place.instrumented();
     let done = run(place.command(&ampere).args(["run", "-o", output, "--"]).arg(program));
     assert_eq!(done.code, 7, "{done:#?}");

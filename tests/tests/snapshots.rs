@@ -598,6 +598,7 @@ fn runs_that_are_not_there() {
     let lines = [
         "report absent",
         "report empty",
+        "report .",
         "report out --device GPU-7",
         "report out -o absent/file",
         "top",
@@ -616,6 +617,10 @@ fn runs_that_are_not_there() {
 
             $ ampere report empty
             ampere: cannot read empty/summary.json: No such file or directory (os error 2): name an output directory of ampere run
+            [1]
+
+            $ ampere report .
+            ampere: cannot read ./summary.json: No such file or directory (os error 2): name an output directory of ampere run: ./out
             [1]
 
             $ ampere report out --device GPU-7

@@ -25,7 +25,12 @@ pub fn look(program: &Path, parts: Option<&Parts>) -> Vec<Check> {
         let line = parts.map(|parts| export_line(&parts.library_directory));
         match found {
             Ok(path) if is_same(path.as_deref(), ours.as_deref()) => {
-                group.ok(name, format!("the loader finds {file}"));
+                if path.as_deref().is_some_and(is_found_by_others) {
+                    group.ok(name, format!("the loader finds {file}"));
+                } else {
+                    let line = line.map(|line| format!("for Score-P without ampere run: {line}"));
+                    group.note(name, format!("the loader does not find {file} for other programs"), line);
+                }
             }
             Ok(path) => {
                 let where_ = path.map_or_else(|| "elsewhere".to_owned(), |path| path.display().to_string());
@@ -82,6 +87,28 @@ fn load(program: &Path, file: &str, function: &str) -> Result<Option<PathBuf>, S
             End::Exit(code) => format!("loading it ended the process with status {code}"),
         }),
     }
+}
+
+/// Whether a program finds this library that is not installed beside it, as ours are: they look there first.
+fn is_found_by_others(library: &Path) -> bool {
+    let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
+    let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let is_named = std::env::split_paths(&paths).any(|path| std::fs::canonicalize(path).ok() == directory);
+    is_named || is_in_cache(library)
+}
+
+/// Whether the loader's cache has it.
+fn is_in_cache(library: &Path) -> bool {
+    let known = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"].iter().find_map(|program| {
+        child::ask(Command::new(program).arg("-p"), VERSION_LIMIT).ok().filter(|told| told.succeeded())
+    });
+    let real = std::fs::canonicalize(library).ok();
+    known.is_some_and(|told| {
+        told.stdout
+            .lines()
+            .filter_map(|line| line.split_once("=> "))
+            .any(|(_, path)| std::fs::canonicalize(path).ok() == real)
+    })
 }
 
 /// The metric plugin is a link to the other.

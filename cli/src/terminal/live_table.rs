@@ -16,7 +16,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
+/// A line in a batch job's output: often in the first minute, then once in each.
 const LINE_PERIOD: Duration = Duration::from_secs(5);
+const LATER_LINE_PERIOD: Duration = Duration::from_secs(60);
+const OFTEN: Duration = Duration::from_secs(60);
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Functions in the table: a third of the terminal, within these.
 const LEAST_ROWS: u16 = 6;
@@ -61,8 +64,13 @@ impl LiveTable {
 fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + 3) } else { None };
-    let period = if screen.is_some() { TABLE_PERIOD } else { LINE_PERIOD };
-    let mut next = Instant::now() + period;
+    let begun = Instant::now();
+    let period = |is_screen: bool| match is_screen {
+        true => TABLE_PERIOD,
+        false if begun.elapsed() < OFTEN => LINE_PERIOD,
+        false => LATER_LINE_PERIOD,
+    };
+    let mut next = Instant::now() + period(screen.is_some());
     loop {
         while Instant::now() < next && !stop.load(Ordering::Relaxed) {
             std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
@@ -70,7 +78,7 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        next += period;
+        next += period(screen.is_some());
         let Some(snapshot) = fetch(&url, token) else {
             // Another collector may have taken its place.
             url = Announced::of(output).map_or(url, |announced| announced.url);

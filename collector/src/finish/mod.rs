@@ -90,6 +90,7 @@ impl LiveRun {
             self.notes.set_incomplete();
         }
         self.notes.extend(manifest.progress.losses.notes.iter().cloned());
+        self.notes.extend(self.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
             self.notes.add("it was cut off with its collector: this was made of what was left");
         }

@@ -57,6 +57,12 @@ impl LiveRun {
             collector_peak_rss_bytes: overhead::peak_resident_bytes(),
             sampler: sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures)),
         };
+        if let Some(left) = &self.options.left {
+            let (all, before) = (&mut summary.overhead, &left.overhead);
+            all.collector_cpu_seconds += before.collector_cpu_seconds;
+            all.collector_peak_rss_bytes = all.collector_peak_rss_bytes.max(before.collector_peak_rss_bytes);
+            all.sampler = all.sampler.take().or(before.sampler.clone());
+        }
         summary
     }
 
@@ -83,7 +89,11 @@ impl LiveRun {
             timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
             notes: self.all_notes(attributor, quality, &gaps, &endings),
-            node_cpu: self.node.as_ref().and_then(NodeWatch::cpu),
+            node_cpu: self.node.as_ref().and_then(NodeWatch::cpu).or(self
+                .options
+                .left
+                .as_ref()
+                .and_then(|left| left.run.node_cpu)),
             command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
             endings,
             gaps,

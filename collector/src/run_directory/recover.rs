@@ -238,6 +238,13 @@ impl Locked {
     }
 }
 
+/// The summary that the run's collector wrote while it went on.
+fn left_summary(options: &Options) -> Option<Summary> {
+    let text = std::fs::read(options.output.join("summary.json")).ok()?;
+    let summary: Summary = serde_json::from_slice(&text).ok()?;
+    (summary.run.running && summary.run.id == options.run_id).then_some(summary)
+}
+
 /// Makes the results.
 fn finish(
     session: Session,
@@ -250,7 +257,8 @@ fn finish(
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     let config = manifest.config()?;
     let is_traced = config.trace;
-    let options = Options::new(&output, config, manifest, replay, mode);
+    let mut options = Options::new(&output, config, manifest, replay, mode);
+    options.left = left_summary(&options).map(Box::new);
     let run = LiveRun::new(session, options, None, Latest::default())?;
     let (summary, session) = run.recover()?;
     output.end_announcement();

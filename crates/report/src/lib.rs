@@ -55,6 +55,7 @@ use crate::highlights::Sums;
 use crate::summary::Summary;
 use ampere_model::text::{joules, printable};
 pub use html::page_mark;
+use std::collections::BTreeSet;
 
 /// The forms of a report, as `--format` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -101,6 +102,14 @@ pub enum ReportError {
         /// The names that there are.
         known: Vec<String>,
     },
+    /// A view that was chosen is not in the summary.
+    #[error("there is no view {name:?}: there is {}", known.join(", "))]
+    UnknownView {
+        /// The chosen name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
     /// The rows cannot be written as Parquet.
     #[cfg(feature = "parquet")]
     #[error(transparent)]
@@ -127,7 +136,7 @@ impl Choice {
     /// Removes the rest.
     ///
     /// # Errors
-    /// A device that the summary does not have.
+    /// A device or a view that the summary does not have.
     pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
@@ -138,6 +147,14 @@ impl Choice {
             summary.devices.retain(|device| self.devices.contains(&device.name));
         }
         if let Some(wanted) = &self.view {
+            let views = || summary.devices.iter().flat_map(|device| &device.views);
+            if views().next().is_some() && views().all(|view| view.view != *wanted) {
+                let known: BTreeSet<String> = views().map(|view| view.view.clone()).collect();
+                return Err(ReportError::UnknownView {
+                    name: wanted.clone(),
+                    known: known.into_iter().collect(),
+                });
+            }
             for device in &mut summary.devices {
                 device.views.retain(|view| view.view == *wanted);
             }

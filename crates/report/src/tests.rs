@@ -440,14 +440,18 @@ fn names_are_escaped_in_every_format() {
 }
 
 #[test]
-fn only_chosen_devices_are_reported_and_unknown_ones_are_errors() {
+fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
     let mut chosen = summary();
-    let choice = |device: &str| Choice { devices: vec![device.to_owned()], view: Some("kernels".to_owned()) };
-    let why = choice("GPU-7").apply(&mut chosen).unwrap_err();
+    let choice =
+        |device: &str, view: &str| Choice { devices: vec![device.to_owned()], view: Some(view.to_owned()) };
+    let why = choice("GPU-7", "ranks").apply(&mut chosen).unwrap_err();
     let why = why.to_string();
     assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
-    choice("energy").apply(&mut chosen).unwrap();
-    assert!(chosen.devices[0].views.iter().all(|view| view.view == "kernels"));
+    let why = choice("energy", "threads").apply(&mut chosen).unwrap_err();
+    assert!(why.to_string().starts_with("there is no view \"threads\": there is "), "{why}");
+    choice("energy", "ranks").apply(&mut chosen).unwrap();
+    let views = &chosen.devices[0].views;
+    assert!(!views.is_empty() && views.iter().all(|view| view.view == "ranks"));
 }
 
 #[test]

@@ -94,6 +94,30 @@ fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
     }
 }
 
+#[test]
+fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
+    until("figures are on disk", || figures_on_disk(&place).is_some());
+    let first = collector(&place, "out", &[]);
+    kill_with_ampere_run(&place, &running, first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    until_all_are_dead(&place);
+    let before = figures_on_disk(&place).expect("figures");
+    let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = place.summary("out");
+    assert!(!is_running(&summary), "{}", summary["run"]);
+    assert!(before["run"]["node_cpu"].is_object(), "{}", before["run"]);
+    assert_eq!(summary["run"]["node_cpu"], before["run"]["node_cpu"]);
+    let cost = |summary: &Value| number(&summary["overhead"], "collector_cpu_seconds");
+    assert!(cost(&summary) > cost(&before), "{}", summary["overhead"]);
+    assert!(summary["overhead"]["sampler"].is_object(), "{}", summary["overhead"]);
+    place.is_clean();
+}
+
 /// The node is gone, and its disk with it.
 #[test]
 fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
