@@ -78,6 +78,7 @@ sanitize: build-all
 
 install: build
 	$(MAKE) install-files
+	@echo "Put $(PREFIX)/bin on the PATH, or use the module in $(PREFIX)/share/modulefiles; ampere doctor says what a node has."
 
 # What is built goes to PREFIX.
 install-files:

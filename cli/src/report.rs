@@ -75,6 +75,9 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     let mut summary = summary_of(&arguments.directory)?;
     choice.apply(&mut summary)?;
     let colour = output.is_none() && std::io::stdout().is_terminal();
+    if colour && arguments.format == Format::Parquet {
+        bail!("Parquet is not for a terminal: name its file with -o");
+    }
     let report = render(&summary, arguments.format, colour)?;
     if let Some(path) = output {
         write_to(path, |file| file.write_all(&report))?;

@@ -39,7 +39,7 @@ pub fn become_rank(command: Command, rank: u32, output: Option<&Path>) -> Cannot
             output.map_or("./ampere-<date>_<time>_<id>".into(), |output| output.display().to_string());
         say!(
             "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {place}; for the live table \
-             start it once, before the launcher, as in ampere run -- mpirun ..."
+             start it once, before the launcher"
         );
     }
     become_command(command)
