@@ -13,6 +13,11 @@ pub fn compact(nanoseconds: u64) -> String {
     timestamp(nanoseconds).to_zoned(TimeZone::UTC).strftime("%Y%m%d_%H%M%S").to_string()
 }
 
+/// Seconds since 1970 of such a text.
+pub fn seconds(rfc3339: &str) -> Option<f64> {
+    rfc3339.parse::<Timestamp>().ok().map(|time| time.as_nanosecond() as f64 * 1e-9)
+}
+
 fn timestamp(nanoseconds: u64) -> Timestamp {
     // 64 bits of nanoseconds end in 2554, which is in range.
     Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_default()

@@ -1,11 +1,14 @@
 //! The summaries of a run's nodes as one.
 
+use crate::clock_text::seconds;
 use crate::missing;
 use crate::summary::{MpiRanks, NodeCpu, QualityFigures, Run, Summary, least_trusted};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const ALONE: &str = "this is of node ";
+/// Seconds, at the begin of a run and at its end.
+const CLOCKS_APART: f64 = 30.0;
 
 /// The note of a summary that is one of several.
 pub fn note(node: &str, first: &Path) -> String {
@@ -46,6 +49,7 @@ fn run_of(all: &[Summary]) -> Run {
     let mpi = MpiRanks::of(mpi.iter().flat_map(|of| of.ranks.iter().map(|rank| (*rank, of.size))));
     let missing = mpi.as_ref().map(MpiRanks::missing).unwrap_or_default();
     let mut notes = notes_of(all);
+    notes.extend(note_of_clocks(all));
     if let Some(mpi) = mpi.as_ref().filter(|_| !missing.is_empty()) {
         notes.push(missing::note_of_all_nodes(&missing, mpi.size));
     }
@@ -67,6 +71,26 @@ fn run_of(all: &[Summary]) -> Run {
         mpi,
         ..all[0].run.clone()
     }
+}
+
+/// The processes of a run begin and end together: nodes on which both came much later have another time of day.
+fn note_of_clocks(all: &[Summary]) -> Option<String> {
+    let times = |run: &Run| Some((seconds(&run.start)?, seconds(&run.end)?));
+    let (first, rest) = all.split_first()?;
+    let (start, end) = times(&first.run)?;
+    let shifts = rest.iter().filter_map(|node| {
+        let (other_start, other_end) = times(&node.run)?;
+        let (at_start, at_end) = (other_start - start, other_end - end);
+        let is_shifted =
+            at_start.signum() == at_end.signum() && at_start.abs().min(at_end.abs()) > CLOCKS_APART;
+        is_shifted.then(|| ((at_start + at_end) / 2.0, node.run.nodes.join(",")))
+    });
+    let (seconds, node) = shifts.max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
+    Some(format!(
+        "the clocks of {} and {node} differ by {:.0} s: joules are right, times of different nodes cannot be compared",
+        first.run.nodes.join(","),
+        seconds.abs()
+    ))
 }
 
 /// A note of several nodes once, with their number.
@@ -148,6 +172,27 @@ mod tests {
         assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
         assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
         assert_eq!(run.start, "2026-01-01T00:00:02Z");
+    }
+
+    #[test]
+    fn clocks_that_differ_are_noted() {
+        let of_times = |node: &str, start: &str, end: &str| {
+            let mut one = of(node, 1.0, "measured", "job");
+            (one.run.start, one.run.end) = (format!("2026-01-01T{start}Z"), format!("2026-01-01T{end}Z"));
+            one
+        };
+        let clocks = |start: &str, end: &str| {
+            let first = of_times("n1", "10:00:00", "10:20:00");
+            let notes = joined(first, vec![of_times("n2", start, end)]).run.notes;
+            notes.into_iter().find(|note| note.contains("clocks"))
+        };
+        let said = "the clocks of n1 and n2 differ by 240 s: joules are right, times of different nodes cannot be compared";
+        assert_eq!(clocks("10:04:00", "10:24:00").as_deref(), Some(said));
+        assert_eq!(clocks("09:56:01", "10:15:59").as_deref(), Some(said));
+        // It began later there, or ended earlier.
+        assert_eq!(clocks("10:05:00", "10:20:01"), None);
+        assert_eq!(clocks("10:05:00", "10:10:00"), None);
+        assert_eq!(clocks("10:00:02", "10:20:03"), None);
     }
 
     #[test]
