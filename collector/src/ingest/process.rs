@@ -347,6 +347,7 @@ impl Process {
     pub fn as_traced(&self) -> TracedProcess<'_> {
         let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
             definition: &location.definition,
+            number: location.index,
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
             spool: location.spool.as_ref(),

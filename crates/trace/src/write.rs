@@ -6,6 +6,7 @@ use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
 use crate::spool::Spool;
 use crate::value_type;
+use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
@@ -26,6 +27,9 @@ use std::path::Path;
 
 mod communicators;
 mod events;
+mod power;
+
+pub use power::Power;
 
 /// The part of a run that its trace has.
 pub struct TracedRun<'a> {
@@ -41,6 +45,8 @@ pub struct TracedRun<'a> {
     pub metrics: &'a [SampledMetric],
     /// Of all metrics. `None`: they were not kept.
     pub samples: Option<&'a Spool>,
+    /// What locations were charged.
+    pub power: Power<'a>,
     /// Whether nothing of the run is missing.
     pub complete: bool,
 }
@@ -71,6 +77,8 @@ pub struct TracedProcess<'a> {
 pub struct TracedLocation<'a> {
     /// As its process defined it.
     pub definition: &'a Location,
+    /// Its number in the run's attributor.
+    pub number: Option<LocationIndex>,
     /// Name of its location group: its process', or that of its accelerator's context.
     pub group: String,
     /// Of a GPU stream: its device, and whether the stream is known to be its process' own.
@@ -241,6 +249,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
     }
+    power::define(&mut trace.definitions, &run.power, &mut tasks);
     let mut left_out = 0;
     for LocationEvents { reference, events, left_out: here } in
         events::write(parts, &archive, &tasks, &mut span)?
@@ -379,9 +388,12 @@ impl Definer {
             tasks.push(Task {
                 reference,
                 name: format!("location {} of {}", definition.name, process.group),
+                kind: definition.kind,
+                number: location.number,
                 regions: process.regions,
                 communicators,
                 spool: location.spool,
+                power: power::LocationPower::default(),
             });
             let kind = match definition.kind {
                 LocationKind::CpuThread => LocationType::CpuThread,
