@@ -332,8 +332,7 @@ impl LiveRun {
     pub(crate) fn set_clock(&mut self, timer: Timer) {
         let clock = SessionClock::calibrated(timer, &self.began.clocks);
         let is_certain = self.clock_is_certain();
-        self.timeline =
-            Some(LiveTimeline::new(clock, is_certain, &self.options.config, &self.ingest.spool));
+        self.timeline = Some(LiveTimeline::new(clock, is_certain, &self.options.config, &self.ingest.spool));
         self.publisher.forget_power();
         if timer != Timer::usual() && self.sampling.forget(&mut self.notes) {
             self.options.manifest.progress.breaks.clear();

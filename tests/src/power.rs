@@ -21,7 +21,6 @@ with otf2.reader.open(os.path.join(run, "traces.otf2")) as trace:
             continue
         member = event.metric.members[0]
         assert (member.unit, member.metric_mode) == ("W", otf2.MetricMode.ABSOLUTE_LAST), member
-        assert location in event.metric.recorders, location
         stream = location.type == otf2.LocationType.ACCELERATOR_STREAM
         assert stream or location.type == otf2.LocationType.CPU_THREAD, location
         assert first <= event.time <= first + length

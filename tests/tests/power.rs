@@ -49,13 +49,23 @@ fn the_power_is_never_a_device() {
     succeed(&mut run);
     let (live, trace) = (place.summary("out"), place.path("out/traces.otf2"));
     assert!(has_power(&trace));
+    // The same events, in traces with and without it.
+    let played = |output: &str, power: &str| {
+        let mut replay = place.ampere(["replay", "--speed", "max", "-o", output]);
+        succeed(replay.arg(&trace).current_dir(place.directory()).env("AMPERE_TRACE_POWER", power));
+        let trace = place.path(output).join("traces.otf2");
+        (has_power(&trace), figures(&attribute(&trace, &[])))
+    };
+    let (with, without) = (played("with", "on"), played("without", "off"));
+    assert_eq!((with.0, without.0), (true, false));
+    assert!(with.1 == without.1);
     let everything = place.path("ampere.toml");
-    std::fs::write(&everything, "[[device]]\nmetric = '.*'\n").expect("room");
+    std::fs::write(&everything, "[[device]]\nname = 'all'\nmetric = '.*'\n").expect("room");
     for options in [&[][..], &["--config", everything.to_str().expect("a name")]] {
         let again = attribute(&trace, options);
         assert_eq!(list(&again, "devices").len(), 1, "{options:?}");
         if options.is_empty() {
-            assert_eq!(figures(&again), figures(&live));
+            assert_same_figures(&again, &live);
         }
         assert!(!again["run"]["notes"].to_string().contains("attributed power"), "{}", again["run"]["notes"]);
     }

@@ -24,7 +24,6 @@ use crate::sampling::clock::{CALIBRATION, Timer};
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
-use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
 use ampere_trace::spool::Spool;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};

@@ -1,7 +1,7 @@
 //! Decodes one location's records into a well-nested stream of events. The live attribution and the trace writer both use
 //! it, so the trace contains exactly the events that were attributed.
 
-use crate::communication::{Communication, Partial};
+use crate::communication::{self, Communication, Partial};
 use crate::{CoalescedCalls, Kind, Record};
 use ampere_model::Timestamp;
 
@@ -17,6 +17,8 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// Timestamp, device index, nanojoules.
     Sample(Timestamp, u32, u64),
+    /// The program's measurement began.
+    ProgramBegin(Timestamp),
     /// The program's measurement ended.
     ProgramEnd(Timestamp),
     /// A message, a collective, a request or a team of threads.
@@ -120,6 +122,41 @@ impl Decoder {
         self.decode_any(record, out);
     }
 
+    /// Decodes records, as if one by one.
+    #[inline]
+    pub fn decode_all(&mut self, records: &[Record], out: &mut impl FnMut(Event)) {
+        let mut at = 0;
+        while let Some(record) = records.get(at) {
+            if let Some(event) = self.decode_common(*record) {
+                out(event);
+                at += 1;
+            } else if let Some((event, count)) = self.decode_communication(&records[at..]) {
+                out(event);
+                at += count;
+            } else {
+                self.decode_any(*record, out);
+                at += 1;
+            }
+        }
+    }
+
+    /// Decodes a communication that these records begin with. Returns how many it took. `None`: they begin with another record, or
+    /// do not have all of it; nothing has been taken.
+    #[inline]
+    pub fn decode_communication(&mut self, records: &[Record]) -> Option<(Event, usize)> {
+        let may_be_one = records.first().is_some_and(Record::may_be_communication);
+        if may_be_one { self.decode_whole(records) } else { None }
+    }
+
+    #[inline(never)]
+    fn decode_whole(&mut self, records: &[Record]) -> Option<(Event, usize)> {
+        if !matches!(self.incomplete, Incomplete::Nothing) {
+            return None;
+        }
+        let (communication, count) = communication::whole_of(records)?;
+        Some((Event::Communication(self.advance(records[0].word0), communication), count))
+    }
+
     /// As [`Decoder::decode`], without the short cut for common records.
     pub fn decode_any(&mut self, record: Record, out: &mut impl FnMut(Event)) {
         let Some(kind) = record.kind() else {
@@ -179,7 +216,8 @@ impl Decoder {
                 _ => self.repairs.damaged += 1,
             },
             Kind::ProgramBegin => {
-                self.advance(record.word0);
+                let time = self.advance(record.word0);
+                out(Event::ProgramBegin(time));
             }
             Kind::ProgramEnd => {
                 let time = self.advance(record.word0);

@@ -152,6 +152,18 @@ impl Record {
         Record { word0: time, word1: head.word1 | (event as u64) << 40 }
     }
 
+    /// Whether it looks like the first record of an event of this kind. Cheaper than [`Record::kind`].
+    #[inline]
+    pub(crate) const fn may_be_communication(&self) -> bool {
+        (self.word1 >> 32) as u8 == Kind::Communication as u8
+    }
+
+    /// As `kind() == Some(Kind::Payload)`.
+    #[inline]
+    pub(crate) const fn is_payload(&self) -> bool {
+        self.word1 >> 32 == Kind::Payload as u64
+    }
+
     /// The number of the event, of a record of kind `Communication`.
     pub(crate) const fn communication_event(&self) -> u8 {
         (self.word1 >> 40) as u8

@@ -258,7 +258,8 @@ fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(O
     let (left_out, energy_is_known) = (metrics.left_out.clone(), metrics.energy_is_known);
     let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
     if let Some(recorder) = recorder {
-        let begin = definitions.clock.global_offset.saturating_add(shift_of(config, attributor.ticks_per_second));
+        let begin =
+            definitions.clock.global_offset.saturating_add(shift_of(config, attributor.ticks_per_second));
         attributor.record(recorder(Clock { begin, ticks_per_second: attributor.ticks_per_second })?);
     }
     let expected = trace.events_expected();

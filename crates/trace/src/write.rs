@@ -10,12 +10,12 @@ use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
-use ampere_model::{Communicator, Device, Location, LocationKind, Timestamp};
+use ampere_model::{Communicator, Device, Location, LocationKind, Program, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
-use events::{LocationEvents, Task};
+use events::{LocationEvents, ProgramStrings, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
@@ -69,6 +69,8 @@ pub struct TracedProcess<'a> {
     pub regions: &'a Handles,
     /// Communicators that its messages are in.
     pub communicators: &'a [Communicator],
+    /// What runs in it, where its host has said so.
+    pub program: Option<&'a Program>,
     /// All of its locations.
     pub locations: Vec<TracedLocation<'a>>,
 }
@@ -378,6 +380,7 @@ impl Definer {
         tasks: &mut Vec<Task<'a>>,
     ) {
         let mut contexts = Contexts::new();
+        let program = process.program.map(|program| self.program(program));
         for location in &process.locations {
             let definition = location.definition;
             let own_group = match definition.kind {
@@ -392,6 +395,7 @@ impl Definer {
                 number: location.number,
                 regions: process.regions,
                 communicators,
+                program: program.clone(),
                 spool: location.spool,
                 power: power::LocationPower::default(),
             });
@@ -402,6 +406,12 @@ impl Definer {
             };
             self.location(reference, &definition.name, kind, own_group, Vec::new());
         }
+    }
+
+    fn program(&mut self, program: &Program) -> ProgramStrings {
+        let arguments = program.arguments.iter().map(|text| self.definitions.add_string(text));
+        let arguments = arguments.collect();
+        ProgramStrings { name: self.definitions.add_string(&program.name), arguments }
     }
 
     fn location(

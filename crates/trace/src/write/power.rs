@@ -34,7 +34,8 @@ pub(super) fn define<'a>(definitions: &mut Definitions, power: &Power<'a>, tasks
             .for_each(|task| task.power.spool = task.number.and_then(|number| of(all, number.0 as usize))),
         Power::OfTrace(all) => {
             // A reader numbers them in the order of their references.
-            let mut read: Vec<_> = tasks.iter_mut().filter(|task| task.kind != LocationKind::Metric).collect();
+            let mut read: Vec<_> =
+                tasks.iter_mut().filter(|task| task.kind != LocationKind::Metric).collect();
             read.sort_by_key(|task| task.reference);
             read.into_iter().enumerate().for_each(|(at, task)| task.power.spool = of(all, at));
         }
