@@ -236,7 +236,7 @@ impl QueueFeeder<'_> {
         let mut at = 0;
         while let Some(record) = records.get(at) {
             // It is of the trace alone.
-            if let Some((_, count)) = self.decoder.decode_communication(&records[at..]) {
+            if let Some(count) = self.decoder.skip_communication(&records[at..]) {
                 at += count;
                 continue;
             }

@@ -168,18 +168,24 @@ impl Communication {
     }
 }
 
-/// The event that these records begin with, and how many it takes. `None`: they begin with another record, or have only a part of it.
-pub(crate) fn whole_of(records: &[Record]) -> Option<(Communication, usize)> {
-    let head = records.first().filter(|record| record.kind() == Some(Kind::Communication))?;
-    let mut partial = Partial::new(*head);
-    let count = 1 + payloads_of(partial.numbers.event)?;
-    for payload in records.get(1..count)? {
-        if !payload.is_payload() {
-            return None;
-        }
-        partial.add(*payload);
-    }
-    Some((Communication::of_numbers(partial.numbers)?, count))
+/// How many records the event has that these begin with. `None`: they begin with another record, or have only a part of it.
+#[inline]
+pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
+    let head = records.first().filter(|record| record.is_communication())?;
+    let count = 1 + payloads_of(head.communication_event())?;
+    records.get(1..count)?.iter().all(Record::is_payload).then_some(count)
+}
+
+/// The event that these records begin with, and have all of.
+#[inline]
+pub(crate) fn whole_of(records: &[Record]) -> Option<Communication> {
+    let payload = |at: usize| {
+        let record = records.get(at).filter(|record| record.is_payload());
+        record.map_or((0, 0), |record| (record.word0, record.argument()))
+    };
+    let head = records.first()?;
+    let payloads = [payload(1), payload(2), payload(3)];
+    Communication::of_numbers(Numbers { event: head.communication_event(), first: head.argument(), payloads })
 }
 
 /// An event of which some records have come.

@@ -144,17 +144,21 @@ impl Decoder {
     /// do not have all of it; nothing has been taken.
     #[inline]
     pub fn decode_communication(&mut self, records: &[Record]) -> Option<(Event, usize)> {
-        let may_be_one = records.first().is_some_and(Record::may_be_communication);
-        if may_be_one { self.decode_whole(records) } else { None }
+        let count = self.skip_communication(records)?;
+        let communication = communication::whole_of(records)?;
+        Some((Event::Communication(self.last_time, communication), count))
     }
 
-    #[inline(never)]
-    fn decode_whole(&mut self, records: &[Record]) -> Option<(Event, usize)> {
+    /// As [`Decoder::decode_communication`], for those who do not ask what it says.
+    #[inline]
+    pub fn skip_communication(&mut self, records: &[Record]) -> Option<usize> {
+        let head = records.first().filter(|record| record.may_be_communication())?;
         if !matches!(self.incomplete, Incomplete::Nothing) {
             return None;
         }
-        let (communication, count) = communication::whole_of(records)?;
-        Some((Event::Communication(self.advance(records[0].word0), communication), count))
+        let count = communication::records_of(records)?;
+        self.advance(head.word0);
+        Some(count)
     }
 
     /// As [`Decoder::decode`], without the short cut for common records.

@@ -158,6 +158,12 @@ impl Record {
         (self.word1 >> 32) as u8 == Kind::Communication as u8
     }
 
+    /// Whether it is one, but for the number of the event.
+    #[inline]
+    pub(crate) const fn is_communication(&self) -> bool {
+        self.may_be_communication() && self.word1 >> 48 == 0
+    }
+
     /// As `kind() == Some(Kind::Payload)`.
     #[inline]
     pub(crate) const fn is_payload(&self) -> bool {
@@ -205,12 +211,8 @@ impl Record {
     /// The record with these bytes.
     #[inline]
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
-        let word = |at: usize| {
-            let mut part = [0; 8];
-            part.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(part)
-        };
-        Record { word0: word(0), word1: word(8) }
+        let both = u128::from_le_bytes(*bytes);
+        Record { word0: both as u64, word1: (both >> 64) as u64 }
     }
 }
 
