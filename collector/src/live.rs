@@ -116,7 +116,7 @@ impl LiveRun {
     fn begin_replay(&mut self) -> Result<(), ampere_ring::Error> {
         let Some(replay) = &self.options.replay else { return Ok(()) };
         let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
-        let mut timeline = LiveTimeline::new(clock, true, &self.options.config);
+        let mut timeline = LiveTimeline::new(clock, true, &self.options.config, &self.ingest.spool);
         self.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
         let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
         self.sampling.begin_replay(found, &self.ingest.spool, &mut timeline)?;
@@ -130,7 +130,7 @@ impl LiveRun {
         if self.timeline.is_some() {
             return;
         }
-        let mut timeline = LiveTimeline::new(clock, is_certain, &self.options.config);
+        let mut timeline = LiveTimeline::new(clock, is_certain, &self.options.config, &self.ingest.spool);
         let run_cpu = self.node.as_ref().map(NodeWatch::shared);
         let (options, spool) = (&mut self.options, &self.ingest.spool);
         self.sampling.take_over(options, spool, run_cpu, &mut timeline, &mut self.notes);
@@ -331,7 +331,8 @@ impl LiveRun {
     /// Begins to attribute by this clock. What was sampled by another one is forgotten: no event was before it.
     pub(crate) fn set_clock(&mut self, timer: Timer) {
         let clock = SessionClock::calibrated(timer, &self.began.clocks);
-        self.timeline = Some(LiveTimeline::new(clock, self.clock_is_certain(), &self.options.config));
+        let is_certain = self.clock_is_certain();
+        self.timeline = Some(LiveTimeline::new(clock, is_certain, &self.options.config, &self.ingest.spool));
         self.publisher.forget_power();
         if timer != Timer::usual() && self.sampling.forget(&mut self.notes) {
             self.options.manifest.progress.breaks.clear();
@@ -399,6 +400,8 @@ impl LiveRun {
             self.spool_taken();
             let samples = self.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
             self.ingest.end_trace(samples, &self.options.output, left, &mut self.notes);
+            // What cannot be spooled has been said.
+            self.timeline.iter_mut().for_each(|timeline| _ = timeline.attributor.end_recording());
         }
     }
 

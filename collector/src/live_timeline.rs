@@ -6,6 +6,8 @@ use ampere_ring::Session;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::merger::{Merger, QueueIndex};
+use ampere_trace::power;
+use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
 /// The merger of the ranks views. The others are those of GPUs' kernels views.
@@ -19,6 +21,8 @@ pub(crate) struct LiveTimeline {
     /// An event has shown that it is this clock.
     pub clock_is_certain: bool,
     pub attributor: Attributor,
+    /// What its recorder leaves behind, if power is recorded.
+    pub power: power::Values,
     pub mergers: Vec<Merger>,
     /// Everything before this is in the mergers, but for what GPU streams have not reported.
     pub watermark: Timestamp,
@@ -40,11 +44,23 @@ pub(crate) struct StreamProgress {
 }
 
 impl LiveTimeline {
-    pub fn new(clock: SessionClock, clock_is_certain: bool, config: &Config) -> LiveTimeline {
+    /// `spool`: where the attributed power waits for the trace.
+    pub fn new(
+        clock: SessionClock,
+        clock_is_certain: bool,
+        config: &Config,
+        spool: &SpoolDirectory,
+    ) -> LiveTimeline {
+        let mut attributor = Attributor::new(config.clone(), clock.ticks_per_second);
+        let power = power::Values::default();
+        if config.trace_power && spool.wanted {
+            attributor.record(power::recorder(spool, clock.ticks_per_second, 0, &power));
+        }
         LiveTimeline {
             clock,
             clock_is_certain,
-            attributor: Attributor::new(config.clone(), clock.ticks_per_second),
+            attributor,
+            power,
             mergers: vec![Merger::default()],
             watermark: 0,
             done_until: 0,

@@ -63,7 +63,10 @@ impl Checked {
                 assert_eq!(self.stack.pop(), Some(region), "only what is innermost is left");
                 time
             }
-            Event::Sample(time, ..) | Event::ProgramEnd(time) | Event::Communication(time, _) => time,
+            Event::Sample(time, ..)
+            | Event::ProgramBegin(time)
+            | Event::ProgramEnd(time)
+            | Event::Communication(time, _) => time,
         };
         assert!(time >= self.last && time < Timestamp::MAX, "{time} after {}", self.last);
         self.last = time;
@@ -122,7 +125,7 @@ fn hand_over(
                 merger.queue(samples).sample(sample.time, device.views.ranks, sample.increase);
             }
         }
-        Event::ProgramEnd(_) | Event::Communication(..) => {}
+        Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! An event names its communicator by a handle. Who is in a communicator, the first event in it writes into the definitions log: when
 //! Score-P announces the handle, it does not know that yet.
 
-use crate::events::{TAKEN, communicate, entry};
+use crate::events::{TAKEN, communicate, enter, entry, leave};
 use crate::process;
 use ampere_model::{Communicator, Members};
 use ampere_ring::communication::{Collective, Communication, Message};
@@ -187,8 +187,37 @@ unsafe extern "C" fn thread_join(location: *mut Location, timestamp: u64, paradi
     unsafe { communicate(location, timestamp, Communication::ThreadJoin(paradigm as u32)) };
 }
 
+/// A thread that switches recording off is in a region of Score-P's own until it is on again.
+unsafe extern "C" fn recording_off(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    metrics: *mut u64,
+) {
+    // SAFETY: ONE WRITER, LOCATION LIFE.
+    unsafe {
+        enter(location, timestamp, region, metrics);
+        communicate(location, timestamp, Communication::MeasurementOnOff(false));
+    }
+}
+
+unsafe extern "C" fn recording_on(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    metrics: *mut u64,
+) {
+    // SAFETY: ONE WRITER, LOCATION LIFE.
+    unsafe {
+        communicate(location, timestamp, Communication::MeasurementOnOff(true));
+        leave(location, timestamp, region, metrics);
+    }
+}
+
 /// Adds these events to a table.
 pub const fn add_to(mut table: [EventFunction; TAKEN]) -> [EventFunction; TAKEN] {
+    table[event::DISABLE_RECORDING] = entry!(recording_off: RegionEvent);
+    table[event::ENABLE_RECORDING] = entry!(recording_on: RegionEvent);
     table[event::MPI_SEND] = entry!(mpi_send: MpiMessageEvent);
     table[event::MPI_RECV] = entry!(mpi_recv: MpiMessageEvent);
     table[event::MPI_COLLECTIVE_BEGIN] = entry!(mpi_collective_begin: MpiCollectiveBeginEvent);

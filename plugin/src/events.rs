@@ -259,14 +259,24 @@ pub fn delete_location(location: *const Location) {
     unsafe { between_events(location, |inner| inner.writer.flush_last()) };
 }
 
-unsafe extern "C" fn enter(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
+pub unsafe extern "C" fn enter(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    _metrics: *mut u64,
+) {
     // SAFETY: ONE WRITER, LOCATION LIFE.
     if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
         count_unrecorded(location, 1);
     }
 }
 
-unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyHandle, _metrics: *mut u64) {
+pub unsafe extern "C" fn leave(
+    location: *mut Location,
+    timestamp: u64,
+    region: AnyHandle,
+    _metrics: *mut u64,
+) {
     // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
 }
@@ -274,13 +284,20 @@ unsafe extern "C" fn leave(location: *mut Location, timestamp: u64, region: AnyH
 unsafe extern "C" fn program_begin(
     location: *mut Location,
     timestamp: u64,
-    _program_name: AnyHandle,
-    _number_of_arguments: u32,
-    _arguments: *const AnyHandle,
+    name: AnyHandle,
+    number_of_arguments: u32,
+    arguments: *const AnyHandle,
     _program_region: AnyHandle,
     _process_id: u64,
     _thread_id: u64,
 ) {
+    if communication::is_wanted() {
+        let count = if arguments.is_null() { 0 } else { number_of_arguments as usize };
+        let arguments = std::ptr::NonNull::new(arguments.cast_mut()).unwrap_or(std::ptr::NonNull::dangling());
+        // SAFETY: so many arguments come with the event; none where there is no pointer.
+        let arguments = unsafe { std::slice::from_raw_parts(arguments.as_ptr(), count) };
+        crate::guard::guarded((), || crate::process::new_program(name, arguments));
+    }
     // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| inner.writer.program_begin(timestamp)) };
 }

@@ -9,8 +9,8 @@ use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
-    Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Region,
-    RegionHandle, VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
+    Region, RegionHandle, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -340,6 +340,19 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
         paradigm: number!(callbacks, region_handle_get_paradigm_type, handle) as u8,
     });
     state.session.announce();
+}
+
+/// The program begins that is measured.
+pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
+    let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
+        return;
+    };
+    if callbacks.string_handle_get.is_none() {
+        return;
+    }
+    let text = |handle| String::from_utf8_lossy(text!(callbacks, string_handle_get, handle)).into_owned();
+    let arguments = arguments.iter().map(|argument| text(*argument)).collect();
+    state.define(&Definition::Program(Program { name: text(name), arguments }));
 }
 
 /// An event is the first of a communicator.

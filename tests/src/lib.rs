@@ -9,6 +9,7 @@
 //! stand_ins.rs         counters of the stand-ins for vendors' libraries
 //! stand_in_scorep.rs   plays Score-P to the plugin, through its C interface
 //! collector.rs         a run's collector, as its output directory announces it
+//! power.rs             the attributed power in a trace
 //! process.rs           programs that do not outlive a test; MPI
 //! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
@@ -19,6 +20,7 @@ pub mod dashboard;
 pub mod http;
 pub mod jobs;
 pub mod openmetrics;
+pub mod power;
 pub mod process;
 pub mod prometheus;
 pub mod random;

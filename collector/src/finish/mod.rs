@@ -4,10 +4,12 @@
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
+//! settling.rs  figures that are computed again from the trace
 //! ```
 
 mod results;
 pub mod running;
+mod settling;
 mod summary;
 
 pub use results::{ResultsError, knows_more, write_results};
@@ -22,13 +24,12 @@ use crate::sampling::clock::{CALIBRATION, Timer};
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
-use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
-use ampere_trace::write::{self, NoTrace, TracedRun};
+use ampere_trace::spool::Spool;
+use ampere_trace::write::{self, NoTrace, Power, TracedRun};
+use settling::LINKS_MOVED;
 use std::collections::BTreeSet;
-
-const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
-const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
+use std::sync::PoisonError;
 
 /// What became of the trace.
 struct Traced {
@@ -53,8 +54,9 @@ impl LiveRun {
         // The figures are ready: they are on disk before the trace, which may take its time, is begun.
         let summary = self.summary(false);
         self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
-        let traced = self.write_trace(is_over);
-        let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &traced);
+        let is_settled = self.unsettled(&summary).is_empty();
+        let mut traced = self.write_trace(is_over, is_settled);
+        let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &mut traced);
         self.write_final_figures(&summary, is_settled);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
@@ -178,7 +180,7 @@ impl LiveRun {
     }
 
     /// Writes the trace, or notes why there is none.
-    fn write_trace(&mut self, is_over: bool) -> Traced {
+    fn write_trace(&mut self, is_over: bool, is_settled: bool) -> Traced {
         let is_empty = self.is_empty();
         if is_empty {
             self.notes.add("it was over before anything could be recorded: there is no trace");
@@ -187,10 +189,10 @@ impl LiveRun {
         if is_wanted && !output::holds_trace(&self.options.output) {
             self.announce_trace();
         }
-        let written = match &self.timeline {
-            _ if !is_wanted => Ok(0),
-            Some(timeline) => self.write_archive(timeline, is_over),
-            None => Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false }),
+        let power = self.power(is_settled);
+        let written = match is_wanted {
+            true => self.write_archive(is_over, Power::OfRun(&power)),
+            false => Ok(0),
         };
         self.ingest.look_for_latecomers(&self.session, &mut self.notes);
         let is_cut = self.trace_is_cut();
@@ -223,7 +225,23 @@ impl LiveRun {
         let _ = manifest.save(&self.ingest.spool.directory);
     }
 
-    fn write_archive(&self, timeline: &LiveTimeline, is_over: bool) -> Result<u64, NoTrace> {
+    /// The power that is attributed to each location. None, where the trace is attributed again before it is known.
+    fn power(&mut self, is_settled: bool) -> Vec<Option<Spool>> {
+        let is_whole = !self.trace_is_cut();
+        let Some(timeline) = &mut self.timeline else { return Vec::new() };
+        if let Err(why) = timeline.attributor.end_recording() {
+            self.notes.add(format!("the trace lacks the attributed power: {why}"));
+        }
+        if !is_settled && is_whole {
+            return Vec::new();
+        }
+        std::mem::take(&mut timeline.power.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write_archive(&self, is_over: bool, power: Power) -> Result<u64, NoTrace> {
+        let Some(timeline) = &self.timeline else {
+            return Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false });
+        };
         let samples = self.sampling.samples.as_ref();
         let run = TracedRun {
             ticks_per_second: timeline.clock.ticks_per_second,
@@ -232,6 +250,7 @@ impl LiveRun {
             processes: self.ingest.processes.iter().map(|process| process.as_traced()).collect(),
             metrics: samples.map_or(&[][..], |samples| &samples.metrics),
             samples: samples.and_then(|samples| samples.spool.as_ref()),
+            power,
             complete: self.is_complete(is_over) && !self.trace_is_cut(),
         };
         write::write(&self.options.output, &self.ingest.spool.directory, &run)
@@ -277,7 +296,7 @@ impl LiveRun {
 
     /// The summary as it stays. Whether its tables were computed again from the trace: where events came late, links changed, or
     /// readings were revised.
-    fn complete_summary(&mut self, before: Summary, complete: bool, traced: &Traced) -> (Summary, bool) {
+    fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
         if output::holds_foreign_page(&self.options.output, &self.options.run_id) {
             let page = output::PAGE;
             self.notes
@@ -288,7 +307,7 @@ impl LiveRun {
         });
         let unsettled = self.unsettled(&summary);
         if traced.is_whole && self.ingest.spool.wanted && !unsettled.is_empty() {
-            self.settle(&mut summary, &unsettled);
+            self.settle(&mut summary, &unsettled, traced);
             return (summary, true);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
@@ -303,47 +322,5 @@ impl LiveRun {
             summary.run.notes.push(note);
         }
         (summary, false)
-    }
-
-    fn links_moved(&self) -> bool {
-        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_changed_late())
-    }
-
-    /// Why figures are not yet as they would be, had everything been known in time.
-    fn unsettled(&self, summary: &Summary) -> String {
-        let late = summary.quality.late_events;
-        let late = (late > 0).then(|| format!("{late} events came late"));
-        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
-        let attributor = self.timeline.as_ref().map(|timeline| &timeline.attributor);
-        let revised = attributor.is_some_and(Attributor::samples_are_revised);
-        let revised = revised.then(|| SAMPLES_REVISED.to_owned());
-        late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
-    }
-
-    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as could
-    /// be at that time. The trace has everything in its place: the final figures are computed again from it.
-    fn settle(&self, summary: &mut Summary, why_again: &str) {
-        let trace = self.options.output.join("traces.otf2");
-        let again = ampere_trace::offline::attribute(&trace, &self.options.config, None, &mut |_, _| {});
-        let mut again = match again {
-            Ok(again) => again.summary,
-            Err(why) => {
-                let note = format!("{why_again}, and joules are charged as of then: {why:#}");
-                return summary.run.notes.push(note);
-            }
-        };
-        summary.topology = std::mem::take(&mut again.topology);
-        let again = summary.renumbered(vec![again]);
-        for device in &mut summary.devices {
-            let is_it = |other: &&ampere_report::summary::Device| {
-                (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
-            };
-            let Some(same) = again.iter().find(is_it).cloned() else { continue };
-            let before = std::mem::replace(device, same);
-            (device.source, device.energy) = (before.source, before.energy);
-            // What is not in the trace.
-            (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
-        }
-        summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
     }
 }

@@ -233,7 +233,13 @@ struct QueueFeeder<'a> {
 impl QueueFeeder<'_> {
     /// Returns how many were taken: all, or those before the first whose region is not known.
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
-        for (at, record) in records.iter().enumerate() {
+        let mut at = 0;
+        while let Some(record) = records.get(at) {
+            // It is of the trace alone.
+            if let Some(count) = self.decoder.skip_communication(&records[at..]) {
+                at += count;
+                continue;
+            }
             let region = match record.begun_region() {
                 None => RegionRef(0),
                 Some(handle) => match self.regions.get(handle) {
@@ -242,6 +248,7 @@ impl QueueFeeder<'_> {
                 },
             };
             let QueueFeeder { decoder, queue, events, .. } = &mut self;
+            at += 1;
             if let Some(event) = decoder.decode_common(*record) {
                 put(event, region, queue.as_deref_mut(), events);
                 continue;
@@ -263,6 +270,6 @@ fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut 
         Event::Enter(time, _) => queue.enter(time, region, 1),
         Event::EnterCoalesced(time, _, calls) => queue.enter(time, region, calls),
         Event::Leave(time, _) => queue.leave(time),
-        Event::Sample(..) | Event::ProgramEnd(_) | Event::Communication(..) => {}
+        Event::Sample(..) | Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }

@@ -4,7 +4,7 @@ use crate::ingest::location::LiveLocation;
 use ampere_counters::Stat;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
-use ampere_model::{Communicator, Definition, Location, LocationKind, Region, RegionRef, Timestamp};
+use ampere_model::{Communicator, Definition, Location, LocationKind, Program, Region, RegionRef, Timestamp};
 use ampere_ring::LogReader;
 use ampere_ring::process::ProcessHandle;
 use ampere_timeline::linking::ThreadSeconds;
@@ -40,6 +40,7 @@ pub(crate) struct Process {
     pub regions: RegionHandles,
     /// For the trace.
     communicators: Vec<Communicator>,
+    program: Option<Program>,
     pub locations: Vec<LiveLocation>,
     pub life: Life,
     pub losses: Losses,
@@ -135,6 +136,7 @@ impl Process {
             rank: None,
             regions: RegionHandles::default(),
             communicators: Vec::new(),
+            program: None,
             locations: Vec::new(),
             life: Life::default(),
             losses: Losses::default(),
@@ -210,6 +212,7 @@ impl Process {
                     (self.losses.unrecorded_locations, self.losses.unrecorded_calls) = (locations, calls)
                 }
                 Definition::Communicator(communicator) => self.communicators.push(communicator),
+                Definition::Program(program) => self.program = Some(program),
                 Definition::Device(_) => {}
             }
         }
@@ -347,6 +350,7 @@ impl Process {
     pub fn as_traced(&self) -> TracedProcess<'_> {
         let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
             definition: &location.definition,
+            number: location.index,
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
             spool: location.spool.as_ref(),
@@ -360,6 +364,7 @@ impl Process {
             thread_seconds: self.threads.seconds,
             regions: &self.regions.trace,
             communicators: &self.communicators,
+            program: self.program.as_ref(),
             locations: locations.collect(),
         }
     }

@@ -30,11 +30,22 @@ pub enum Definition {
     },
     /// A communicator, before the process ends that uses it.
     Communicator(Communicator),
+    /// The program that is measured.
+    Program(Program),
     /// The process ended its measurement in order.
     Finished {
         /// Definitions for which the log had no room.
         left_out: u64,
     },
+}
+
+/// A program, as its host calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its file.
+    pub name: String,
+    /// What it was started with.
+    pub arguments: Vec<String>,
 }
 
 /// A communicator, as one of its processes knows it.

@@ -24,7 +24,8 @@ pub mod regions;
 pub mod text;
 
 pub use definition::{
-    Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Quality, Region,
+    Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
+    Region,
 };
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,

@@ -468,6 +468,9 @@ pub const OTF2_COMM_FLAG_NONE: OTF2_CommFlag_enum = 0;
 pub const OTF2_COMM_FLAG_CREATE_DESTROY_EVENTS: OTF2_CommFlag_enum = 1;
 pub type OTF2_CommFlag_enum = ::std::os::raw::c_uint;
 pub type OTF2_MeasurementMode = u8;
+pub const OTF2_MEASUREMENT_ON: OTF2_MeasurementMode_enum = 1;
+pub const OTF2_MEASUREMENT_OFF: OTF2_MeasurementMode_enum = 2;
+pub type OTF2_MeasurementMode_enum = ::std::os::raw::c_uint;
 pub type OTF2_CollectiveOp = u8;
 pub const OTF2_COLLECTIVE_OP_BARRIER: OTF2_CollectiveOp_enum = 0;
 pub const OTF2_COLLECTIVE_OP_BCAST: OTF2_CollectiveOp_enum = 1;
@@ -782,6 +785,32 @@ unsafe extern "C" {
         numberOfMetrics: u8,
         typeIDs: *const OTF2_Type,
         metricValues: *const OTF2_MetricValue,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MeasurementOnOff(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        measurementMode: OTF2_MeasurementMode,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_ProgramBegin(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        programName: OTF2_StringRef,
+        numberOfArguments: u32,
+        programArguments: *const OTF2_StringRef,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_ProgramEnd(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        exitStatus: i64,
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {

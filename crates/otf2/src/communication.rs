@@ -58,4 +58,6 @@ pub enum Communication {
     /// With the number of threads that were asked for.
     ThreadFork(ParadigmType, u32),
     ThreadJoin(ParadigmType),
+    /// Whether the location records from here on.
+    MeasurementOnOff(bool),
 }

@@ -3,7 +3,7 @@
 
 use crate::table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
-    MetricInstanceRef, MetricMemberRef, RegionRef, SystemTreeNodeRef, Table,
+    MetricInstanceRef, MetricMemberRef, RegionRef, StringRef, SystemTreeNodeRef, Table,
 };
 use crate::words::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
@@ -16,6 +16,8 @@ use crate::words::{
 #[allow(missing_docs)]
 pub struct Definitions {
     pub clock: ClockProperties,
+    /// Those that events refer to. Fill with [`add_string`](Definitions::add_string). Written, and not read.
+    pub strings: Vec<String>,
     pub paradigms: Vec<Paradigm>,
     pub system_tree_nodes: Table<SystemTreeNodeRef, SystemTreeNode>,
     pub location_groups: Table<LocationGroupRef, LocationGroup>,
@@ -43,6 +45,20 @@ pub struct CallingContext {
 }
 
 impl Definitions {
+    /// Adds a string that events refer to.
+    pub fn add_string(&mut self, text: &str) -> StringRef {
+        // 0 is the empty one.
+        if text.is_empty() {
+            return StringRef(0);
+        }
+        let known = self.strings.iter().position(|known| known == text);
+        let at = known.unwrap_or_else(|| {
+            self.strings.push(text.to_owned());
+            self.strings.len() - 1
+        });
+        StringRef(at as u32 + 1)
+    }
+
     /// Adds a metric class under the next free number of classes and instances.
     pub fn add_metric_class(&mut self, class: MetricClass) -> MetricClassRef {
         let reference = MetricClassRef(self.next_metric());

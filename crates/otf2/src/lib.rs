@@ -50,7 +50,7 @@ pub use error::{Error, Otf2Error};
 pub use reader::{EventHandler, ReadReport, Trace};
 pub use table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
-    MetricInstanceRef, MetricMemberRef, Reference, RegionRef, SystemTreeNodeRef, Table,
+    MetricInstanceRef, MetricMemberRef, Reference, RegionRef, StringRef, SystemTreeNodeRef, Table,
 };
 pub use words::*;
 pub use writer::{ArchiveWriter, EventWriter};

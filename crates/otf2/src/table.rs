@@ -59,6 +59,8 @@ references! {
     AttributeRef(u32);
     /// A calling context.
     CallingContextRef(u32);
+    /// A string that events refer to.
+    StringRef(u32);
 }
 
 /// Definitions by reference, in ascending order of reference.

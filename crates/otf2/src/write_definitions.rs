@@ -64,6 +64,9 @@ pub(crate) fn write(
     let mut strings = Strings { writer, numbers: HashMap::new() };
     // Some tools take string 0 for the empty one.
     strings.of("")?;
+    for text in &definitions.strings {
+        strings.of(text)?;
+    }
     let clock = &definitions.clock;
     writer.clock_properties(
         clock.timer_resolution,

@@ -5,7 +5,7 @@ use crate::call::{Doing, c_path};
 use crate::communication::Communication;
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
-use crate::table::{AttributeRef, LocationRef, RegionRef};
+use crate::table::{AttributeRef, LocationRef, RegionRef, StringRef};
 use crate::write_definitions::{self, Failure};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -288,6 +288,28 @@ impl EventWriter<'_> {
     /// As for [`enter`](EventWriter::enter).
     pub fn communication(&mut self, time: u64, event: Communication) -> Result<(), Error> {
         self.writer.communication(time, event).map_err(|error| self.fail(error))
+    }
+
+    /// The program begins here.
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    pub fn program_begin(
+        &mut self,
+        time: u64,
+        name: StringRef,
+        arguments: &[StringRef],
+    ) -> Result<(), Error> {
+        let arguments: Vec<u32> = arguments.iter().map(|argument| argument.0).collect();
+        self.writer.program_begin(time, name.0, &arguments).map_err(|error| self.fail(error))
+    }
+
+    /// The program ends here. `None`: its exit status is not known.
+    ///
+    /// # Errors
+    /// As for [`enter`](EventWriter::enter).
+    pub fn program_end(&mut self, time: u64, status: Option<i64>) -> Result<(), Error> {
+        self.writer.program_end(time, status).map_err(|error| self.fail(error))
     }
 
     /// Writes what is left, closes the file and returns the number of events in it.

@@ -1,4 +1,4 @@
-//! Messages, collectives, requests and teams of threads: events that take several records.
+//! Messages, collectives, requests, teams of threads and whether they record: events that take several records.
 //!
 //! ```text
 //! Communication   word 0  timestamp                    argument: the first number of the event
@@ -57,6 +57,8 @@ pub enum Communication {
     /// `SCOREP_ParadigmType`, and the number of threads that were asked for.
     ThreadFork(u32, u32),
     ThreadJoin(u32),
+    /// Whether the thread records from here on.
+    MeasurementOnOff(bool),
 }
 
 /// The most records of an event.
@@ -74,7 +76,7 @@ struct Numbers {
 /// The number of payloads of an event; `None`: there is no such event.
 pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     Some(match event {
-        9 | 13..=14 | 16 => 0,
+        9 | 13..=14 | 16..=18 => 0,
         4..=5 | 7..=8 | 11 | 15 => 1,
         1..=2 | 3 | 6 | 10 => 2,
         12 => 3,
@@ -117,6 +119,8 @@ impl Communication {
                 Numbers { payloads: [(threads.into(), 0), (0, 0), (0, 0)], ..short(15, paradigm) }
             }
             Communication::ThreadJoin(paradigm) => short(16, paradigm),
+            Communication::MeasurementOnOff(true) => short(17, 0),
+            Communication::MeasurementOnOff(false) => short(18, 0),
         }
     }
 
@@ -147,6 +151,8 @@ impl Communication {
             14 => Communication::CommDestroy(first),
             15 => Communication::ThreadFork(first, one.0 as u32),
             16 => Communication::ThreadJoin(first),
+            17 => Communication::MeasurementOnOff(true),
+            18 => Communication::MeasurementOnOff(false),
             _ => return None,
         })
     }
@@ -160,6 +166,26 @@ impl Communication {
             Some(at) => Record::new(Kind::Payload, numbers.payloads[at].0, numbers.payloads[at].1),
         })
     }
+}
+
+/// How many records the event has that these begin with. `None`: they begin with another record, or have only a part of it.
+#[inline]
+pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
+    let head = records.first().filter(|record| record.is_communication())?;
+    let count = 1 + payloads_of(head.communication_event())?;
+    records.get(1..count)?.iter().all(Record::is_payload).then_some(count)
+}
+
+/// The event that these records begin with, and have all of.
+#[inline]
+pub(crate) fn whole_of(records: &[Record]) -> Option<Communication> {
+    let payload = |at: usize| {
+        let record = records.get(at).filter(|record| record.is_payload());
+        record.map_or((0, 0), |record| (record.word0, record.argument()))
+    };
+    let head = records.first()?;
+    let payloads = [payload(1), payload(2), payload(3)];
+    Communication::of_numbers(Numbers { event: head.communication_event(), first: head.argument(), payloads })
 }
 
 /// An event of which some records have come.
@@ -199,7 +225,7 @@ pub(crate) mod tests {
 
     /// Any event.
     pub fn any_communication() -> impl Strategy<Value = Communication> {
-        (1u8..=16, any::<u32>(), any::<[(u64, u32); MOST_PAYLOADS]>()).prop_map(|(event, first, payloads)| {
+        (1u8..=18, any::<u32>(), any::<[(u64, u32); MOST_PAYLOADS]>()).prop_map(|(event, first, payloads)| {
             Communication::of_numbers(Numbers { event, first, payloads }).unwrap()
         })
     }
@@ -223,7 +249,7 @@ pub(crate) mod tests {
     #[test]
     fn every_event_has_a_number_of_its_own() {
         let known: Vec<u8> = (0..=u8::MAX).filter(|event| payloads_of(*event).is_some()).collect();
-        assert_eq!(known, (1..=16).collect::<Vec<u8>>());
+        assert_eq!(known, (1..=18).collect::<Vec<u8>>());
         for event in known {
             let numbers = Numbers { event, ..Numbers::default() };
             assert_eq!(Communication::of_numbers(numbers).unwrap().numbers().event, event);

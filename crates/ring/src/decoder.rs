@@ -1,7 +1,7 @@
 //! Decodes one location's records into a well-nested stream of events. The live attribution and the trace writer both use
 //! it, so the trace contains exactly the events that were attributed.
 
-use crate::communication::{Communication, Partial};
+use crate::communication::{self, Communication, Partial};
 use crate::{CoalescedCalls, Kind, Record};
 use ampere_model::Timestamp;
 
@@ -17,6 +17,8 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// Timestamp, device index, nanojoules.
     Sample(Timestamp, u32, u64),
+    /// The program's measurement began.
+    ProgramBegin(Timestamp),
     /// The program's measurement ended.
     ProgramEnd(Timestamp),
     /// A message, a collective, a request or a team of threads.
@@ -120,6 +122,45 @@ impl Decoder {
         self.decode_any(record, out);
     }
 
+    /// Decodes records, as if one by one.
+    #[inline]
+    pub fn decode_all(&mut self, records: &[Record], out: &mut impl FnMut(Event)) {
+        let mut at = 0;
+        while let Some(record) = records.get(at) {
+            if let Some(event) = self.decode_common(*record) {
+                out(event);
+                at += 1;
+            } else if let Some((event, count)) = self.decode_communication(&records[at..]) {
+                out(event);
+                at += count;
+            } else {
+                self.decode_any(*record, out);
+                at += 1;
+            }
+        }
+    }
+
+    /// Decodes a communication that these records begin with. Returns how many it took. `None`: they begin with another record, or
+    /// do not have all of it; nothing has been taken.
+    #[inline]
+    pub fn decode_communication(&mut self, records: &[Record]) -> Option<(Event, usize)> {
+        let count = self.skip_communication(records)?;
+        let communication = communication::whole_of(records)?;
+        Some((Event::Communication(self.last_time, communication), count))
+    }
+
+    /// As [`Decoder::decode_communication`], for those who do not ask what it says.
+    #[inline]
+    pub fn skip_communication(&mut self, records: &[Record]) -> Option<usize> {
+        let head = records.first().filter(|record| record.may_be_communication())?;
+        if !matches!(self.incomplete, Incomplete::Nothing) {
+            return None;
+        }
+        let count = communication::records_of(records)?;
+        self.advance(head.word0);
+        Some(count)
+    }
+
     /// As [`Decoder::decode`], without the short cut for common records.
     pub fn decode_any(&mut self, record: Record, out: &mut impl FnMut(Event)) {
         let Some(kind) = record.kind() else {
@@ -179,7 +220,8 @@ impl Decoder {
                 _ => self.repairs.damaged += 1,
             },
             Kind::ProgramBegin => {
-                self.advance(record.word0);
+                let time = self.advance(record.word0);
+                out(Event::ProgramBegin(time));
             }
             Kind::ProgramEnd => {
                 let time = self.advance(record.word0);

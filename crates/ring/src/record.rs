@@ -152,6 +152,24 @@ impl Record {
         Record { word0: time, word1: head.word1 | (event as u64) << 40 }
     }
 
+    /// Whether it looks like the first record of an event of this kind. Cheaper than [`Record::kind`].
+    #[inline]
+    pub(crate) const fn may_be_communication(&self) -> bool {
+        (self.word1 >> 32) as u8 == Kind::Communication as u8
+    }
+
+    /// Whether it is one, but for the number of the event.
+    #[inline]
+    pub(crate) const fn is_communication(&self) -> bool {
+        self.may_be_communication() && self.word1 >> 48 == 0
+    }
+
+    /// As `kind() == Some(Kind::Payload)`.
+    #[inline]
+    pub(crate) const fn is_payload(&self) -> bool {
+        self.word1 >> 32 == Kind::Payload as u64
+    }
+
     /// The number of the event, of a record of kind `Communication`.
     pub(crate) const fn communication_event(&self) -> u8 {
         (self.word1 >> 40) as u8
@@ -193,12 +211,8 @@ impl Record {
     /// The record with these bytes.
     #[inline]
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
-        let word = |at: usize| {
-            let mut part = [0; 8];
-            part.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(part)
-        };
-        Record { word0: word(0), word1: word(8) }
+        let both = u128::from_le_bytes(*bytes);
+        Record { word0: both as u64, word1: (both >> 64) as u64 }
     }
 }
 

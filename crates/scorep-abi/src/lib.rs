@@ -208,7 +208,7 @@ c_struct! {
         352 sampling_set_handle_get_scope: Unused = None, "SCOREP_SamplingSetHandle_GetScope";
         360 sampling_set_handle_get_sampling_set_class: Unused = None, "SCOREP_SamplingSetHandle_GetSamplingSetClass";
         368 source_file_handle_get_name: Unused = None, "SCOREP_SourceFileHandle_GetName";
-        376 string_handle_get: Unused = None, "SCOREP_StringHandle_Get";
+        376 string_handle_get: Option<unsafe extern "C" fn(handle: AnyHandle) -> *const c_char> = None, "SCOREP_StringHandle_Get";
         384 metric_write_strictly_synchronous_metrics: Unused = None, "SCOREP_Metric_WriteStrictlySynchronousMetrics";
         392 metric_write_synchronous_metrics: Unused = None, "SCOREP_Metric_WriteSynchronousMetrics";
         400 metric_write_asynchronous_metrics: Unused = None, "SCOREP_Metric_WriteAsynchronousMetrics";

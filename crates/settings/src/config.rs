@@ -25,6 +25,8 @@ pub struct Config {
     pub metrics: MetricsSettings,
     /// Whether a trace is written.
     pub trace: bool,
+    /// Whether it has the power that is attributed to each location.
+    pub trace_power: bool,
     /// Where records are kept until the trace is written. `None`: on a disk of the node's own.
     pub spool: Option<PathBuf>,
     /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
@@ -137,6 +139,7 @@ impl Default for Config {
                 targets: None,
             },
             trace: true,
+            trace_power: true,
             spool: None,
             by_local_rank: false,
             cpus: None,

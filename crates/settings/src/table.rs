@@ -148,6 +148,11 @@ pub const SETTINGS: &[Setting] = &[
         ..file("trace", "write", "AMPERE_TRACE")
     },
     Setting {
+        about: "Writes the power that is attributed to each rank and GPU stream into the trace, as a metric of its location.",
+        keeper: Keeper::Config(|config| &mut config.trace_power),
+        ..file("trace", "power", "AMPERE_TRACE_POWER")
+    },
+    Setting {
         about: "The directory for records until the trace is written, on a disk of the node's own. It is made if it is not there; each \
                 run and node has a directory of its own in it.",
         default: "`$TMPDIR` or `/tmp`, where it is on a disk; else the output directory",

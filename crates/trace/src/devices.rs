@@ -6,7 +6,7 @@
 //! is a device, and every power of something that has no energy in the trace.
 
 use crate::evidence;
-use crate::index::{node_of, quality_of};
+use crate::index::{node_of, quality_of, recorded_metrics};
 use crate::recorders::{ReadBy, Recorders};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub fn new(definitions: &Definitions, config: &Config) -> Metrics {
-        let members: Vec<&MetricMember> = definitions.metric_members.values().collect();
+        let members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
         let (names, mut left_out) = wanted(&members, config);
         let is_taken = |member: &MetricMember| names.contains(&member.name) && !is_relative(member);
         let relative: BTreeSet<&str> = members

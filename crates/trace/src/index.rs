@@ -1,10 +1,11 @@
 //! What a trace's definitions say: nodes, ranks and names of its locations and metrics.
 
+use crate::power;
 use crate::scorep_names;
 use crate::write::CALLS_NAME;
 use ampere_model::{MetricValue, Quality, Region, RegionHandle};
 use ampere_settings::Config;
-use otf2::{AttributeRef, LocationGroupRef, LocationGroupType, LocationRef, Trace};
+use otf2::{AttributeRef, LocationGroupRef, LocationGroupType, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -68,8 +69,13 @@ pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<Locat
     String::new()
 }
 
+/// The metrics that are recorded: what ampere has computed itself is none.
+pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator<Item = &MetricMember> {
+    definitions.metric_members.values().filter(|member| member.name != power::NAME)
+}
+
 pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {
-    definitions.metric_members.values().map(|member| member.name.clone()).collect()
+    recorded_metrics(definitions).map(|member| member.name.clone()).collect()
 }
 
 /// How far a metric can be trusted: our own traces have it in the description.
@@ -94,7 +100,7 @@ pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
 }
 
 pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
-    let names: Vec<&str> = trace.definitions().metric_members.values().map(|m| m.name.as_str()).collect();
+    let names: Vec<&str> = recorded_metrics(trace.definitions()).map(|m| m.name.as_str()).collect();
     let has = match names.len() {
         0 => "it has no metric at all".to_owned(),
         1..=6 => format!("it has {}", names.join(", ")),

@@ -8,6 +8,7 @@
 //! sensors.rs  powers that are recorded beside a counter
 //! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`
+//! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
 //! timeline.rs joules over time, and the calls of one region
@@ -22,6 +23,7 @@ mod devices;
 pub mod evidence;
 pub mod index;
 pub mod offline;
+pub mod power;
 mod recorders;
 pub mod replay;
 #[cfg(feature = "sqlite")]

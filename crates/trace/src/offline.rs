@@ -7,8 +7,10 @@ use crate::index::{
     self, IN_DOUBT, as_model, calls_attribute, metric_names, missing_line, no_energy, node_of, rank_of_group,
     trace_id,
 };
+use crate::power;
 use crate::recorders::Recorders;
 use crate::sensors::TraceSensors;
+use crate::spool::SpoolDirectory;
 use ampere_attribution::{CounterFigures, Sample};
 use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
@@ -171,6 +173,26 @@ pub fn attribute(
     attribute_as(path, How { config, only, recorder: None, progress })
 }
 
+/// As [`attribute`], and records the power of its locations.
+///
+/// # Errors
+/// As [`attribute`], and what keeps the power from being spooled.
+pub fn attribute_with_power(
+    path: &Path,
+    config: &Config,
+    spool: &SpoolDirectory,
+    values: &power::Values,
+) -> anyhow::Result<Attributed> {
+    let begin_pass = |clock: Clock| {
+        let shift = shift_of(config, clock.ticks_per_second);
+        Ok(power::recorder(spool, clock.ticks_per_second, shift, values))
+    };
+    attribute_as(
+        path,
+        How { config, only: None, recorder: Some(Box::new(begin_pass)), progress: &mut |_, _| {} },
+    )
+}
+
 /// As [`attribute`], and records more on the way.
 ///
 /// # Errors
@@ -236,7 +258,8 @@ fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(O
     let (left_out, energy_is_known) = (metrics.left_out.clone(), metrics.energy_is_known);
     let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
     if let Some(recorder) = recorder {
-        let begin = definitions.clock.global_offset.saturating_add(shift_of(&attributor));
+        let begin =
+            definitions.clock.global_offset.saturating_add(shift_of(config, attributor.ticks_per_second));
         attributor.record(recorder(Clock { begin, ticks_per_second: attributor.ticks_per_second })?);
     }
     let expected = trace.events_expected();
@@ -411,7 +434,7 @@ impl<'a> Feed<'a> {
         }
         let mut devices = TraceDevices::new(definitions, metrics, known.recorders);
         devices.add_found(known.devices, attributor);
-        let shift = shift_of(attributor);
+        let shift = shift_of(attributor.config(), attributor.ticks_per_second);
         Feed {
             locations,
             regions: add_regions(definitions, attributor),
@@ -511,9 +534,9 @@ impl<'a> Feed<'a> {
 }
 
 /// Added to all times, so that none becomes less than 0 by a delay.
-fn shift_of(attributor: &Attributor) -> u64 {
-    let delays = attributor.config().devices.iter().map(|device| device.delay.as_secs_f64());
-    attributor.ticks_of(delays.fold(0.0, f64::max))
+fn shift_of(config: &Config, ticks_per_second: u64) -> u64 {
+    let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
+    (delays.fold(0.0, f64::max) * ticks_per_second as f64).round() as u64
 }
 
 /// The attributor's regions by the trace's numbers.

@@ -6,15 +6,16 @@ use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
 use crate::spool::Spool;
 use crate::value_type;
+use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
-use ampere_model::{Communicator, Device, Location, LocationKind, Timestamp};
+use ampere_model::{Communicator, Device, Location, LocationKind, Program, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
-use events::{LocationEvents, Task};
+use events::{LocationEvents, ProgramStrings, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
     LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
@@ -26,6 +27,9 @@ use std::path::Path;
 
 mod communicators;
 mod events;
+mod power;
+
+pub use power::Power;
 
 /// The part of a run that its trace has.
 pub struct TracedRun<'a> {
@@ -41,6 +45,8 @@ pub struct TracedRun<'a> {
     pub metrics: &'a [SampledMetric],
     /// Of all metrics. `None`: they were not kept.
     pub samples: Option<&'a Spool>,
+    /// What locations were charged.
+    pub power: Power<'a>,
     /// Whether nothing of the run is missing.
     pub complete: bool,
 }
@@ -63,6 +69,8 @@ pub struct TracedProcess<'a> {
     pub regions: &'a Handles,
     /// Communicators that its messages are in.
     pub communicators: &'a [Communicator],
+    /// What runs in it, where its host has said so.
+    pub program: Option<&'a Program>,
     /// All of its locations.
     pub locations: Vec<TracedLocation<'a>>,
 }
@@ -71,6 +79,8 @@ pub struct TracedProcess<'a> {
 pub struct TracedLocation<'a> {
     /// As its process defined it.
     pub definition: &'a Location,
+    /// Its number in the run's attributor.
+    pub number: Option<LocationIndex>,
     /// Name of its location group: its process', or that of its accelerator's context.
     pub group: String,
     /// Of a GPU stream: its device, and whether the stream is known to be its process' own.
@@ -241,6 +251,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
     }
+    power::define(&mut trace.definitions, &run.power, &mut tasks);
     let mut left_out = 0;
     for LocationEvents { reference, events, left_out: here } in
         events::write(parts, &archive, &tasks, &mut span)?
@@ -369,6 +380,7 @@ impl Definer {
         tasks: &mut Vec<Task<'a>>,
     ) {
         let mut contexts = Contexts::new();
+        let program = process.program.map(|program| self.program(program));
         for location in &process.locations {
             let definition = location.definition;
             let own_group = match definition.kind {
@@ -379,9 +391,13 @@ impl Definer {
             tasks.push(Task {
                 reference,
                 name: format!("location {} of {}", definition.name, process.group),
+                kind: definition.kind,
+                number: location.number,
                 regions: process.regions,
                 communicators,
+                program: program.clone(),
                 spool: location.spool,
+                power: power::LocationPower::default(),
             });
             let kind = match definition.kind {
                 LocationKind::CpuThread => LocationType::CpuThread,
@@ -390,6 +406,12 @@ impl Definer {
             };
             self.location(reference, &definition.name, kind, own_group, Vec::new());
         }
+    }
+
+    fn program(&mut self, program: &Program) -> ProgramStrings {
+        let arguments = program.arguments.iter().map(|text| self.definitions.add_string(text));
+        let arguments = arguments.collect();
+        ProgramStrings { name: self.definitions.add_string(&program.name), arguments }
     }
 
     fn location(

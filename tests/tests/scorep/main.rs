@@ -127,13 +127,14 @@ fn metrics_in(trace: &Path) -> (BTreeMap<String, Metric>, f64) {
     let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout);
     let name_in = |line: &str| line.split('"').nth(1).unwrap_or_default().to_owned();
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
-    for line in definitions.lines().filter(|line| line.starts_with("METRIC_MEMBER")) {
+    let is_counter = |line: &&str| !line.contains("attributed power");
+    for line in definitions.lines().filter(is_counter).filter(|line| line.starts_with("METRIC_MEMBER")) {
         metrics.insert(name_in(line), Metric { definition: line.to_owned(), samples: Vec::new() });
     }
     let clock = definitions.lines().find(|line| line.starts_with("CLOCK_PROPERTIES")).unwrap();
     let ticks = clock.split("Ticks per Seconds: ").nth(1).unwrap().split(',').next().unwrap();
     let events = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
-    for line in events.lines().filter(|line| line.starts_with("METRIC ")) {
+    for line in events.lines().filter(is_counter).filter(|line| line.starts_with("METRIC ")) {
         let time = line.split_whitespace().nth(2).unwrap().parse().unwrap();
         let value = line.rsplit("; ").next().unwrap().trim_end_matches(')').parse().unwrap();
         metrics.get_mut(&name_in(line)).unwrap().samples.push((time, value));

@@ -161,6 +161,21 @@ fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
         theirs.remove("main"); // which never ends in the trace
         assert_agrees(&theirs, &experiment, &["profiled", "main"]);
     }
+    let switched = |trace: &Path| {
+        let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
+        let of = |line: &&str| line.starts_with("MEASUREMENT_ON_OFF") || line.starts_with("PROGRAM_");
+        let words = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let what: Vec<&str> = words[3..].iter().copied().filter(|word| !word.starts_with('<')).collect();
+            format!("{} of {}: {}", words[0], words[1], what.join(" "))
+        };
+        let mut all: Vec<String> = printed.lines().filter(of).map(words).collect();
+        all.sort();
+        all
+    };
+    let (ours_switched, theirs) =
+        (switched(&place.path("out/traces.otf2")), switched(&experiment.join("traces.otf2")));
+    assert!(ours_switched.len() >= 4 && ours_switched == theirs, "{ours_switched:?}, not {theirs:?}");
     let counts = crate::counts(&place.path("out/traces.otf2"));
     let of = |kind: &str| -> usize {
         counts.iter().filter(|(key, _)| key.starts_with(kind)).map(|(_, count)| count).sum()

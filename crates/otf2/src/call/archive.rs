@@ -254,6 +254,21 @@ impl RawEventWriter<'_> {
         check(unsafe { communication::write(self.handle, time, event) })
     }
 
+    pub(crate) fn program_begin(&mut self, time: u64, name: u32, arguments: &[u32]) -> Result<(), Otf2Error> {
+        let count = arguments.len() as u32;
+        // SAFETY: as in enter; so many arguments are only read.
+        check(unsafe {
+            sys::OTF2_EvtWriter_ProgramBegin(self.handle, null_mut(), time, name, count, arguments.as_ptr())
+        })
+    }
+
+    pub(crate) fn program_end(&mut self, time: u64, status: Option<i64>) -> Result<(), Otf2Error> {
+        // OTF2_UNDEFINED_INT64
+        let status = status.unwrap_or(i64::MIN);
+        // SAFETY: as in enter.
+        check(unsafe { sys::OTF2_EvtWriter_ProgramEnd(self.handle, null_mut(), time, status) })
+    }
+
     pub(crate) fn number_of_events(&self) -> Result<u64, Otf2Error> {
         let mut number = 0;
         // SAFETY: as in enter; the number outlives the call.

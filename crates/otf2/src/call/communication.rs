@@ -88,6 +88,10 @@ pub(super) unsafe fn write(
             Communication::ThreadFork(paradigm, threads) => {
                 sys::OTF2_EvtWriter_ThreadFork(writer, none, time, paradigm.to_raw(), threads)
             }
+            Communication::MeasurementOnOff(is_on) => {
+                let mode = if is_on { sys::OTF2_MEASUREMENT_ON } else { sys::OTF2_MEASUREMENT_OFF };
+                sys::OTF2_EvtWriter_MeasurementOnOff(writer, none, time, mode as sys::OTF2_MeasurementMode)
+            }
             Communication::ThreadJoin(paradigm) => {
                 sys::OTF2_EvtWriter_ThreadJoin(writer, none, time, paradigm.to_raw())
             }

@@ -98,13 +98,13 @@ impl Run {
         let (decoded, events, received) = (&mut self.decoded, &mut self.events, &mut self.received);
         for record in records {
             self.decoder.decode(record, &mut |event| {
-                *events += u64::from(!matches!(event, Event::ProgramEnd(_)));
+                *events += u64::from(!matches!(event, Event::ProgramBegin(_) | Event::ProgramEnd(_)));
                 match event {
                     Event::Enter(time, region) => decoded.enter(time, region, 1),
                     Event::EnterCoalesced(time, region, calls) => decoded.enter(time, region, calls.into()),
                     Event::Leave(time, region) => assert_eq!(decoded.leave(time), region),
                     Event::Communication(time, event) => received.push((time, event, decoded.stack.clone())),
-                    Event::ProgramEnd(_) | Event::Sample(..) => {}
+                    Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Sample(..) => {}
                 }
             });
         }
@@ -623,7 +623,10 @@ fn no_event_is_at_the_end_of_time() {
             Event::Enter(time, _) | Event::EnterCoalesced(time, ..) | Event::Leave(time, _) => {
                 latest = latest.max(time);
             }
-            Event::Sample(time, ..) | Event::ProgramEnd(time) | Event::Communication(time, _) => {
+            Event::Sample(time, ..)
+            | Event::ProgramBegin(time)
+            | Event::ProgramEnd(time)
+            | Event::Communication(time, _) => {
                 latest = latest.max(time);
             }
         };
@@ -648,6 +651,10 @@ fn decode(records: &[Record]) -> (Vec<Event>, Repairs) {
         decoder.decode(*record, &mut |event| events.push(event));
     }
     decoder.close(100, &mut |event| events.push(event));
+    let (mut at_once, mut same) = (Decoder::default(), Vec::new());
+    at_once.decode_all(records, &mut |event| same.push(event));
+    at_once.close(100, &mut |event| same.push(event));
+    assert_eq!((&same, at_once.repairs), (&events, decoder.repairs));
     (events, decoder.repairs)
 }
 

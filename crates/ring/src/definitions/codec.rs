@@ -2,7 +2,7 @@
 
 use ampere_model::{
     Clocks, Communicator, Definition, Device, LocalLocation, Location, LocationKind, Members, Process,
-    Quality, Region, RegionHandle,
+    Program, Quality, Region, RegionHandle,
 };
 
 const PROCESS: u8 = 1;
@@ -13,7 +13,10 @@ const DEVICE: u8 = 5;
 const FINISHED: u8 = 6;
 const UNRECORDED: u8 = 7;
 const COMMUNICATOR: u8 = 8;
+const PROGRAM: u8 = 9;
 
+/// The most arguments of a program: more are damage.
+const MOST_ARGUMENTS: u32 = 1 << 16;
 /// The most environment entries of a process: more are damage.
 const MOST_ENVIRONMENT: u32 = 256;
 /// The most parts of a device: more are damage.
@@ -130,6 +133,12 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u8(COMMUNICATOR);
             out.u32(c.handle);
             encode_members(&c.members, &mut out);
+        }
+        Definition::Program(program) => {
+            out.u8(PROGRAM);
+            out.string(&program.name);
+            out.u32(program.arguments.len() as u32);
+            program.arguments.iter().for_each(|argument| out.string(argument));
         }
         Definition::Finished { left_out } => {
             out.u8(FINISHED);
@@ -250,6 +259,13 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             handle: from.u32()?,
             members: decode_members(&mut from)?,
         }),
+        PROGRAM => Definition::Program(Program {
+            name: from.string()?,
+            arguments: {
+                let count = from.u32().filter(|count| *count <= MOST_ARGUMENTS)?;
+                (0..count).map(|_| from.string()).collect::<Option<_>>()?
+            },
+        }),
         UNRECORDED => Definition::Unrecorded { locations: from.u64()?, calls: from.u64()? },
         FINISHED => Definition::Finished { left_out: from.u64()? },
         _ => return None,
@@ -341,6 +357,8 @@ mod tests {
                     }
                 ),
             any::<u64>().prop_map(|left_out| Definition::Finished { left_out }),
+            (any::<String>(), prop::collection::vec(any::<String>(), 0..4))
+                .prop_map(|(name, arguments)| Definition::Program(Program { name, arguments })),
             any::<(u64, u64)>().prop_map(|(locations, calls)| Definition::Unrecorded { locations, calls }),
             (any::<u32>(), 0usize..3, any::<[u32; 4]>(), prop::collection::vec(any::<u32>(), 0..4)).prop_map(
                 |(handle, kind, [root, id, size, rank], ranks)| {

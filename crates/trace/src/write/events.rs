@@ -3,16 +3,19 @@
 //! The job is over then, and its cores are free: long traces are written by several threads. OTF2 allows one thread
 //! for each archive, so every thread but one has an archive of its own, whose event files move to the run's at the end.
 
+use super::power::{LocationPower, Values};
 use super::{CALLS, Span, communicators};
 use crate::scorep_names::{collective_operation, paradigm, root};
 use crate::spool;
 use crate::spool::Spool;
-use ampere_model::Timestamp;
+use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
+use ampere_model::{LocationKind, Timestamp};
 use ampere_ring::communication::{Collective, Communication, Message};
 use ampere_ring::decoder::{Decoder, Event};
 use anyhow::Context;
-use otf2::{ArchiveWriter, EventWriter, LocationRef, RegionRef};
+use otf2::{ArchiveWriter, CommRef, EventWriter, LocationRef, MetricValue, RegionRef, StringRef};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,10 +24,23 @@ pub struct Task<'a> {
     pub reference: LocationRef,
     /// For messages.
     pub name: String,
+    pub kind: LocationKind,
+    /// In the run's attributor.
+    pub number: Option<LocationIndex>,
     pub regions: &'a Handles,
     pub communicators: &'a communicators::Handles,
+    /// The program that begins and ends in some location of its process.
+    pub program: Option<ProgramStrings>,
     /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
+    pub power: LocationPower<'a>,
+}
+
+/// A program's name and arguments.
+#[derive(Clone)]
+pub struct ProgramStrings {
+    pub name: StringRef,
+    pub arguments: Vec<StringRef>,
 }
 
 /// A location's events are written.
@@ -130,6 +146,9 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
         writer: archive.event_writer(task.reference)?,
         regions: task.regions.clone(),
         communicators: task.communicators,
+        communicator: Cell::new(None),
+        program: task.program.as_ref(),
+        power: Values::new(task.power)?,
         left_out: 0,
         first: Timestamp::MAX,
         last: 0,
@@ -138,16 +157,15 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
     let mut stream = Decoder::default();
     if let Some(spool) = task.spool {
         spool.read(|records| {
-            for record in records {
-                stream.decode(*record, &mut |event| to.put(event));
-            }
-            to.failure.take().map_or(Ok(()), |error| Err(error.into()))
+            stream.decode_all(records, &mut |event| to.put(event));
+            to.failure.take().map_or(Ok(()), Err)
         })?;
     }
     // Where the records end too early, so do the frames.
     stream.close(stream.last_time(), &mut |event| to.put(event));
+    to.put_power_until(Timestamp::MAX);
     if let Some(error) = to.failure {
-        return Err(error.into());
+        return Err(error);
     }
     span.join(Span { first: to.first, last: to.last });
     let left_out = to.left_out;
@@ -158,10 +176,14 @@ struct Destination<'a> {
     writer: EventWriter<'a>,
     regions: Handles,
     communicators: &'a communicators::Handles,
+    /// The last one that was asked for.
+    communicator: Cell<Option<(u32, CommRef)>>,
+    program: Option<&'a ProgramStrings>,
+    power: Values<'a>,
     left_out: u64,
     first: Timestamp,
     last: Timestamp,
-    failure: Option<otf2::Error>,
+    failure: Option<anyhow::Error>,
 }
 
 impl Destination<'_> {
@@ -172,9 +194,13 @@ impl Destination<'_> {
             | Event::EnterCoalesced(time, handle, _)
             | Event::Leave(time, handle) => (time, handle),
             Event::Communication(time, event) => return self.put_communication(time, event),
-            Event::Sample(..) | Event::ProgramEnd(_) => return,
+            Event::ProgramBegin(time) | Event::ProgramEnd(time) => return self.put_program(time, event),
+            Event::Sample(..) => return,
         };
         let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
+        if time >= self.power.next {
+            self.put_power_until(time);
+        }
         let written = match event {
             Event::Enter(..) => self.writer.enter(time, region),
             Event::EnterCoalesced(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
@@ -189,12 +215,42 @@ impl Destination<'_> {
         self.first = self.first.min(time);
         self.last = time;
         if let Err(error) = written {
-            self.failure.get_or_insert(error);
+            self.failure.get_or_insert_with(|| error.into());
         }
+    }
+
+    /// A value is of the time before it: it comes before events of the same time.
+    #[cold]
+    fn put_power_until(&mut self, time: Timestamp) {
+        while self.power.next <= time && self.failure.is_none() {
+            match self.power.take() {
+                Ok(Some(value)) => {
+                    let watts = MetricValue::F64(value.watts);
+                    let written = self.writer.metric(value.time, self.power.class(), &[watts]);
+                    self.wrote(value.time, written);
+                }
+                Ok(None) => return,
+                Err(error) => self.failure = Some(error.into()),
+            }
+        }
+    }
+
+    #[cold]
+    fn put_program(&mut self, time: Timestamp, event: Event) {
+        let Some(program) = self.program else { return };
+        self.put_power_until(time);
+        let written = match event {
+            Event::ProgramBegin(_) => self.writer.program_begin(time, program.name, &program.arguments),
+            _ => self.writer.program_end(time, None),
+        };
+        self.wrote(time, written);
     }
 
     #[inline(never)]
     fn put_communication(&mut self, time: Timestamp, event: Communication) {
+        if time >= self.power.next {
+            self.put_power_until(time);
+        }
         match self.named(event) {
             Some(event) => {
                 let written = self.writer.communication(time, event);
@@ -207,7 +263,13 @@ impl Destination<'_> {
     /// The event, by the trace's references. `None`: its communicator is not known.
     fn named(&self, event: Communication) -> Option<otf2::Communication> {
         use otf2::Communication as Named;
-        let comm = |handle: u32| self.communicators.get(&handle).copied();
+        let comm = |handle: u32| {
+            // Most events are in the communicator of the one before.
+            let last = self.communicator.get().filter(|(last, _)| *last == handle);
+            let found = last.or_else(|| self.communicators.get(&handle).map(|comm| (handle, *comm)))?;
+            self.communicator.set(Some(found));
+            Some(found.1)
+        };
         let message = |Message { peer, communicator, tag, bytes }: Message| {
             Some(otf2::Message { peer, comm: comm(communicator)?, tag, bytes })
         };
@@ -239,6 +301,7 @@ impl Destination<'_> {
             Communication::CommDestroy(handle) => Named::CommDestroy(comm(handle)?),
             Communication::ThreadFork(of, threads) => Named::ThreadFork(paradigm(of), threads),
             Communication::ThreadJoin(of) => Named::ThreadJoin(paradigm(of)),
+            Communication::MeasurementOnOff(is_on) => Named::MeasurementOnOff(is_on),
         })
     }
 }

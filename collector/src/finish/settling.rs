@@ -1,0 +1,82 @@
+//! Figures that live attribution could not know are computed again, from the trace.
+
+use crate::finish::Traced;
+use crate::live::LiveRun;
+use crate::run_directory::output;
+use ampere_report::summary::Summary;
+use ampere_timeline::attributor::Attributor;
+use ampere_trace::offline::{self, Attributed};
+use ampere_trace::power;
+use ampere_trace::write::{NoTrace, Power};
+use std::sync::PoisonError;
+
+const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
+pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
+
+impl LiveRun {
+    pub(super) fn links_moved(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_changed_late())
+    }
+
+    /// Why figures are not yet as they would be, had everything been known in time.
+    pub(super) fn unsettled(&self, summary: &Summary) -> String {
+        let late = summary.quality.late_events;
+        let late = (late > 0).then(|| format!("{late} events came late"));
+        let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
+        let attributor = self.timeline.as_ref().map(|timeline| &timeline.attributor);
+        let revised = attributor.is_some_and(Attributor::samples_are_revised);
+        let revised = revised.then(|| SAMPLES_REVISED.to_owned());
+        late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as could
+    /// be at that time. The trace has everything in its place: the final figures are computed again from it. Then their power is in
+    /// it, too.
+    pub(super) fn settle(&mut self, summary: &mut Summary, why_again: &str, traced: &mut Traced) {
+        let values = power::Values::default();
+        let mut again = match self.attribute_trace(&values) {
+            Ok(again) => again.summary,
+            Err(why) => {
+                let note = format!("{why_again}, and joules are charged as of then: {why:#}");
+                return summary.run.notes.push(note);
+            }
+        };
+        summary.topology = std::mem::take(&mut again.topology);
+        let again = summary.renumbered(vec![again]);
+        for device in &mut summary.devices {
+            let is_it = |other: &&ampere_report::summary::Device| {
+                (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
+            };
+            let Some(same) = again.iter().find(is_it).cloned() else { continue };
+            let before = std::mem::replace(device, same);
+            (device.source, device.energy) = (before.source, before.energy);
+            // What is not in the trace.
+            (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
+        }
+        summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
+        if self.options.config.trace_power
+            && let Err(no_trace) = self.write_trace_again(&values, summary.run.complete)
+        {
+            self.keep_records(&no_trace, false);
+            *traced = Traced { is_whole: false, keeps_records: true };
+            summary.run.complete = false;
+            summary.run.notes.push(no_trace.why);
+        }
+    }
+
+    fn attribute_trace(&self, values: &power::Values) -> anyhow::Result<Attributed> {
+        let (trace, config) = (self.options.output.join("traces.otf2"), &self.options.config);
+        match config.trace_power {
+            true => offline::attribute_with_power(&trace, config, &self.ingest.spool, values),
+            false => offline::attribute(&trace, config, None, &mut |_, _| {}),
+        }
+    }
+
+    /// The trace as it was, with the power of the figures that are final.
+    fn write_trace_again(&mut self, values: &power::Values, is_over: bool) -> Result<u64, NoTrace> {
+        output::remove_unfinished_trace(&self.options.output, &mut self.options.manifest);
+        self.announce_trace();
+        let values = values.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_archive(is_over, Power::OfTrace(&values))
+    }
+}

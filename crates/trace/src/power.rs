@@ -1,0 +1,367 @@
+//! The attributed power of each rank and GPU stream, on its way into the trace of its run.
+//!
+//! While events are attributed, a recorder adds up what each location is charged. Joules of a sample interval are spread evenly over
+//! it, and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is part of another one is
+//! left out, as in all sums. A value is the mean power since the value before it. Equal ones that follow each other are one, so that
+//! a slow counter and a pause cost little. The values wait in the spool until the trace is written.
+
+use crate::spool::{Spool, SpoolDirectory};
+use ampere_attribution::{Engine, ViewIndex};
+use ampere_model::Timestamp;
+use ampere_ring::Record;
+use ampere_timeline::attributor::{Attributor, Device, ViewKind};
+use ampere_timeline::recorder::Recorder;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The metric's name in the trace. It is never a device's.
+pub const NAME: &str = "attributed power";
+
+/// No value is of a shorter time, but for the last.
+const BIN_SECONDS: f64 = 0.01;
+/// So many bins wait for the devices that lag behind the others; what comes later yet is in the first that waits.
+const MOST_BINS: usize = 1 << 12;
+/// So many values are spooled at once.
+const VALUES_AT_ONCE: usize = 256;
+
+/// The values of all locations, by their numbers in the attributor. There are none before the recording has ended.
+pub type Values = Arc<Mutex<Vec<Option<Spool>>>>;
+
+/// A value, as the spool has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Value {
+    pub time: Timestamp,
+    pub watts: f64,
+}
+
+impl Value {
+    fn to_record(self) -> Record {
+        Record::from_words([self.time, self.watts.to_bits()])
+    }
+
+    pub fn of(record: &Record) -> Value {
+        let [time, watts] = record.words();
+        Value { time, watts: f64::from_bits(watts) }
+    }
+}
+
+/// Records the power of all locations.
+struct PowerRecorder {
+    spool: SpoolDirectory,
+    ticks_per_second: f64,
+    bin_ticks: u64,
+    /// What the attributor's times have been increased by.
+    shift: u64,
+    /// By view, those that are sampled.
+    views: Vec<Option<View>>,
+    /// By device, of so many as there were: whether its joules are in another one's, too.
+    is_part: Vec<bool>,
+    /// By location.
+    curves: Vec<Option<Curve>>,
+    /// By location, joules of the interval that is looked at, and which locations have some.
+    joules: Vec<f64>,
+    charged: Vec<usize>,
+    values: Values,
+}
+
+struct View {
+    device: usize,
+    kind: ViewKind,
+    /// The time of its last sample.
+    reached: Timestamp,
+}
+
+/// Records into `spool`, and says in `values` what there is in the end. `shift`: what the attributor's times have been increased by.
+pub fn recorder(
+    spool: &SpoolDirectory,
+    ticks_per_second: u64,
+    shift: u64,
+    values: &Values,
+) -> Box<dyn Recorder> {
+    Box::new(PowerRecorder {
+        spool: spool.clone(),
+        shift,
+        ticks_per_second: ticks_per_second as f64,
+        bin_ticks: ((ticks_per_second as f64 * BIN_SECONDS) as u64).max(1),
+        views: Vec::new(),
+        is_part: Vec::new(),
+        curves: Vec::new(),
+        joules: Vec::new(),
+        charged: Vec::new(),
+        values: values.clone(),
+    })
+}
+
+impl PowerRecorder {
+    /// Sums the joules of the view's last interval by location. Returns its begin and end.
+    fn sum(&mut self, attributor: &Attributor, view: &View) -> Option<(Timestamp, Timestamp)> {
+        let view = attributor.devices[view.device].view(view.kind);
+        let interval = attributor.engine.charged_interval(view)?;
+        self.charged.clear();
+        for charge in interval.charges.iter().filter(|charge| charge.joules != 0.0) {
+            let location = charge.location.0 as usize;
+            if self.joules.len() <= location {
+                self.joules.resize(location + 1, 0.0);
+            }
+            if self.joules[location] == 0.0 {
+                self.charged.push(location);
+            }
+            self.joules[location] += charge.joules;
+        }
+        Some((interval.start.saturating_sub(self.shift), interval.end.saturating_sub(self.shift)))
+    }
+
+    fn add(&mut self, view: usize, span: (Timestamp, Timestamp)) -> io::Result<()> {
+        for location in std::mem::take(&mut self.charged) {
+            let joules = std::mem::take(&mut self.joules[location]);
+            if self.curves.len() <= location {
+                self.curves.resize_with(location + 1, || None);
+            }
+            if self.curves[location].is_none() {
+                let spool = self.spool.open(&format!("sampler.power.{location}"), 0);
+                self.curves[location] =
+                    spool.map(|spool| Curve::new(span, self.bin_ticks, self.ticks_per_second, spool));
+            }
+            let Some(curve) = &mut self.curves[location] else { continue };
+            if !curve.views.contains(&view) {
+                curve.views.push(view);
+            }
+            curve.bins.add(span, joules, &mut curve.values);
+            let reached = |view: &usize| self.views[*view].as_ref().map_or(0, |view| view.reached);
+            let until = curve.views.iter().map(reached).min().unwrap_or(0);
+            curve.bins.take_before(until, &mut curve.values);
+            curve.spool_values(VALUES_AT_ONCE)?;
+        }
+        Ok(())
+    }
+}
+
+impl Recorder for PowerRecorder {
+    fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device) {
+        for kind in ViewKind::BOTH {
+            engine.record_intervals(device.view(kind));
+            let at = device.views.sampled(kind).0 as usize;
+            self.views.resize_with(self.views.len().max(at + 1), || None);
+            self.views[at] = Some(View { device: number, kind, reached: 0 });
+        }
+    }
+
+    fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
+        let at = view.0 as usize;
+        let Some(mut view) = self.views.get_mut(at).and_then(Option::take) else { return Ok(()) };
+        if self.is_part.len() != attributor.devices.len() {
+            self.is_part =
+                (0..attributor.devices.len()).map(|device| attributor.whole(device).is_some()).collect();
+        }
+        let span = if self.is_part[view.device] { None } else { self.sum(attributor, &view) };
+        view.reached = span.map_or(view.reached, |(_, end)| end);
+        self.views[at] = Some(view);
+        span.map_or(Ok(()), |span| self.add(at, span))
+    }
+
+    fn take_events(&mut self, _: &mut Attributor) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Attributor) -> io::Result<()> {
+        let mut all = Vec::new();
+        for curve in self.curves.drain(..) {
+            let Some(mut curve) = curve else {
+                all.push(None);
+                continue;
+            };
+            curve.bins.take_all(&mut curve.values);
+            curve.spool_values(1)?;
+            all.push(Some(curve.spool));
+        }
+        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        Ok(())
+    }
+}
+
+/// The power of one location.
+struct Curve {
+    /// In which it was charged.
+    views: Vec<usize>,
+    bins: Bins,
+    /// Those that are not in the spool.
+    values: Vec<Value>,
+    spool: Spool,
+}
+
+impl Curve {
+    fn new(span: (Timestamp, Timestamp), bin_ticks: u64, ticks_per_second: f64, spool: Spool) -> Curve {
+        let bins = Bins::new(span, bin_ticks, ticks_per_second);
+        let values = vec![Value { time: bins.origin, watts: 0.0 }];
+        Curve { views: Vec::new(), bins, values, spool }
+    }
+
+    /// Unless there are fewer than that.
+    fn spool_values(&mut self, least: usize) -> io::Result<()> {
+        // The last one may yet be prolonged.
+        let count = if least > 1 { self.values.len() - 1 } else { self.values.len() };
+        if count < least {
+            return Ok(());
+        }
+        let records: Vec<Record> = self.values.drain(..count).map(Value::to_record).collect();
+        self.spool.write(self.spool.end(), &records)
+    }
+}
+
+/// Joules by time.
+struct Bins {
+    /// When the first of all begins.
+    origin: Timestamp,
+    bin_ticks: u64,
+    ticks_per_second: f64,
+    /// The number of the first that is still here.
+    first: u64,
+    joules: VecDeque<f64>,
+    /// The latest time of which there are joules.
+    end: Timestamp,
+}
+
+impl Bins {
+    fn new((start, end): (Timestamp, Timestamp), bin_ticks: u64, ticks_per_second: f64) -> Bins {
+        // Joules without time are of the instant before.
+        let origin = start.min(end.saturating_sub(1));
+        Bins { origin, bin_ticks, ticks_per_second, first: 0, joules: VecDeque::new(), end: origin }
+    }
+
+    fn begin_of(&self, bin: u64) -> Timestamp {
+        self.origin.saturating_add(bin.saturating_mul(self.bin_ticks))
+    }
+
+    /// The bin that the instant before this time is in, of those that are still here.
+    fn bin_before(&self, time: Timestamp) -> u64 {
+        (time.saturating_sub(self.origin + 1) / self.bin_ticks).max(self.first)
+    }
+
+    /// Spreads joules evenly over a time. Hands over what would be too much to keep.
+    fn add(&mut self, (start, end): (Timestamp, Timestamp), joules: f64, values: &mut Vec<Value>) {
+        let pause = self.bin_before(start);
+        if pause > self.first + MOST_BINS as u64 {
+            self.skip_to(pause, values);
+        }
+        self.end = self.end.max(end);
+        let start = start.max(self.begin_of(self.first));
+        let last = self.bin_before(end);
+        let ticks = end.saturating_sub(start);
+        if ticks == 0 {
+            return *self.bin(last) += joules;
+        }
+        let first = ((start - self.origin) / self.bin_ticks).max(self.first);
+        if first == last {
+            return *self.bin(last) += joules;
+        }
+        let per_tick = joules / ticks as f64;
+        for bin in first..=last {
+            let (begin, next) = (self.begin_of(bin).max(start), self.begin_of(bin + 1).min(end));
+            *self.bin(bin) += per_tick * (next - begin) as f64;
+            if self.joules.len() > MOST_BINS {
+                self.take_first(values);
+            }
+        }
+    }
+
+    fn bin(&mut self, number: u64) -> &mut f64 {
+        let at = (number - self.first) as usize;
+        if self.joules.len() <= at {
+            self.joules.resize(at + 1, 0.0);
+        }
+        &mut self.joules[at]
+    }
+
+    /// Hands over what is before a time that nothing comes before any more.
+    fn take_before(&mut self, time: Timestamp, values: &mut Vec<Value>) {
+        // Joules without time may come at the time itself: its bin stays.
+        while !self.joules.is_empty() && self.begin_of(self.first + 1) < time {
+            self.take_first(values);
+        }
+    }
+
+    fn take_all(&mut self, values: &mut Vec<Value>) {
+        while !self.joules.is_empty() {
+            self.take_first(values);
+        }
+    }
+
+    fn take_first(&mut self, values: &mut Vec<Value>) {
+        let joules = self.joules.pop_front().unwrap_or(0.0);
+        let (begin, end) = (self.begin_of(self.first), self.begin_of(self.first + 1).min(self.end));
+        self.first += 1;
+        let watts = joules * (self.ticks_per_second / end.saturating_sub(begin).max(1) as f64);
+        self.put(Value { time: end, watts }, values);
+    }
+
+    fn put(&self, value: Value, values: &mut Vec<Value>) {
+        match values.last_mut() {
+            // The first of all says when the second begins.
+            Some(last) if last.watts == value.watts && last.time > self.origin => last.time = value.time,
+            _ => values.push(value),
+        }
+    }
+
+    /// After a pause.
+    fn skip_to(&mut self, bin: u64, values: &mut Vec<Value>) {
+        self.take_all(values);
+        self.first = bin;
+        self.put(Value { time: self.begin_of(bin), watts: 0.0 }, values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bins, MOST_BINS, Value};
+
+    /// Of bins of ten ticks, ten of which are a second.
+    fn values(intervals: &[(u64, u64, f64)], until: impl Fn(u64) -> u64) -> Vec<(u64, f64)> {
+        let mut bins = Bins::new((intervals[0].0, intervals[0].1), 10, 10.0);
+        let mut values = vec![Value { time: bins.origin, watts: 0.0 }];
+        for (start, end, joules) in intervals {
+            bins.add((*start, *end), *joules, &mut values);
+            bins.take_before(until(*end), &mut values);
+        }
+        bins.take_all(&mut values);
+        values.iter().map(|value| (value.time, value.watts)).collect()
+    }
+
+    fn joules(values: &[(u64, f64)]) -> f64 {
+        values.windows(2).map(|pair| pair[1].1 * (pair[1].0 - pair[0].0) as f64 / 10.0).sum()
+    }
+
+    #[test]
+    fn joules_are_spread_over_their_interval_and_equal_powers_are_one_value() {
+        let of = |intervals: &[_]| values(intervals, |end| end);
+        assert_eq!(of(&[(5, 105, 20.0)]), [(5, 0.0), (105, 2.0)]);
+        assert_eq!(of(&[(0, 20, 4.0), (20, 40, 8.0)]), [(0, 0.0), (20, 2.0), (40, 4.0)]);
+        // The bin that two intervals share has the mean.
+        assert_eq!(of(&[(0, 15, 3.0), (15, 40, 10.0)]), [(0, 0.0), (10, 2.0), (20, 3.0), (40, 4.0)]);
+        // A pause is one value; the last bin may be shorter.
+        assert_eq!(of(&[(0, 10, 1.0), (990, 1004, 7.0)]), [(0, 0.0), (10, 1.0), (990, 0.0), (1004, 5.0)]);
+        // Without time.
+        assert_eq!(of(&[(0, 10, 1.0), (10, 10, 2.0)]), [(0, 0.0), (10, 3.0)]);
+        assert_eq!(of(&[(7, 7, 0.5)]), [(6, 0.0), (7, 5.0)]);
+    }
+
+    #[test]
+    fn no_joule_is_lost_whatever_comes_late() {
+        let mut intervals = vec![(1_000, 1_003, 1.0)];
+        let mut random = 42_u64;
+        for at in 0..3_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (long, short) = ((random >> 33) % 300, (random >> 50) % 7);
+            intervals.push((1_000 + 10 * at, 1_000 + 10 * at + long, 1.0 + short as f64));
+            intervals.push((900 + at, 900 + at + short, 0.1));
+        }
+        intervals.push((40_000, 40_000 + 20 * MOST_BINS as u64, 3.0));
+        let all: f64 = intervals.iter().map(|(_, _, joules)| joules).sum();
+        for until in [|end: u64| end, |_| 0, |end: u64| end.saturating_sub(50)] {
+            let values = values(&intervals, until);
+            assert!(values.windows(2).all(|pair| pair[0].0 < pair[1].0), "{values:?}");
+            let spread = joules(&values);
+            assert!((spread / all - 1.0).abs() < 1e-12, "{spread} of {all}");
+        }
+    }
+}

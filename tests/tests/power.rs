@@ -1,0 +1,122 @@
+//! The attributed power of each location, in the trace.
+
+use ampere_tests::jobs::Place;
+use ampere_tests::power::is_what_is_attributed;
+use ampere_tests::runs::{
+    assert_same_figures, attribute, compile, figures, has_python_otf2, json, list, on_path, recorded_trace,
+    stencil, succeed, text,
+};
+use ampere_tests::skip_unless;
+use ampere_tests::stand_ins::with_rocm_smi;
+use std::path::Path;
+use std::process::Command;
+
+fn has_power(trace: &Path) -> bool {
+    text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout).contains("attributed power")
+}
+
+/// Two GPUs whose counters tick at different times, in runs with and without the power.
+#[test]
+fn the_integral_of_a_ranks_power_is_its_joules() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    skip_unless!(has_python_otf2() && on_path("otf2-print"), "no python3-otf2");
+    let place = Place::new();
+    let run = |output: &str, power: &str, locations: &str| {
+        let mut command = place.ampere_run(output, ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
+        let command = with_rocm_smi(&mut command, "watts=300/100@0.05,150");
+        succeed(command.env("AMPERE_TRACE_POWER", power).env("AMPERE_LOCATIONS", locations));
+        place.path(output)
+    };
+    for (output, locations) in [("main", "main"), ("all", "all")] {
+        let run = run(output, "on", locations);
+        let (with_power, values) = is_what_is_attributed(&run);
+        assert_eq!(with_power, 2);
+        // No more than one in ten milliseconds and rank, and no fewer than counters that change require.
+        let seconds = json(&run.join("summary.json"))["run"]["seconds"].as_f64().expect("seconds");
+        assert!((2.0 * seconds / 0.06..2.0 * seconds / 0.0099 + 4.0).contains(&(values as f64)), "{values}");
+    }
+    let without = run("without", "off", "main");
+    assert!(!has_power(&without.join("traces.otf2")));
+    place.is_clean();
+}
+
+/// What is computed is no counter: its own trace gives a run's figures to the last bit, whatever the settings take for a device.
+#[test]
+fn the_power_is_never_a_device() {
+    skip_unless!(on_path("mpirun") && on_path("otf2-print"), "no mpirun");
+    let place = Place::new();
+    let mut run = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "1"]);
+    succeed(&mut run);
+    let (live, trace) = (place.summary("out"), place.path("out/traces.otf2"));
+    assert!(has_power(&trace));
+    // The same events, in traces with and without it.
+    let played = |output: &str, power: &str| {
+        let mut replay = place.ampere(["replay", "--speed", "max", "-o", output]);
+        succeed(replay.arg(&trace).current_dir(place.directory()).env("AMPERE_TRACE_POWER", power));
+        let trace = place.path(output).join("traces.otf2");
+        (has_power(&trace), figures(&attribute(&trace, &[])))
+    };
+    let (with, without) = (played("with", "on"), played("without", "off"));
+    assert_eq!((with.0, without.0), (true, false));
+    assert!(with.1 == without.1);
+    let everything = place.path("ampere.toml");
+    std::fs::write(&everything, "[[device]]\nname = 'all'\nmetric = '.*'\n").expect("room");
+    for options in [&[][..], &["--config", everything.to_str().expect("a name")]] {
+        let again = attribute(&trace, options);
+        assert_eq!(list(&again, "devices").len(), 1, "{options:?}");
+        if options.is_empty() {
+            assert_same_figures(&again, &live);
+        }
+        assert!(!again["run"]["notes"].to_string().contains("attributed power"), "{}", again["run"]["notes"]);
+    }
+    place.is_clean();
+}
+
+/// A program on GPU streams: both views, live, by what was recorded on MI300A.
+#[test]
+fn the_integral_of_a_streams_power_is_its_joules() {
+    let recorded = recorded_trace();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    for (output, policy) in [("sliced", "time_sliced"), ("busy", "busy_only")] {
+        let mut replay = place.ampere(["replay", "--speed", "max", "-o"]);
+        replay.arg(place.path(output)).arg(recorded.clone().expect("checked")).env("AMPERE_POLICY", policy);
+        succeed(&mut replay);
+        let (with_power, _) = is_what_is_attributed(&place.path(output));
+        assert!(with_power >= 3, "{with_power}");
+        let again = attribute(&place.path(output).join("traces.otf2"), &["--policy", policy]);
+        assert_same_figures(&again, &place.summary(output));
+    }
+    place.is_clean();
+}
+
+/// Figures that are computed again from the trace are those of its power.
+#[test]
+fn the_power_is_that_of_the_final_figures() {
+    skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    let source = "#include <mpi.h>
+        #include <time.h>
+        static void nap(long ms) { struct timespec t = {0, ms * 1000000}; nanosleep(&t, 0); }
+        int main(int argc, char **argv) {
+            nap(300);
+            MPI_Init(&argc, &argv);
+            nap(300);
+            MPI_Finalize();
+            return 0;
+        }";
+    let program = compile(&place, &["mpicc", "-O0", "-finstrument-functions"], "late", source);
+    let config = place.path("ampere.toml");
+    let device = "[[device]]\nname = 'mine'\nmetric = 'estimate:::energy'\nranks = [1]\ndelay = '40ms'\n";
+    std::fs::write(&config, device).expect("room");
+    let mut run = place.ampere(["run", "--config"]);
+    run.arg(&config).arg("-o").arg(place.path("out"));
+    succeed(run.args(["--", "mpirun", "--oversubscribe", "-n", "2"]).arg(&program));
+    let notes = place.summary("out")["run"]["notes"].to_string();
+    assert!(notes.contains("the figures below were computed again"), "{notes}");
+    let (with_power, _) = is_what_is_attributed(&place.path("out"));
+    assert_eq!(with_power, 1);
+    place.is_clean();
+}
