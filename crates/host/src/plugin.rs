@@ -120,7 +120,18 @@ pub fn load() -> bool {
         }
     };
     let shown = path.to_string_lossy().into_owned();
-    let Ok(path) = CString::new(path.into_vec()) else { return false };
+    let Some(library) = open(path) else { return false };
+    let started = info_of(library, &shown).filter(|info| start(library, info, &shown));
+    let Some(info) = started else {
+        close(library);
+        return false;
+    };
+    let _ = INFO.set(info);
+    true
+}
+
+fn open(path: OsString) -> Option<*mut c_void> {
+    let path = CString::new(path.into_vec()).ok()?;
     // SAFETY: loading runs the library's constructors; it is the plugin that the user chose or installed with us.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
@@ -132,8 +143,13 @@ pub fn load() -> bool {
         say(format_args!(
             "not measuring: cannot load the plugin: {why}; check the path or AMPERE_HOST_PLUGIN"
         ));
-        return false;
+        return None;
     }
+    Some(library)
+}
+
+/// What the library says of itself, if it is ampere's plugin and of a version that this host knows.
+fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, ENTRY.as_ptr()) };
     if entry.is_null() {
@@ -141,8 +157,7 @@ pub fn load() -> bool {
             "not measuring: {shown} is not ampere's plugin (it lacks {})",
             ENTRY.to_string_lossy()
         ));
-        close(library);
-        return false;
+        return None;
     }
     // SAFETY: the symbol of this name has this type, by Score-P's interface.
     let info = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(entry)() };
@@ -152,16 +167,19 @@ pub fn load() -> bool {
             info.plugin_version,
             scorep_abi::PLUGIN_VERSION
         ));
-        close(library);
-        return false;
+        return None;
     }
+    Some(info)
+}
+
+/// Calls the plugin's first functions, as Score-P does and in its order.
+fn start(library: *mut c_void, info: &SubstratePluginInfo, shown: &str) -> bool {
     // SAFETY: functions of the plugin, called as Score-P calls them and in its order.
     unsafe {
         if let Some(init) = info.init {
             let code = init();
             if code != 0 {
                 say(format_args!("not measuring: the plugin {shown} could not start (code {code})"));
-                close(library);
                 return false;
             }
         }
@@ -176,7 +194,6 @@ pub fn load() -> bool {
             get(mode::RECORDING_DISABLED, &mut disabled);
         }
     }
-    let _ = INFO.set(info);
     true
 }
 
