@@ -1,7 +1,7 @@
 //! `ampere attribute` of a long trace against OTF2's C library, which reads the same events and does nothing; both as whole
 //! processes. And of traces of two lengths, because its memory must not depend on the length.
 
-use crate::trace::{Shape, Walk, Written};
+use crate::trace::{Event, ManyPaths, Shape, Walk, Written};
 use crate::{Figure, bare, child, median, medians};
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +11,7 @@ const DEVICES: u64 = 2;
 /// Of all ranks; the devices' samples come on top.
 const EVENTS: u64 = 40_000_000;
 const EVENTS_OF_SHORT: u64 = EVENTS / 10;
+const EVENTS_OF_PATHS: u64 = EVENTS / 4;
 /// An event of the trace is 12 bytes: a timestamp of 9, and 3.
 const BYTES: u64 = EVENTS * 12;
 const ROUNDS: usize = 5;
@@ -24,6 +25,8 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         Ok(child::run(&mut child::attribute(&trace.anchor))?.used.peak_megabytes)
     };
     let (peak_of_short, peak_of_long) = (peak(&short)?, peak(&long)?);
+    let peak_of_paths = peak(&write_many_paths(&directory.path().join("paths"))?)?;
+    std::fs::remove_dir_all(directory.path().join("paths"))?;
     let mut cpu = [const { Vec::new() }; 3];
     let per_event = 1e9 / (long.calls + long.samples) as f64;
     let [ours, merged, local] = medians(ROUNDS, |which| {
@@ -67,13 +70,32 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             "at most",
             MEGABYTES_MAX,
         ),
+        figure(
+            "attribute: most memory resident, 10 million events, 100,000 call paths",
+            "MB",
+            peak_of_paths,
+            "at most",
+            MEGABYTES_MAX,
+        ),
     ])
 }
 
 fn write(directory: &Path, events: u64) -> anyhow::Result<Written> {
+    write_shape(directory, Walk::REGIONS, |rank| Walk::new(rank, events / RANKS))
+}
+
+fn write_many_paths(directory: &Path) -> anyhow::Result<Written> {
+    write_shape(directory, ManyPaths::REGIONS, |rank| ManyPaths::new(rank, EVENTS_OF_PATHS / RANKS))
+}
+
+fn write_shape<I: Iterator<Item = Event>>(
+    directory: &Path,
+    regions: u32,
+    events_of: impl Fn(u64) -> I,
+) -> anyhow::Result<Written> {
     std::fs::create_dir(directory)?;
-    let shape = Shape { ranks: RANKS, regions: Walk::REGIONS, devices: DEVICES };
-    Ok(shape.write(directory, |rank| Walk::new(rank, events / RANKS))?)
+    let shape = Shape { ranks: RANKS, regions, devices: DEVICES, nodes: 1 };
+    Ok(shape.write(directory, events_of)?)
 }
 
 /// That a summary has all of its events.

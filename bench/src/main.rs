@@ -4,8 +4,10 @@
 //! `target/bench.json` the source of the documents' tables.
 
 mod bare;
+mod calls;
 mod child;
 mod collector;
+mod cores;
 mod engine;
 mod events;
 mod hosts;
@@ -14,6 +16,7 @@ mod least;
 mod load;
 mod long;
 mod metrics;
+mod nodes;
 mod offline;
 mod results;
 mod ring;
@@ -50,7 +53,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 18] = [
+const BENCHES: [(&str, Bench); 21] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     ("start", Bench::Figures(start::nothing)),
@@ -60,6 +63,9 @@ const BENCHES: [(&str, Bench); 18] = [
     ("engine", Bench::Figures(engine::figures)),
     // Looks at the memory of children, which is never less than this process' own peak: before those that need much.
     ("long trace", Bench::Figures(long::figures)),
+    ("cores", Bench::Figures(cores::figures)),
+    ("calls", Bench::Figures(calls::figures)),
+    ("nodes", Bench::Figures(nodes::figures)),
     ("offline", Bench::Figures(offline::figures)),
     ("collector", Bench::Figures(collector::figures)),
     ("locations", Bench::Figures(collector::many_locations)),

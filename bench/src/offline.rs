@@ -13,7 +13,7 @@ const REGIONS: u32 = 8;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
-    let shape = Shape { ranks: RANKS, regions: REGIONS, devices: 1 };
+    let shape = Shape { ranks: RANKS, regions: REGIONS, devices: 1, nodes: 1 };
     let written = shape.write(directory.path(), calls)?;
     let (trace, events) = (written.anchor, written.calls);
     let [ours, nothing] = medians(5, |which| {

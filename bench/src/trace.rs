@@ -3,7 +3,7 @@
 use otf2::{
     ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupType, LocationRef, LocationType,
     MetricBase, MetricClass, MetricClassRef, MetricMember, MetricMode, MetricOccurrence, MetricType,
-    MetricValueType, ParadigmType, RecorderKind, RegionRef, RegionRole,
+    MetricValueType, ParadigmType, RecorderKind, RegionRef, RegionRole, SystemTreeNode, SystemTreeNodeRef,
 };
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ pub struct Shape {
     pub ranks: u64,
     pub regions: u32,
     pub devices: u64,
+    /// Ranks and devices are on them in turn.
+    pub nodes: u64,
 }
 
 pub struct Written {
@@ -42,6 +44,8 @@ impl Shape {
         let mut definitions = Definitions::default();
         let (mut last, mut calls, mut samples) = (0, 0, 0);
         let regions: Vec<RegionRef> = (0..self.regions).map(|i| add_region(&mut definitions, i)).collect();
+        let nodes: Vec<_> = (0..self.nodes).map(|node| add_node(&mut definitions, node)).collect();
+        let node_of = |number: u64| nodes[(number % self.nodes) as usize];
         for rank in 0..self.ranks {
             let mut writer = archive.event_writer(LocationRef(rank))?;
             for event in events_of(rank) {
@@ -58,7 +62,7 @@ impl Shape {
             }
             let events = writer.close()?;
             calls += events;
-            add_location(&mut definitions, rank, LocationType::CpuThread, events);
+            add_location(&mut definitions, rank, LocationType::CpuThread, events, node_of(rank));
         }
         for device in 0..self.devices {
             let class = add_counter(&mut definitions, device);
@@ -69,7 +73,7 @@ impl Shape {
             }
             let events = writer.close()?;
             samples += events;
-            add_location(&mut definitions, location, LocationType::Metric, events);
+            add_location(&mut definitions, location, LocationType::Metric, events, node_of(device));
         }
         definitions.clock = ClockProperties {
             timer_resolution: TICKS_PER_SECOND,
@@ -96,11 +100,25 @@ fn add_region(definitions: &mut Definitions, number: u32) -> RegionRef {
     })
 }
 
-fn add_location(definitions: &mut Definitions, number: u64, kind: LocationType, events: u64) {
+fn add_node(definitions: &mut Definitions, number: u64) -> SystemTreeNodeRef {
+    definitions.system_tree_nodes.push(SystemTreeNode {
+        name: format!("node{number}"),
+        class_name: "node".to_owned(),
+        ..SystemTreeNode::default()
+    })
+}
+
+fn add_location(
+    definitions: &mut Definitions,
+    number: u64,
+    kind: LocationType,
+    events: u64,
+    node: SystemTreeNodeRef,
+) {
     let group = definitions.location_groups.push(LocationGroup {
         name: format!("MPI Rank {number}"),
         kind: LocationGroupType::Process,
-        system_tree_parent: None,
+        system_tree_parent: Some(node),
         creating_location_group: None,
         properties: Vec::new(),
     });
@@ -131,6 +149,55 @@ fn add_counter(definitions: &mut Definitions, number: u64) -> MetricClassRef {
         recorder_kind: RecorderKind::Abstract,
         recorders: Vec::new(),
     })
+}
+
+/// The events of one rank that has a great many call paths, one after the other.
+pub struct ManyPaths {
+    time: u64,
+    /// Which innermost call, and how far in it: its frames are entered, and then left.
+    call: u32,
+    step: u32,
+    left: u64,
+}
+
+impl ManyPaths {
+    const DEPTH: u32 = 5;
+    const CALLEES: u32 = 7;
+    pub const REGIONS: u32 = ManyPaths::DEPTH * ManyPaths::CALLEES;
+    /// With their callers these are 12,503 call paths.
+    const INNERMOST: u32 = 10_716;
+
+    pub fn new(rank: u64, events: u64) -> ManyPaths {
+        ManyPaths { time: rank, call: 0, step: 0, left: events / u64::from(2 * ManyPaths::DEPTH) }
+    }
+
+    /// The region at a depth, by a digit of the call's number.
+    fn region(&self, depth: u32) -> u32 {
+        let digit = self.call / ManyPaths::CALLEES.pow(ManyPaths::DEPTH - 1 - depth) % ManyPaths::CALLEES;
+        depth * ManyPaths::CALLEES + digit
+    }
+}
+
+impl Iterator for ManyPaths {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if self.left == 0 {
+            return None;
+        }
+        self.time += MEAN_TICKS;
+        let step = self.step;
+        let event = match step < ManyPaths::DEPTH {
+            true => Event::Enter(self.time, self.region(step)),
+            false => Event::Leave(self.time, self.region(2 * ManyPaths::DEPTH - 1 - step)),
+        };
+        self.step += 1;
+        if self.step == 2 * ManyPaths::DEPTH {
+            (self.step, self.left) = (0, self.left - 1);
+            self.call = (self.call + 1) % ManyPaths::INNERMOST;
+        }
+        Some(event)
+    }
 }
 
 /// The events of one rank of a program as they are: calls of irregular length, up to 20 frames deep, some hundred call

@@ -1,10 +1,13 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
+use crate::team::Team;
+use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
 use ampere_report::{json, text};
+use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
 use ampere_trace::offline::{self, Attributed, How};
@@ -36,6 +39,9 @@ pub struct AttributeArguments {
     /// Also write summary.json, summary.txt and report.html there
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// So many threads at most; their number changes no figure [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -56,12 +62,16 @@ enum ViewName {
 }
 
 pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
-    if let Some(directory) = &arguments.output {
-        let taken = output::RESULTS.iter().map(|name| directory.join(name)).find(|path| path.exists());
-        if let Some(path) = taken {
-            bail!("{} exists already: choose another directory with -o", path.display());
-        }
+    let results =
+        arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
+    let results: Vec<PathBuf> = results.collect();
+    // Of several processes the last one may have written them when others begin.
+    let is_first = Team::by_launcher().is_none_or(|team| team.rank == 0);
+    if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
+        bail!("{} exists already: choose another directory with -o", path.display());
     }
+    remove_when_interrupted(results.iter().map(|path| unfinished(path)).collect())
+        .context("cannot wait for signals")?;
     let mut config = Config::load(given(&arguments.config))?;
     match arguments.policy {
         Some(PolicyName::TimeSliced) => config.attribution.policy = Policy::TimeSliced,
@@ -75,13 +85,13 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     });
     let bar = Progress::default();
     let mut step = bar.step();
-    let how = How { config: &config, only: view, recorder: None, progress: &mut step };
-    let attributed = match given(&arguments.calls) {
-        Some(calls) => with_calls(&arguments.trace, how, calls)?,
-        None => offline::attribute_as(&arguments.trace, how)?,
-    };
+    let threads = arguments.threads.map_or_else(offline::cores, usize::from);
+    let how = How { config: &config, only: view, recorder: None, threads, progress: &mut step };
+    let attributed = figures(&arguments, how)?;
     drop(step);
     bar.end();
+    // The last process of several has them.
+    let Some(attributed) = attributed else { return Ok(ExitCode::SUCCESS) };
     for line in attributed.warnings.iter().chain(&attributed.odd) {
         say!("ampere: {line}");
     }
@@ -96,6 +106,27 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         false => out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes()),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `None` if another process has them, or will have.
+fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<Attributed>> {
+    let (trace, calls) = (&arguments.trace, given(&arguments.calls));
+    let alone = match (Team::by_launcher(), &arguments.output) {
+        (None, _) => None,
+        (Some(team), Some(directory)) if calls.is_none() => return team.attribute(trace, how, directory),
+        (Some(team), _) => Some(team),
+    };
+    if let Some(Team { rank, size }) = alone {
+        if rank > 0 {
+            return Ok(None);
+        }
+        let why = if calls.is_some() { "with --calls" } else { "without -o" };
+        say!("ampere: {why} the first of {size} processes attributes all, and the others do nothing");
+    }
+    match calls {
+        Some(calls) => with_calls(trace, how, calls).map(Some),
+        None => offline::attribute_as(trace, how).map(Some),
+    }
 }
 
 #[cfg(feature = "parquet")]

@@ -59,8 +59,11 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
         let table = CallTable::new(Box::new(sink), clock, only, Box::new(move || nameless(&aside)));
         Ok(Box::new(table) as _)
     };
-    let How { config, progress, .. } = how;
-    offline::attribute_as(trace, How { config, only, recorder: Some(Box::new(begin_pass)), progress })
+    let How { config, threads, progress, .. } = how;
+    offline::attribute_as(
+        trace,
+        How { config, only, recorder: Some(Box::new(begin_pass)), threads, progress },
+    )
 }
 
 struct ParquetSink {

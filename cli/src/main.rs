@@ -23,6 +23,7 @@ mod replay;
 mod report;
 mod run;
 mod shipped;
+mod team;
 mod timeline;
 mod top;
 

@@ -4,8 +4,9 @@ use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::print;
 use ampere_report::Choice;
+use ampere_report::highlights::topmost;
 use ampere_report::table::{Table, TableForm};
-use ampere_report::timeline::{By, RegionCalls, head, table};
+use ampere_report::timeline::{By, RegionCalls, above, balance, head, table};
 use ampere_settings::{Config, offered, parse_duration};
 use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
@@ -35,6 +36,9 @@ pub struct TimelineArguments {
     /// `timeline`: what joules are summed by [default: rank]
     #[arg(long, value_enum)]
     by: Option<By>,
+    /// `timeline`: only the time in which a device has at least so many watts, and the joules of that time; no parts
+    #[arg(long, value_name = "WATTS", conflicts_with_all = ["bins", "every", "region"], value_parser = watts)]
+    above: Option<f64>,
     /// `timeline`: the joules of each call of this region instead, in order
     #[arg(long, value_name = "NAME", conflicts_with_all = ["bins", "every", "by"])]
     region: Option<String>,
@@ -46,6 +50,12 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     Ok(duration)
 }
 
+fn watts(text: &str) -> anyhow::Result<f64> {
+    let watts: f64 = text.trim_end_matches(['W', ' ']).parse()?;
+    ensure!(watts.is_finite() && watts >= 0.0, "a number of watts from 0 on");
+    Ok(watts)
+}
+
 impl TimelineArguments {
     /// The first one that is there, for other formats do not have them.
     pub fn given(&self) -> Option<&'static str> {
@@ -53,6 +63,7 @@ impl TimelineArguments {
             ("--bins", self.bins.is_some()),
             ("--every", self.every.is_some()),
             ("--by", self.by.is_some()),
+            ("--above", self.above.is_some()),
             ("--region", self.region.is_some()),
         ];
         all.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
@@ -67,6 +78,8 @@ pub struct Run<'a> {
 }
 
 pub fn report(run: &Run, arguments: &TimelineArguments, output: Option<&Path>) -> anyhow::Result<ExitCode> {
+    remove_when_interrupted(output.iter().map(|path| ampere_ring::files::unfinished(path)).collect())
+        .context("cannot wait for signals")?;
     let spans = run.parts.iter().map(|part| span_of(&part.trace)).collect::<Result<Vec<_>, _>>()?;
     let (table, head) = match &arguments.region {
         Some(region) => run.calls_of(region, &spans)?,
@@ -75,7 +88,6 @@ pub fn report(run: &Run, arguments: &TimelineArguments, output: Option<&Path>) -
     let form = output.map_or(TableForm::Csv, TableForm::of_file);
     match output {
         Some(path) => {
-            remove_when_interrupted(vec![ampere_ring::files::unfinished(path)])?;
             crate::report::write_to(path, |file| table.write(form, head, file))?;
         }
         None => print("the timeline", |out| table.write(form, head, out))?,
@@ -94,20 +106,40 @@ impl Run<'_> {
         let length = ends.fold(0.0, f64::max);
         let seconds = match arguments.every {
             Some(every) => every.as_secs_f64(),
+            None if arguments.above.is_some() => 1.0,
             None => length / f64::from(arguments.bins.unwrap_or(BINS)),
         };
         ensure!(seconds > 0.0, "the trace does not say how long it is: give a length of bins with --every");
-        let bins = length / seconds;
+        let bins = if arguments.above.is_some() { 1.0 } else { length / seconds };
         ensure!(bins <= MOST_BINS as f64, "that would be {bins:.0} bins: at most {MOST_BINS} are made");
         let by = arguments.by.unwrap_or_default();
+        ensure!(
+            by != By::Balance || arguments.above.is_none(),
+            "--above is not for --by balance: that compares all of the time"
+        );
         let kept = Kept::default();
-        self.attribute(&begins, |clock, begin| {
-            let wanted = Wanted { devices: self.choice.devices.clone(), only: self.only(), by, seconds };
+        self.attribute(&begins, |clock, begin, part| {
+            let devices = match by {
+                // No joule twice.
+                By::Balance if self.choice.devices.is_empty() => {
+                    topmost(&part.summary).map(|device| device.name.clone()).collect()
+                }
+                _ => self.choice.devices.clone(),
+            };
+            let wanted = Wanted { devices, only: self.only(), by, seconds, above: arguments.above };
             Box::new(Bins::new(clock, begin, wanted, kept.clone()))
         })?;
         let series = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let head = head([("by", by.as_str().into()), ("bin_seconds", seconds.into())]);
-        Ok((table(by, seconds, &series), head))
+        let by_name = ("by", by.as_str().into());
+        if let Some(watts) = arguments.above {
+            if series.is_empty() {
+                say!("ampere: no device had {watts} W or more from one sample to the next");
+            }
+            return Ok((above(by, &series), head([by_name, ("above_watts", watts.into())])));
+        }
+        let head = head([by_name, ("bin_seconds", seconds.into())]);
+        let table = if by == By::Balance { balance(seconds, &series) } else { table(by, seconds, &series) };
+        Ok((table, head))
     }
 
     fn calls_of(&self, region: &str, spans: &[Span]) -> anyhow::Result<(Table, Map<String, Value>)> {
@@ -117,7 +149,7 @@ impl Run<'_> {
             bail!("there is no region {region:?}: {}", offered(region, names.into_iter()));
         }
         let kept = Kept::<RegionCalls>::default();
-        self.attribute(&begins(spans), |clock, begin| {
+        self.attribute(&begins(spans), |clock, begin, _| {
             let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
             let aside = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
             Box::new(CallTable::new(Box::new(sink), clock, self.only(), Box::new(move || nameless(&aside))))
@@ -140,15 +172,19 @@ impl Run<'_> {
     fn attribute(
         &self,
         begins: &[f64],
-        recorder: impl Fn(Clock, f64) -> Box<dyn Recorder>,
+        recorder: impl Fn(Clock, f64, &Part) -> Box<dyn Recorder>,
     ) -> anyhow::Result<()> {
         for (part, begin) in self.parts.iter().zip(begins) {
             let bar = Progress::default();
             let mut progress = bar.step();
-            let make = |clock| -> io::Result<Box<dyn Recorder>> { Ok(recorder(clock, *begin)) };
-            let config = self.config;
-            let how =
-                How { config, only: self.only(), recorder: Some(Box::new(make)), progress: &mut progress };
+            let make = |clock| -> io::Result<Box<dyn Recorder>> { Ok(recorder(clock, *begin, part)) };
+            let how = How {
+                config: self.config,
+                only: self.only(),
+                recorder: Some(Box::new(make)),
+                threads: offline::cores(),
+                progress: &mut progress,
+            };
             let done = offline::attribute_as(&part.trace, how);
             drop(progress);
             bar.end();

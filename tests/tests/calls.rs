@@ -5,7 +5,7 @@
 mod random_traces;
 
 use ampere_tests::jobs::{Done, Place, files_below, run, start, until};
-use ampere_tests::runs::python_with;
+use ampere_tests::runs::{parse, python_with};
 use ampere_tests::{root, skip_unless};
 use otf2::{
     ArchiveWriter, Definitions, LocationGroup, LocationRef, LocationType, MetricBase, MetricClass,
@@ -169,6 +169,11 @@ fn the_books_lines_read_the_table() {
 
 /// One counter that is read `samples` times, and two ranks with calls in main.
 fn long_trace(directory: &Path, calls: u64, samples: u64) -> PathBuf {
+    long_trace_read(directory, calls, samples, |_, microjoules| microjoules)
+}
+
+/// The same, with what is read of the counter by the number of the sample, where it has so many microjoules.
+fn long_trace_read(directory: &Path, calls: u64, samples: u64, read: impl Fn(u64, u64) -> u64) -> PathBuf {
     std::fs::create_dir(directory).expect("a directory");
     let archive = ArchiveWriter::create(directory).expect("an archive");
     let mut definitions = Definitions::default();
@@ -200,7 +205,7 @@ fn long_trace(directory: &Path, calls: u64, samples: u64) -> PathBuf {
         if location == 2 {
             for sample in 0..samples {
                 let time = last * sample / (samples - 1);
-                writer.metric_u64(time, counter, 1000 + time / 100).expect("a sample");
+                writer.metric_u64(time, counter, read(sample, 1000 + time / 100)).expect("a sample");
             }
         } else {
             writer.enter(0, regions[0]).expect("an event");
@@ -235,6 +240,39 @@ fn a_counter_that_is_seldom_read_has_all_calls() {
         directories.push(tabulate(&place, &trace, policy, &["--policy", policy], &[]));
     }
     assert_eq!(check(&python.expect("it is there"), &place, &directories)[0], 2 * (2 * 200_000 + 2));
+}
+
+/// Events that end early, a rank without its file, and a counter whose readings are found to be wrong later.
+#[test]
+fn calls_of_damaged_and_misread_traces_add_up_to_the_summary() {
+    let python = python_with(&["pandas", "pyarrow"]);
+    skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
+    let place = Place::new();
+    let table = |name: &str, trace: &Path| tabulate(&place, trace, name, &[], &[]);
+    let cut = long_trace(&place.path("cut"), 20_000, 200);
+    let events =
+        std::fs::OpenOptions::new().write(true).open(place.path("cut/traces/0.evt")).expect("a file");
+    let length = events.metadata().expect("a length").len();
+    events.set_len(length * 3 / 5).expect("cut");
+    let gone = long_trace(&place.path("gone"), 20_000, 200);
+    std::fs::remove_file(place.path("gone/traces/1.evt")).expect("it was there");
+    // A value that no device can have reached, and a spell of others that begin at 0.
+    let misread = long_trace_read(&place.path("misread"), 20_000, 200, |sample, microjoules| match sample {
+        50 => 1 << 60,
+        90..95 => sample,
+        _ => microjoules,
+    });
+    let directories = [table("of-cut", &cut), table("of-gone", &gone), table("of-misread", &misread)];
+    let [rows, _, with_joules] = check(&python.expect("it is there"), &place, &directories);
+    assert!(rows > 2 * 20_000 && with_joules >= 3, "{rows} {with_joules}");
+    let [cut, gone, misread] = directories.map(|directory| {
+        parse(std::fs::read(directory.join("summary.json")).expect("a summary")).expect("JSON")
+    });
+    for damaged in [&cut, &gone] {
+        assert_eq!(damaged["run"]["complete"], false);
+    }
+    assert_eq!(cut["devices"][0]["total_joules"], gone["devices"][0]["total_joules"]);
+    assert!(misread["quality"]["unusable_samples"].as_u64() > Some(0), "{}", misread["quality"]);
 }
 
 #[test]
@@ -274,5 +312,32 @@ fn an_interrupted_table_leaves_nothing_behind() {
         done.said_once(&["interrupted: nothing was written"]);
         let left = files_below(place.directory());
         assert!(!left.iter().any(|path| path.display().to_string().contains("parquet")), "{left:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_timeline_leaves_nothing_behind() {
+    let place = Place::new();
+    let trace = long_trace(&place.path("run"), 2_000_000, 1000);
+    let done = attribute(&place, &trace, &["-o", "figures"]);
+    assert_eq!(done.code, 0, "{done:#?}");
+    std::fs::rename(place.path("figures/summary.json"), place.path("run/summary.json")).expect("a summary");
+    for options in [&["-o", "rows.csv"][..], &["--region", "leaf", "-o", "rows.csv"], &[]] {
+        let running = start(place.ampere(["report", "run", "-f", "timeline"]).args(options));
+        let catches = |line: &str| {
+            let mask =
+                line.strip_prefix("SigCgt:").and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            mask.is_some_and(|mask| mask & (1 << (Signal::INT.as_raw() - 1)) != 0)
+        };
+        until("signals are waited for", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid().as_raw_nonzero()));
+            status.is_ok_and(|status| status.lines().any(catches))
+        });
+        running.signal(Signal::INT);
+        let done = running.wait();
+        assert_eq!((done.code, done.stdout.as_str()), (130, ""), "{done:#?}");
+        done.said_once(&["interrupted: nothing was written"]);
+        let left = files_below(place.directory());
+        assert!(!left.iter().any(|path| path.display().to_string().contains("rows")), "{left:?}");
     }
 }

@@ -3,6 +3,11 @@
 use ampere_tests::jobs::{Done, Place, files_below, run};
 use ampere_tests::runs::python_with;
 use ampere_tests::skip_unless;
+use otf2::{
+    ArchiveWriter, Definitions, LocationGroup, LocationGroupType, LocationRef, LocationType, MetricBase,
+    MetricClass, MetricMember, MetricMode, MetricOccurrence, MetricType, MetricValueType, RecorderKind,
+    Region,
+};
 
 fn timeline(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere(["report", "gpu", "-f", "timeline"]).args(arguments).current_dir(place.path("")))
@@ -142,9 +147,16 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
     refuse(&["--every", "1ns"], &["that would be 2000001000 bins: at most 1048576"]);
     refuse(&["-o", "absent/file.json"], &["cannot write absent/file.json"]);
     refuse(&["--device", "GPU-9"], &["no device \"GPU-9\""]);
-    for wrong in
-        [&["--bins", "0"][..], &["--every", "0"], &["--bins", "3", "--every", "1s"], &["--by", "moon"]]
-    {
+    refuse(&["--above", "3", "--by", "balance"], &["--above is not for --by balance"]);
+    for wrong in [
+        &["--bins", "0"][..],
+        &["--every", "0"],
+        &["--bins", "3", "--every", "1s"],
+        &["--by", "moon"],
+        &["--above", "-1"],
+        &["--above", "much"],
+        &["--above", "3", "--bins", "4"],
+    ] {
         assert_eq!(timeline(&place, wrong).code, 2, "{wrong:?}");
     }
     let table = run(place.ampere(["report", "gpu", "--by", "rank"]).current_dir(place.path("")));
@@ -153,4 +165,147 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
     std::fs::remove_file(place.path("gpu/traces.otf2")).expect("a trace");
     refuse(&[], &["there is no trace in gpu"]);
     assert!(!files_below(place.directory()).iter().any(|path| path.display().to_string().contains(".part")));
+}
+
+/// A run of two ranks on a GPU that draws 100 W for a second, and then 300 W in every second interval of 10 ms. Each call lies
+/// in an interval: rank 0 calls `a` and `b`, rank 1 calls `a` in the second half alone.
+fn with_two_powers(place: &Place) {
+    let directory = place.path("gpu");
+    std::fs::create_dir(&directory).expect("a directory");
+    let archive = ArchiveWriter::create(&directory).expect("an archive");
+    let mut definitions = Definitions::default();
+    definitions.clock.timer_resolution = 1_000_000;
+    definitions.clock.trace_length = 2_000_000;
+    let region = |name: &str| Region { name: name.into(), canonical_name: name.into(), ..Region::default() };
+    let [a, b] = ["a", "b"].map(|name| definitions.regions.push(region(name)));
+    let member = definitions.metric_members.push(MetricMember {
+        name: "rocm_smi:::energy_count:device=0".to_owned(),
+        kind: MetricType::Other,
+        mode: MetricMode::AccumulatedStart,
+        value_type: MetricValueType::U64,
+        base: MetricBase::Decimal,
+        exponent: -6,
+        unit: "J".to_owned(),
+        ..MetricMember::default()
+    });
+    let counter = definitions.add_metric_class(MetricClass {
+        members: vec![member],
+        occurrence: MetricOccurrence::Asynchronous,
+        recorder_kind: RecorderKind::Abstract,
+        recorders: Vec::new(),
+    });
+    for location in 0..3 {
+        let mut writer = archive.event_writer(LocationRef(location)).expect("a location");
+        let mut microjoules = 5;
+        for interval in 0..=200u64 {
+            let begin = interval * 10_000;
+            if location == 2 {
+                writer.metric_u64(begin, counter, microjoules).expect("a sample");
+                microjoules += if interval >= 100 && interval % 2 == 0 { 3_000_000 } else { 1_000_000 };
+                continue;
+            }
+            let calls: &[_] = match (location, interval) {
+                (_, 200) => &[],
+                (0, _) => &[(1000, 3000, a), (4000, 9000, b)],
+                (_, ..100) => &[],
+                _ => &[(2000, 7000, a)],
+            };
+            for (from, to, region) in calls {
+                writer.enter(begin + from, *region).expect("an event");
+                writer.leave(begin + to, *region).expect("an event");
+            }
+        }
+        let events = writer.close().expect("a location");
+        let name = format!("MPI Rank {location}");
+        let kind = LocationGroupType::Process;
+        let group = LocationGroup { name, kind, ..LocationGroup::default() };
+        let group = Some(definitions.location_groups.push(group));
+        let kind = if location == 2 { LocationType::Metric } else { LocationType::CpuThread };
+        let name = "Master thread".to_owned();
+        let location_definition = otf2::Location { name, kind, events, group, ..Default::default() };
+        definitions.locations.insert(LocationRef(location), location_definition);
+    }
+    archive.finish(&definitions).expect("a trace");
+    let mut command =
+        place.ampere(["attribute", "gpu/traces.otf2", "-o", "figures", "--calls", "gpu/calls.parquet"]);
+    let done = run(&mut command);
+    assert_eq!(done.code, 0, "{done:#?}");
+    std::fs::rename(place.path("figures/summary.json"), place.path("gpu/summary.json")).expect("a summary");
+}
+
+/// What ran above a power and how evenly, by the table of calls: each of them is in one interval.
+const CHECK_ABOVE: &str = r#"
+import json, pandas
+
+calls = pandas.read_parquet("gpu/calls.parquet")
+device = json.load(open("gpu/summary.json"))["devices"][0]
+total = device["total_joules"]
+calls = calls[calls.view == "ranks"]
+calls["interval"] = calls.start // 10_000_000
+calls["is_above"] = (calls.interval >= 100) & (calls.interval % 2 == 0)
+
+def close(a, b):
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+assert close(total, 100 + 50 * 3 + 50)
+for by in ["rank", "region"]:
+    rows = pandas.read_csv(f"above-{by}.csv", keep_default_na=False)
+    rows = rows[rows.view == "ranks"].set_index(by)
+    assert close(rows.joules.sum(), 150) and all(close(s, 0.5) for s in rows.seconds)
+    assert ((rows.joules - rows.watts * rows.seconds).abs() < 1e-9).all()
+    expected = calls[calls.is_above].groupby(by).exclusive_joules.sum()
+    assert set(rows.index) == set(expected.index) | {"(idle)"}
+    for name, joules in expected.items():
+        assert close(rows.joules[name], joules), (by, name)
+    # All of the time.
+    rows = pandas.read_csv(f"all-{by}.csv", keep_default_na=False)
+    rows = rows[rows.view == "ranks"].set_index(by)
+    assert close(rows.joules.sum(), total) and all(close(s, 2.0) for s in rows.seconds)
+    for name, joules in calls.groupby(by).exclusive_joules.sum().items():
+        assert close(rows.joules[name], joules), (by, name)
+device = json.load(open("above-device.json"))
+assert (device["above_watts"], device["by"]) == (300, "device")
+[row] = device["rows"]
+assert (row["device"], close(row["seconds"], 0.5), close(row["joules"], 150)) == ("GPU-0", True, True), row
+
+balance = pandas.read_csv("balance.csv")
+assert len(balance) == 20 and (balance.ranks == 2).all()
+calls["bin"] = calls.interval // 10
+ranks = calls.pivot_table(index="bin", columns="rank", values="exclusive_joules", aggfunc="sum", fill_value=0.0)
+for at, row in balance.iterrows():
+    there = ranks.loc[at]
+    assert close(row.mean_joules, there.mean()) and close(row.most_joules, there.max()), (at, row)
+    assert close(row.imbalance, there.max() / there.mean()) and row["rank"] == there.idxmax(), (at, row)
+assert close(balance.imbalance.iloc[0], 2) and 1 < balance.imbalance.iloc[15] < 2
+print("all")
+"#;
+
+#[test]
+fn what_ran_above_a_power_and_how_evenly_is_what_the_calls_say() {
+    let python = python_with(&["pandas", "pyarrow"]);
+    skip_unless!(python.is_some(), "no Python with pandas and pyarrow");
+    let place = Place::new();
+    with_two_powers(&place);
+    for (file, arguments) in [
+        ("above-rank.csv", &["--above", "300"][..]),
+        ("above-region.csv", &["--above", "300W", "--by", "region"]),
+        ("above-device.json", &["--above", "300", "--by", "device"]),
+        ("all-rank.csv", &["--above", "0"]),
+        ("all-region.csv", &["--above", "0", "--by", "region"]),
+        ("balance.csv", &["--by", "balance", "--bins", "20"]),
+    ] {
+        let done = timeline(&place, &[arguments, &["-o", file]].concat());
+        assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
+        done.said_nothing();
+    }
+    let mut command = place.command(python.expect("it is there"));
+    let done = run(command.args(["-c", CHECK_ABOVE]).current_dir(place.path("")));
+    assert_eq!((done.code, done.stdout.as_str()), (0, "all\n"), "{done:#?}");
+    let none = timeline(&place, &["--above", "301"]);
+    assert_eq!(
+        (none.code, none.stdout.as_str()),
+        (0, "node,device,view,rank,seconds,joules,watts\n"),
+        "{none:#?}"
+    );
+    none.said_once(&["no device had 301 W or more from one sample to the next"]);
 }

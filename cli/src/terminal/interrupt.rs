@@ -1,10 +1,21 @@
 //! Ctrl-C while a file is written that is there whole or not at all.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// From now on, SIGINT and SIGTERM remove these files, say so in one line, and end the command with the status that shells give.
+/// `None` until signals are waited for.
+static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
+
+/// From now on, SIGINT and SIGTERM remove these files too, say so in one line, and end the command with the status that shells
+/// give.
 pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
+    let mut known = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &mut *known {
+        known.extend(unfinished);
+        return Ok(());
+    }
+    *known = Some(unfinished);
     let watch = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         let which = runtime.block_on(async {
@@ -16,7 +27,8 @@ pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> 
             })
         });
         let Some(which) = which else { return };
-        for path in unfinished {
+        let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in unfinished.iter_mut().flatten() {
             let _ = std::fs::remove_file(path);
         }
         say!("ampere: interrupted: nothing was written");

@@ -7,7 +7,7 @@ use ampere_report::job::Job;
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
-use ampere_timeline::threads;
+use ampere_timeline::threads::{self, OtherThreads};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -411,7 +411,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     region_time(attributor, &labels, limits, &mut snapshot);
     if threads::all_threads_lead(attributor) {
         snapshot.threads_energy = threads_energy(attributor);
-        snapshot.notes.extend(threads::note(attributor));
+        snapshot.notes.extend(OtherThreads::of(attributor).note());
     }
     snapshot
 }

@@ -191,7 +191,7 @@ impl Engine {
         let node = state.paths.child(state.current, region);
         let counted = &mut state.paths.node_mut(node).calls;
         *counted = counted.saturating_add(calls);
-        self.go(location, Move { time, node, calls: calls.min((LEAVE - 1).into()) as u32 });
+        self.go(location, time, node, calls.min((LEAVE - 1).into()));
     }
 
     /// Leaves the innermost frame, whatever its region.
@@ -203,7 +203,7 @@ impl Engine {
             return;
         }
         let node = state.paths.parent(state.current);
-        self.go(location, Move { time, node, calls: LEAVE });
+        self.go(location, time, node, LEAVE.into());
     }
 
     /// Takes steps of one location, in order, with the same result as one by one. What the location does between two breaks of
@@ -279,11 +279,10 @@ impl Engine {
     }
 
     #[inline]
-    fn go(&mut self, location: LocationIndex, to: Move) {
+    fn go(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex, calls: u64) {
         let state = &mut self.locations[location.0 as usize];
         let before = state.current;
-        let time = to.time;
-        state.current = to.node;
+        state.current = node;
         match time.checked_sub(state.since) {
             Some(ticks) => {
                 state.paths.node_mut(before).exclusive_ticks += ticks;
@@ -292,10 +291,10 @@ impl Engine {
             None => self.backward += 1,
         }
         if self.calls.is_some() {
-            return self.go_recorded(location, to);
+            return self.go_recorded(location, Move { time, node, calls: calls as u32 });
         }
         for (view, consumer) in &state.draws_from {
-            self.views[view.0 as usize].switch(*consumer, time, to.node);
+            self.views[view.0 as usize].switch(*consumer, time, node);
         }
     }
 

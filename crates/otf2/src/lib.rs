@@ -16,6 +16,8 @@
 //! to harm it is not claimed: files cut short are checked before it sees them, forged ones are not.
 #![warn(missing_docs)]
 
+#[forbid(unsafe_code)]
+mod ahead;
 #[allow(unsafe_code)]
 mod anchor;
 mod call;

@@ -1,5 +1,6 @@
 //! Reading a trace.
 
+use crate::ahead;
 use crate::anchor;
 use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
@@ -96,6 +97,8 @@ pub struct Trace {
     /// The directory with the files of the locations.
     directory: PathBuf,
     definitions: Definitions,
+    /// Those that are read, in ascending order.
+    locations: Vec<LocationRef>,
     /// In ascending order.
     missing: Vec<LocationRef>,
     /// Locations whose own definitions could not be read, and why. Empty until the events are read first.
@@ -144,7 +147,14 @@ impl Trace {
         } else {
             Vec::new()
         };
-        Ok(Trace { reader, directory, definitions, missing, unmapped: None })
+        let locations = definitions.locations.iter().map(|(location, _)| location).collect();
+        Ok(Trace { reader, directory, definitions, locations, missing, unmapped: None })
+    }
+
+    /// From now on the trace has no more locations than these. To be called before events are read.
+    pub fn restrict(&mut self, wanted: impl Fn(LocationRef) -> bool) {
+        self.locations.retain(|location| wanted(*location));
+        self.missing.retain(|location| wanted(*location));
     }
 
     /// The global definitions.
@@ -159,8 +169,10 @@ impl Trace {
 
     /// Number of events in all files that are there, as the definitions give it.
     pub fn events_expected(&self) -> u64 {
-        let there = self.definitions.locations.iter().filter(|(location, _)| !self.is_missing(*location));
-        there.fold(0, |sum, (_, location)| sum.saturating_add(location.events))
+        let there = self.locations.iter().filter(|location| !self.is_missing(**location));
+        let events =
+            |location: &LocationRef| self.definitions.locations.get(*location).map_or(0, |l| l.events);
+        there.map(events).fold(0, u64::saturating_add)
     }
 
     /// The program that wrote the trace.
@@ -188,6 +200,21 @@ impl Trace {
     /// [`Error::TooManyFiles`] if not all locations can be open at once.
     pub fn read_events<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Result<ReadReport, Error> {
         self.read_events_of(|_| true, handler)
+    }
+
+    /// As [`read_events`](Trace::read_events), in a thread of its own: the handler gets some thousand events late what is read
+    /// meanwhile. What it does is the same. Where no thread can be had, it is [`read_events`](Trace::read_events).
+    ///
+    /// # Errors
+    /// As for [`read_events`](Trace::read_events).
+    pub fn read_events_ahead<H: EventHandler + Send + ?Sized>(
+        &mut self,
+        handler: &mut H,
+    ) -> Result<ReadReport, Error> {
+        match ahead::read(handler, |collector| self.read_events(collector)) {
+            Some(report) => report,
+            None => self.read_events(handler),
+        }
     }
 
     /// As [`read_events`](Trace::read_events), of these locations only.
@@ -255,7 +282,7 @@ impl Trace {
     ) -> Result<Vec<(LocationRef, Extent)>, Error> {
         let (chunk_bytes, _) = reading(self.reader.chunk_sizes(), "find the size of chunks")?;
         let mut present = Vec::new();
-        for (location, _) in self.definitions.locations.iter() {
+        for &location in &self.locations {
             if self.is_missing(location) {
                 continue;
             }

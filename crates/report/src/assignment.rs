@@ -49,12 +49,17 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
         all.extend(assignment.links.iter().map(|l| link(Some(name(l.device)), &l.reason)));
         all.extend(assignment.no_gpu.iter().map(|why| link(None, why)));
     }
-    all.sort_by_key(|link| {
+    sort(&mut all);
+    all
+}
+
+/// By node, device, view and consumer.
+pub(crate) fn sort(links: &mut [Link]) {
+    links.sort_by_key(|link| {
         let natural = |name: &String| (name.len(), name.clone()); // "GPU-10" after "GPU-9"
         let device = link.device.as_ref().map(natural);
         (link.node.clone(), device.is_none(), device, link.view == "kernels", natural(&link.consumer))
     });
-    all
 }
 
 /// One line for all links with the same reason: `GPU-0, GPU-1 <- MPI Rank 0-7: why`. With the nodes, where there are several.

@@ -8,7 +8,7 @@ use crate::summary::{
 use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
-use ampere_timeline::threads;
+use ampere_timeline::threads::{self, OtherThreads};
 use std::collections::BTreeSet;
 
 /// A counter that has stood still may catch up within the first sample interval.
@@ -209,7 +209,7 @@ impl Tables<'_> {
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
-        run.notes.extend(threads::note(attributor));
+        run.notes.extend(OtherThreads::of(attributor).note());
         (run, quality)
     }
 

@@ -3,7 +3,7 @@
 use crate::filter::much_measuring;
 use crate::summary::{Device, Region, Summary, View};
 use ampere_model::text::{joules, printable, short};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 const LONGEST_NAME: usize = 56;
 /// Functions that a sentence names.
@@ -73,9 +73,12 @@ pub fn is_mpi(name: &str) -> bool {
 
 /// Devices that count joules and that no other of their node contains.
 pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
-    let is_within = |part: &Device| {
-        summary.devices.iter().any(|whole| part.node == whole.node && whole.contains.contains(&part.name))
-    };
+    let parts = summary
+        .devices
+        .iter()
+        .flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str())));
+    let parts: HashSet<(&str, &str)> = parts.collect();
+    let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }
 

@@ -1,9 +1,11 @@
 //! The summaries of a run's nodes as one.
 
+use crate::assignment;
 use crate::clock_text::seconds;
+use crate::highlights::topmost;
 use crate::missing;
 use crate::summary::{MpiRanks, NodeCpu, QualityFigures, Run, Summary, least_trusted};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const ALONE: &str = "this is of node ";
@@ -34,6 +36,46 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     whole.topology.extend(all.iter_mut().flat_map(|node| std::mem::take(&mut node.topology)));
     let others = whole.renumbered(all);
     whole.devices.extend(others);
+    whole
+}
+
+/// The summary of a trace whose nodes were attributed apart from each other: the same as of all at once. Of the run only what
+/// depends on the nodes.
+pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
+    let mut all = vec![first];
+    all.extend(others);
+    let quality = quality_of(&all);
+    let runs = || all.iter().map(|part| &part.run);
+    let nodes: BTreeSet<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
+    let mut notes: Vec<String> = Vec::new();
+    for note in runs().flat_map(|run| &run.notes) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    let run = Run {
+        complete: runs().all(|run| run.complete),
+        nodes: nodes.into_iter().collect(),
+        ranks: runs().map(|run| run.ranks).sum(),
+        energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
+        notes,
+        ..Run::default()
+    };
+    let mut whole = all.remove(0);
+    if !all.is_empty() {
+        whole.topology.extend(all.iter_mut().flat_map(|part| std::mem::take(&mut part.topology)));
+        assignment::sort(&mut whole.topology);
+        let others = whole.renumbered(all);
+        whole.devices.extend(others);
+        whole.order_names();
+    }
+    let all_threads_lead = whole.devices.iter().any(|device| device.other_ranks_lead);
+    for device in &mut whole.devices {
+        device.other_ranks_lead = all_threads_lead && device.other_ranks.is_some();
+    }
+    whole.devices.sort_by(|a, b| (a.unit != "J", &a.node).cmp(&(b.unit != "J", &b.node)));
+    (whole.run, whole.quality) = (run, quality);
+    whole.run.total_joules = topmost(&whole).map(|device| device.total_joules).sum::<f64>() + 0.0;
     whole
 }
 

@@ -167,6 +167,26 @@ impl Summary {
         devices
     }
 
+    /// Numbers names and call paths in the order of the alphabet, as where all are numbered at once.
+    pub(crate) fn order_names(&mut self) {
+        let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
+        let rows = self.views_mut().flat_map(|view| view.callpaths.iter());
+        let of_rows: BTreeSet<u32> = rows.flat_map(|row| [row.location_group, row.location]).collect();
+        let of_rows: BTreeSet<&Name> = of_rows.into_iter().map(|number| &names[number as usize]).collect();
+        let regions: BTreeSet<&Name> = paths.name.iter().map(|number| &names[*number as usize]).collect();
+        let mut numbering = Numbering::default();
+        for name in of_rows.into_iter().chain(regions) {
+            numbering.name(name);
+        }
+        let rows = self.views_mut().flat_map(|view| view.callpaths.iter_mut());
+        numbering.renumber((&names, &paths), rows);
+        let new = numbering.order_paths();
+        for row in self.views_mut().flat_map(|view| view.callpaths.iter_mut()) {
+            row.path = new[row.path as usize];
+        }
+        (self.names, self.paths) = (numbering.names, numbering.paths);
+    }
+
     /// What a number among the names means.
     pub fn name(&self, number: u32) -> &str {
         &self.names[number as usize]

@@ -3,6 +3,7 @@
 use crate::call_table::{NameNumber, Names};
 use crate::table::{Column, Table};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// What each bin's joules are divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -14,6 +15,8 @@ pub enum By {
     Device,
     /// The innermost regions
     Region,
+    /// Not by one name: how unevenly ranks share the joules of all devices
+    Balance,
 }
 
 impl By {
@@ -23,6 +26,7 @@ impl By {
             By::Rank => "rank",
             By::Device => "device",
             By::Region => "region",
+            By::Balance => "balance",
         }
     }
 }
@@ -39,6 +43,71 @@ pub struct Series {
     pub name: String,
     /// The last bins may be missing.
     pub joules: Vec<f64>,
+    /// Where only the time above a power counts: how much of it there was.
+    pub seconds: f64,
+}
+
+impl Series {
+    /// Whether its joules are a rank's, or a region's.
+    fn is_attributed(&self) -> bool {
+        !self.name.starts_with('(')
+    }
+}
+
+/// A row for each name that has joules in the time in which its device was above a power.
+pub fn above(by: By, series: &[Series]) -> Table {
+    let mut names = Names::default();
+    let mut texts: [Vec<NameNumber>; 4] = Default::default();
+    for series in series {
+        let of = [&series.node, &series.device, series.view, &series.name].map(|name| names.number(name));
+        texts.iter_mut().zip(of).for_each(|(column, name)| column.push(name));
+    }
+    let joules: Vec<f64> = series.iter().map(|series| series.joules.iter().sum()).collect();
+    let seconds: Vec<f64> = series.iter().map(|series| series.seconds).collect();
+    let watts = joules.iter().zip(&seconds).map(|(joules, seconds)| joules / seconds).collect();
+    let mut columns = named(by, texts);
+    let figures = [("seconds", seconds), ("joules", joules), ("watts", watts)];
+    columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
+    Table { names, columns }
+}
+
+/// A row for each bin: what ranks have on average, what the one with the most has, and how many times the average that is.
+pub fn balance(seconds: f64, series: &[Series]) -> Table {
+    let mut ranks: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
+    for series in series.iter().filter(|series| series.is_attributed()) {
+        let sums = ranks.entry((&series.node, &series.name)).or_insert_with(|| vec![0.0; bins]);
+        sums.iter_mut().zip(&series.joules).for_each(|(sum, joules)| *sum += joules);
+    }
+    let mut names = Names::default();
+    let (mut nodes, mut most_of) = (Vec::new(), Vec::new());
+    let mut figures: [Vec<f64>; 5] = Default::default();
+    for bin in 0..bins {
+        let mean = ranks.values().map(|sums| sums[bin]).sum::<f64>() / ranks.len().max(1) as f64;
+        let most = ranks.iter().max_by(|a, b| a.1[bin].total_cmp(&b.1[bin]));
+        let ((node, rank), most) = most.map_or((("", ""), 0.0), |(name, sums)| (*name, sums[bin]));
+        // Where nobody has any, nobody has more than others.
+        let imbalance = if mean > 0.0 { most / mean } else { 1.0 };
+        nodes.push(names.number(node));
+        most_of.push(names.number(rank));
+        let row = [bin as f64 * seconds, seconds, mean, most, imbalance];
+        figures.iter_mut().zip(row).for_each(|(column, figure)| column.push(figure));
+    }
+    let heads = ["start", "seconds", "mean_joules", "most_joules", "imbalance"];
+    let mut columns: Vec<_> = heads.into_iter().zip(figures.map(Column::Figure)).collect();
+    columns.push(("ranks", Column::Count(vec![ranks.len() as u64; bins])));
+    columns.extend([("node", Column::Text(nodes)), ("rank", Column::Text(most_of))]);
+    Table { names, columns }
+}
+
+/// Node, device, and what its joules are divided by.
+fn named(by: By, texts: [Vec<NameNumber>; 4]) -> Vec<(&'static str, Column)> {
+    let [node, device, view, name] = texts.map(Column::Text);
+    let mut columns = vec![("node", node), ("device", device)];
+    if by != By::Device {
+        columns.extend([("view", view), (by.as_str(), name)]);
+    }
+    columns
 }
 
 /// Every name has a row for each bin. `seconds`: a bin's length.
@@ -57,11 +126,7 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     }
     let watts = joules.iter().map(|joules| joules / seconds).collect();
     let lengths = vec![seconds; joules.len()];
-    let [node, device, view, name] = texts.map(Column::Text);
-    let mut columns = vec![("node", node), ("device", device)];
-    if by != By::Device {
-        columns.extend([("view", view), (by.as_str(), name)]);
-    }
+    let mut columns = named(by, texts);
     let figures = [("start", starts), ("seconds", lengths), ("joules", joules), ("watts", watts)];
     columns.extend(figures.map(|(name, figures)| (name, Column::Figure(figures))));
     Table { names, columns }
@@ -281,6 +346,7 @@ mod tests {
             view: "ranks",
             name: name.to_owned(),
             joules: joules.to_vec(),
+            seconds: 0.0,
         };
         let table = table(By::Rank, 0.5, &[series("a, b", &[1.0]), series("(idle)", &[0.5, 2.0])]);
         let mut csv = Vec::new();
@@ -295,5 +361,30 @@ mod tests {
         table.write(crate::table::TableForm::Json, head([("by", "rank".into())]), &mut json).unwrap();
         let json: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!((&json["by"], &json["rows"][3]["watts"]), (&"rank".into(), &4.0.into()));
+    }
+
+    #[test]
+    fn the_rank_with_the_most_joules_of_all_devices_is_compared_with_the_mean() {
+        let series = |device: &str, name: &str, joules: &[f64]| Series {
+            node: "n".to_owned(),
+            device: device.to_owned(),
+            view: "ranks",
+            name: name.to_owned(),
+            joules: joules.to_vec(),
+            seconds: 0.0,
+        };
+        let all = [
+            series("GPU-0", "a", &[1.0, 3.0]),
+            series("cpu", "a", &[1.0]),
+            series("GPU-1", "b", &[6.0, 1.0, 0.0]),
+            series("cpu", "(idle)", &[9.0, 9.0, 9.0]),
+        ];
+        let mut csv = Vec::new();
+        balance(0.5, &all).write(crate::table::TableForm::Csv, Map::new(), &mut csv).unwrap();
+        assert_eq!(
+            String::from_utf8(csv).unwrap(),
+            "start,seconds,mean_joules,most_joules,imbalance,ranks,node,rank\n\
+             0,0.5,4,6,1.5,2,n,b\n0.5,0.5,2,3,1.5,2,n,a\n1,0.5,0,0,1,2,n,b\n"
+        );
     }
 }

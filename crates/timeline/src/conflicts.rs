@@ -11,6 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One line for each doubtful setting, now that everything of the run is known, and for each pair of counters that disagree.
 /// `metrics`: the names of all metrics of the run.
 pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
+    let mut notes = setting_notes(attributor, metrics);
+    notes.extend(node_notes(attributor));
+    notes
+}
+
+/// Those that depend on all nodes: settings that apply to nothing.
+pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, metrics);
     for (at, setting) in attributor.config().devices.iter().enumerate() {
@@ -18,6 +25,13 @@ pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String>
         run.ranks(setting, &mut notes);
         run.streams(setting, &mut notes);
     }
+    notes
+}
+
+/// Those that depend on each node alone.
+pub fn node_notes(attributor: &Attributor) -> Vec<String> {
+    let mut notes = Vec::new();
+    let run = Run::new(attributor, &NO_METRICS);
     run.one_name(&mut notes);
     run.several_gpus(&mut notes);
     run.one_gpu_for_all(&mut notes);
@@ -25,6 +39,8 @@ pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String>
     notes.extend(agreement::notes(attributor));
     notes
 }
+
+static NO_METRICS: BTreeSet<String> = BTreeSet::new();
 
 struct Run<'a> {
     attributor: &'a Attributor,

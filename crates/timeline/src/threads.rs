@@ -5,6 +5,7 @@ use crate::linking::ThreadSeconds;
 use ampere_attribution::LocationIndex;
 use ampere_model::LocationKind;
 use ampere_settings::Locations;
+use serde::{Deserialize, Serialize};
 
 /// Processes whose other threads ran more than their main thread.
 struct BusyThreads<'a> {
@@ -21,37 +22,102 @@ pub fn all_threads_lead(attributor: &Attributor) -> bool {
     attributor.config().attribution.locations == Locations::Main && busy_threads(attributor).is_some()
 }
 
-/// What users should know about ranks with several threads that have frames.
-pub fn note(attributor: &Attributor) -> Option<String> {
-    let has_threads_view = attributor.devices.iter().any(|device| device.views.threads.is_some());
-    if attributor.config().attribution.locations == Locations::All || !has_threads_view {
-        return None;
-    }
-    let Some(busy) = busy_threads(attributor) else {
+/// What the threads of processes did that are not their main ones, where joules are divided among main threads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum OtherThreads {
+    /// There was none with a frame, or they share the joules.
+    #[default]
+    None,
+    /// Some had frames.
+    Ran,
+    /// In so many processes they ran longer than the main thread.
+    Busy {
+        /// The location group of the first of these, and how many seconds its threads ran.
+        group: String,
+        /// Its main thread.
+        main: f64,
+        /// The others.
+        others: f64,
+        /// By the operating system's count; else by the time in which they had frames open.
+        is_cpu_time: bool,
+        /// How many.
+        processes: usize,
+    },
+}
+
+impl OtherThreads {
+    /// Those of a run.
+    pub fn of(attributor: &Attributor) -> OtherThreads {
+        let has_threads_view = attributor.devices.iter().any(|device| device.views.threads.is_some());
+        if attributor.config().attribution.locations == Locations::All || !has_threads_view {
+            return OtherThreads::None;
+        }
+        if let Some(busy) = busy_threads(attributor) {
+            let BusyThreads { group, seconds: ThreadSeconds { main, others }, is_cpu_time, processes } = busy;
+            return OtherThreads::Busy { group: group.to_owned(), main, others, is_cpu_time, processes };
+        }
         let ran = attributor.locations.iter().enumerate().any(|(at, info)| {
             info.kind == LocationKind::CpuThread
                 && !info.main
                 && attributor.engine.has_run(LocationIndex(at as u32))
         });
-        return ran.then(|| {
-            "a rank's joules are attributed to the frames of its main thread; shared among all of its threads they are in \
-             other_ranks of summary.json (AMPERE_LOCATIONS=all shows these)"
-                .to_owned()
-        });
-    };
-    let more = match busy.processes {
-        1 => String::new(),
-        many => format!(", and so did those of {} more", many - 1),
-    };
-    Some(format!(
-        "other threads of {} ran more than its main thread ({:.2} s and {:.2} s {}){more}: tables begin with joules that \
-         all threads of a rank share; by main threads alone they are in views of summary.json and in /metrics, as the \
-         settings say (locations)",
-        busy.group,
-        busy.seconds.others,
-        busy.seconds.main,
-        if busy.is_cpu_time { "of CPU time" } else { "in frames" },
-    ))
+        if ran { OtherThreads::Ran } else { OtherThreads::None }
+    }
+
+    /// With those of other nodes. `place`: of a location group, in their order.
+    pub fn with(self, more: OtherThreads, place: impl Fn(&str) -> usize) -> OtherThreads {
+        use OtherThreads::{Busy, None};
+        match (self, more) {
+            (
+                Busy { group, main, others, is_cpu_time, processes },
+                Busy {
+                    group: group2,
+                    main: main2,
+                    others: others2,
+                    is_cpu_time: is_cpu_time2,
+                    processes: processes2,
+                },
+            ) => {
+                let processes = processes + processes2;
+                match place(&group) <= place(&group2) {
+                    true => Busy { group, main, others, is_cpu_time, processes },
+                    false => Busy {
+                        group: group2,
+                        main: main2,
+                        others: others2,
+                        is_cpu_time: is_cpu_time2,
+                        processes,
+                    },
+                }
+            }
+            (busy @ Busy { .. }, _) | (_, busy @ Busy { .. }) => busy,
+            (None, one) | (one, _) => one,
+        }
+    }
+
+    /// What users should know about it.
+    pub fn note(&self) -> Option<String> {
+        match self {
+            OtherThreads::None => None,
+            OtherThreads::Ran => Some(
+                "a rank's joules are attributed to the frames of its main thread; shared among all of its threads they are in \
+                 other_ranks of summary.json (AMPERE_LOCATIONS=all shows these)"
+                    .to_owned(),
+            ),
+            OtherThreads::Busy { group, main, others, is_cpu_time, processes } => {
+                let more = match processes {
+                    1 => String::new(),
+                    many => format!(", and so did those of {} more", many - 1),
+                };
+                Some(format!(
+                    "other threads of {group} ran more than its main thread ({others:.2} s and {main:.2} s {}){more}: tables begin \
+                     with joules that all threads of a rank share; by main threads alone they are in views of summary.json and in \
+                     /metrics, as the settings say (locations)",
+                    if *is_cpu_time { "of CPU time" } else { "in frames" },
+                ))
+            }
+        }
+    }
 }
 
 fn busy_threads(attributor: &Attributor) -> Option<BusyThreads<'_>> {

@@ -71,7 +71,7 @@ pub fn write(
                 .context("the report")?;
         }
         let mut step = |done| progress(done, expected);
-        let recorders = Some(Recorders::survey(path, config)?);
+        let recorders = Some(Recorders::survey(path, config, None)?);
         let begin_ns = begin.zip(first_begin).map_or(0, |(begin, first)| begin - first);
         let mut writer =
             Writer::new(&definitions, (summary, begin_ns), config, recorders, written, &mut step);

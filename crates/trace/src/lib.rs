@@ -7,7 +7,7 @@
 //! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
 //! sensors.rs  powers that are recorded beside a counter
 //! value_type.rs  a sample's 64 bits and their type
-//! offline.rs  attribution of a trace: `ampere attribute`
+//! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, one beside the other
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
@@ -30,6 +30,7 @@ pub mod replay;
 pub mod rpd;
 pub mod scorep_names;
 mod sensors;
+pub mod shares;
 pub mod spool;
 pub mod timeline;
 pub mod value_type;

@@ -3,33 +3,33 @@
 use crate::calls::Clock;
 use crate::devices::{Found, Metrics, TraceDevices};
 use crate::evidence;
-use crate::index::{
-    self, IN_DOUBT, as_model, calls_attribute, metric_names, missing_line, no_energy, node_of, rank_of_group,
-    trace_id,
-};
+use crate::index::{self, as_model, calls_attribute, missing_line, node_of, rank_of_group};
 use crate::power;
 use crate::recorders::Recorders;
 use crate::sensors::TraceSensors;
+use crate::shares::{Part, Share, join, split};
 use crate::spool::SpoolDirectory;
 use ampere_attribution::{CounterFigures, Sample};
 use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
-use ampere_report::clock_text;
 use ampere_report::summary::{QualityFigures, Run, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use ampere_timeline::conflicts;
 use ampere_timeline::merger::{Merger, QueueIndex};
 use ampere_timeline::recorder::Recorder;
+use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
 use otf2::{
-    AttributeRef, ClockProperties, Definitions, EventHandler, LocationRef, LocationType, MetricRef,
-    MetricValue, Trace,
+    AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace,
 };
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Hands a trace's events to an attributor.
 struct Feed<'a> {
@@ -50,7 +50,7 @@ struct Feed<'a> {
     order: InOrder,
     /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
-    progress: &'a mut dyn FnMut(u64),
+    progress: &'a mut (dyn FnMut(u64) + Send),
 }
 
 /// The devices' readings.
@@ -76,7 +76,7 @@ impl Readings {
 
 /// How far a location has been read.
 #[derive(Clone, Copy)]
-struct LocationState {
+pub(crate) struct LocationState {
     /// Time of its last enter or leave.
     last: u64,
     /// How many there were.
@@ -129,7 +129,6 @@ const MOST_REGIONS: u32 = 1 << 24;
 /// How many events are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
 /// So many events wait for a counter to confirm a rise, and no more.
 const WAITING_MAX: usize = 1 << 22;
 
@@ -141,8 +140,6 @@ pub struct Attributed {
     pub warnings: Vec<String>,
     /// One line for each doubtful setting or metric.
     pub odd: Vec<String>,
-    /// Links changed after joules had been attributed by the old ones.
-    links_changed_late: bool,
 }
 
 /// How a trace is attributed.
@@ -153,14 +150,24 @@ pub struct How<'a> {
     pub only: Option<ViewKind>,
     /// Makes what records more than the summary has, anew for each pass.
     pub recorder: Option<Box<MakeRecorder<'a>>>,
+    /// At least one: with more, nodes are attributed at the same time, if nothing is recorded, and events are decoded ahead.
+    pub threads: usize,
     /// Gets the number of events read so far and the number to expect.
-    pub progress: &'a mut dyn FnMut(u64, u64),
+    pub progress: &'a mut Progress<'a>,
 }
 
 /// For a trace with this clock.
 pub type MakeRecorder<'a> = dyn FnMut(Clock) -> io::Result<Box<dyn Recorder>> + 'a;
 
-/// Reads the whole trace, several times if it takes that.
+/// See [`How`].
+pub type Progress<'a> = dyn FnMut(u64, u64) + Send + 'a;
+
+/// How many threads can run at once.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Reads the whole trace, several times if it takes that, in one thread.
 ///
 /// # Errors
 /// A trace that cannot be read, or has no device; a recorder's failure.
@@ -168,9 +175,9 @@ pub fn attribute(
     path: &Path,
     config: &Config,
     only: Option<ViewKind>,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut Progress,
 ) -> anyhow::Result<Attributed> {
-    attribute_as(path, How { config, only, recorder: None, progress })
+    attribute_as(path, How { config, only, recorder: None, threads: 1, progress })
 }
 
 /// As [`attribute`], and records the power of its locations.
@@ -189,38 +196,86 @@ pub fn attribute_with_power(
     };
     attribute_as(
         path,
-        How { config, only: None, recorder: Some(Box::new(begin_pass)), progress: &mut |_, _| {} },
+        How {
+            config,
+            only: None,
+            recorder: Some(Box::new(begin_pass)),
+            threads: 1,
+            progress: &mut |_, _| {},
+        },
     )
 }
 
-/// As [`attribute`], and records more on the way.
+/// As [`attribute`], and records more on the way. The figures do not depend on the number of threads.
 ///
 /// # Errors
 /// As [`attribute`], and the recorder's.
-pub fn attribute_as(path: &Path, mut how: How) -> anyhow::Result<Attributed> {
-    let (mut attributed, mut known) = attribute_once(path, &mut how, Known::default())?;
+pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
+    let config = how.config;
+    let shares = {
+        let trace = open(path)?;
+        split(trace.definitions(), if how.recorder.is_some() { 1 } else { how.threads })
+    };
+    let parts = match shares.as_slice() {
+        [share] => vec![attribute_share(path, how, share)?],
+        shares => attribute_shares(path, how, shares)?,
+    };
+    join(path, config, parts)
+}
+
+/// Each in a thread of its own.
+fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
+    let How { config, only, threads, progress, .. } = how;
+    let (threads, progress) = (threads / shares.len(), Mutex::new(progress));
+    let counts: Vec<[AtomicU64; 2]> = shares.iter().map(|_| Default::default()).collect();
+    let sum = |at: usize| counts.iter().map(|of| of[at].load(Ordering::Relaxed)).sum();
+    let attribute = |share: &Share, [done, expected]: &[AtomicU64; 2]| {
+        let mut step = |now_done, now_expected| {
+            done.store(now_done, Ordering::Relaxed);
+            expected.store(now_expected, Ordering::Relaxed);
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress(sum(0), sum(1));
+        };
+        let how = How { config, only, recorder: None, threads, progress: &mut step };
+        attribute_share(path, how, share)
+    };
+    std::thread::scope(|scope| {
+        let attribute = &attribute;
+        let each = shares.iter().zip(&counts).map(|(share, counts)| {
+            let named = std::thread::Builder::new().name("ampere-share".to_owned());
+            named.spawn_scoped(scope, move || attribute(share, counts))
+        });
+        let running: Vec<_> = each.collect::<io::Result<_>>().context("cannot start threads")?;
+        running.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// The figures of some nodes.
+///
+/// # Errors
+/// As [`attribute_as`].
+pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Result<Part> {
+    let (mut part, mut known) = attribute_once(path, &mut how, share, Known::default())?;
     if known.is_undecided {
-        let recorders = Some(Recorders::survey(path, how.config)?);
-        (attributed, known) = attribute_once(path, &mut how, Known { recorders, ..Known::default() })?;
+        let recorders = Some(Recorders::survey(path, how.config, Some(share))?);
+        let known_now = Known { recorders, ..Known::default() };
+        (part, known) = attribute_once(path, &mut how, share, known_now)?;
     }
-    match attributed {
-        Some(attributed) if !attributed.links_changed_late && known.ends.is_empty() && !known.is_revised => {
-            return Ok(attributed);
-        }
-        _ => {}
+    if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
+        return Ok(part);
     }
     // A counter that came later than others, or that never moved, changed the devices that locations draw from; a frame that
     // is never left ended before samples that came first; or readings turned out to be wrong later: again, with all that known
     // before the first event. Without some readings, others may be found to be wrong.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
-        (attributed, known) = attribute_once(path, &mut how, known)?;
+        (part, known) = attribute_once(path, &mut how, share, known)?;
         known.ends.extend(ends);
         if !known.is_revised {
             break;
         }
     }
-    attributed.with_context(|| format!("{} changed while it was read", path.display()))
+    part.with_context(|| format!("{} changed while it was read", path.display()))
 }
 
 /// What earlier passes over a trace have found.
@@ -236,9 +291,16 @@ struct Known {
     wrong: HashMap<usize, Vec<(u64, u64)>>,
     /// Whether some were not known to be wrong before.
     is_revised: bool,
+    /// Whether links changed after joules had been attributed by the old ones.
+    links_changed_late: bool,
 }
 
 impl Known {
+    /// Whether the last pass would have done something else, had it known this.
+    fn is_to_be_repeated(&self) -> bool {
+        self.links_changed_late || !self.ends.is_empty() || self.is_revised
+    }
+
     /// Takes over what the attributor has learnt of the counters.
     fn learn(&mut self, attributor: &Attributor) {
         for found in &mut self.devices {
@@ -250,12 +312,17 @@ impl Known {
 }
 
 /// One pass. What it has found is returned, for the next. No figures, if it is undecided.
-fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(Option<Attributed>, Known)> {
-    let How { config, only, recorder, progress } = how;
+fn attribute_once(
+    path: &Path,
+    how: &mut How,
+    share: &Share,
+    known: Known,
+) -> anyhow::Result<(Option<Part>, Known)> {
+    let How { config, only, recorder, threads, progress } = how;
     let mut trace = open(path)?;
     let definitions = trace.definitions().clone();
+    trace.restrict(|location| share.has(&definitions, location));
     let metrics = Metrics::new(&definitions, config);
-    let (left_out, energy_is_known) = (metrics.left_out.clone(), metrics.energy_is_known);
     let mut attributor = Attributor::new(Config::clone(config), definitions.clock.timer_resolution);
     if let Some(recorder) = recorder {
         let begin =
@@ -266,8 +333,15 @@ fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(O
     progress(0, expected);
     let mut step = |done| progress(done, expected);
     let recorders = known.recorders.clone();
-    let mut feed = Feed::new(&definitions, trace.missing(), metrics, known, &mut attributor, &mut step);
-    let report = trace.read_events(&mut feed).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut order = InOrder::default();
+    let locations =
+        add_locations(&definitions, Some(share), trace.missing(), &mut attributor, &mut order.merger);
+    let mut feed = Feed::new(&definitions, (locations, order), metrics, known, &mut attributor, &mut step);
+    let report = match *threads {
+        0 | 1 => trace.read_events(&mut feed),
+        _ => trace.read_events_ahead(&mut feed),
+    };
+    let report = report.with_context(|| format!("cannot read {}", path.display()))?;
     feed.end_order();
     let (mut known, quality) = feed.finish(recorders);
     if known.is_undecided {
@@ -278,35 +352,29 @@ fn attribute_once(path: &Path, how: &mut How, known: Known) -> anyhow::Result<(O
     attributor.learn_silence();
     attributor.learn_rises();
     known.learn(&attributor);
+    known.links_changed_late = attributor.links_changed_late();
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     warnings.extend(report.truncated.iter().map(|(location, why)| {
         format!("location {} is attributed up to where its events end: {why}", location.0)
     }));
-    if attributor.devices.is_empty() {
-        // Where events are missing, the samples may have been among them.
-        let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
-        bail!("{}{first}", no_energy(path, &trace, energy_is_known, config));
-    }
-    let mut odd = conflicts::notes(&attributor, &metric_names(&definitions));
-    odd.extend(left_out);
-    odd.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
-    let incomplete = evidence::is_incomplete(&definitions);
-    odd.extend(incomplete.then(|| INCOMPLETE.to_owned()));
-    let run = Run {
-        id: trace_id(path),
-        complete: warnings.is_empty() && !incomplete,
-        notes: warnings.iter().chain(&odd).cloned().collect(),
-        ..run_of(&definitions.clock, &attributor)
+    let mut notes = conflicts::node_notes(&attributor);
+    notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
+    let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
+    let part = Part {
+        readings: readings_of(&attributor),
+        devices: known.devices.iter().map(|found| (found.location.0, found.member.0)).collect(),
+        other_threads: OtherThreads::of(&attributor),
+        doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),
+        warnings,
+        notes,
+        summary: Summary::new(
+            &attributor,
+            *only,
+            Run { nodes, ranks, complete: true, ..Run::default() },
+            quality,
+        ),
     };
-    let links_changed_late = attributor.links_changed_late();
-    let mut summary = Summary::new(&attributor, *only, run, quality);
-    let in_doubt = known.recorders.as_ref().is_some_and(|r| r.are_in_doubt(summary.run.total_joules));
-    if in_doubt {
-        odd.push(IN_DOUBT.to_owned());
-        summary.run.notes.push(IN_DOUBT.to_owned());
-        summary.run.complete = false;
-    }
-    Ok((Some(Attributed { summary, warnings, odd, links_changed_late }), known))
+    Ok((Some(part), known))
 }
 
 fn open(path: &Path) -> anyhow::Result<Trace> {
@@ -322,14 +390,8 @@ fn open(path: &Path) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
-/// Dates, length, nodes and ranks of a trace.
-fn run_of(clock: &ClockProperties, attributor: &Attributor) -> Run {
-    let (nodes, ranks) = Summary::nodes_and_ranks(attributor);
-    let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
-    let length = seconds(clock.trace_length);
-    let end = clock.realtime_timestamp.map(|start| start.saturating_add((length * 1e9) as u64));
-    let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-    // As of a run that is measured: the time that the joules are of.
+/// When energies were read first and last.
+fn readings_of(attributor: &Attributor) -> Option<(u64, u64)> {
     let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
     let spans: Vec<_> = counters
         .map(|device| {
@@ -339,19 +401,7 @@ fn run_of(clock: &ClockProperties, attributor: &Attributor) -> Run {
         })
         .collect();
     let first = spans.iter().filter_map(|(first, _)| *first).min();
-    let last = spans.iter().filter_map(|(_, last)| *last).max();
-    let sampled = first.zip(last).map(|(first, last)| seconds(last.saturating_sub(first)));
-    Run {
-        start: date(clock.realtime_timestamp),
-        end: date(end),
-        host: "trace".to_owned(),
-        nodes,
-        ranks,
-        seconds: sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length),
-        timer: "trace".to_owned(),
-        ticks_per_second: clock.timer_resolution,
-        ..Run::default()
-    }
+    first.zip(spans.iter().filter_map(|(_, last)| *last).max())
 }
 
 impl EventHandler for Feed<'_> {
@@ -421,14 +471,12 @@ impl EventHandler for Feed<'_> {
 impl<'a> Feed<'a> {
     fn new(
         definitions: &'a Definitions,
-        missing: &[LocationRef],
+        (mut locations, order): (NumberTable<LocationState>, InOrder),
         metrics: Metrics,
         known: Known,
         attributor: &'a mut Attributor,
-        progress: &'a mut dyn FnMut(u64),
+        progress: &'a mut (dyn FnMut(u64) + Send),
     ) -> Feed<'a> {
-        let mut order = InOrder::default();
-        let mut locations = add_locations(definitions, missing, attributor, &mut order.merger);
         for (location, events) in known.ends {
             locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
         }
@@ -468,6 +516,7 @@ impl<'a> Feed<'a> {
             recorders,
             wrong,
             is_revised,
+            links_changed_late: false,
         };
         (known, self.quality)
     }
@@ -552,15 +601,18 @@ fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> Vec<Op
     regions
 }
 
-fn add_locations(
+/// `share`: only its locations.
+pub(crate) fn add_locations(
     definitions: &Definitions,
+    share: Option<&Share>,
     missing: &[LocationRef],
     attributor: &mut Attributor,
     merger: &mut Merger,
 ) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
-    for (reference, location) in definitions.locations.iter() {
+    let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
+    for (reference, location) in definitions.locations.iter().filter(|(reference, _)| is_wanted(*reference)) {
         let kind = match location.kind {
             LocationType::CpuThread => LocationKind::CpuThread,
             LocationType::AcceleratorStream => LocationKind::Gpu,

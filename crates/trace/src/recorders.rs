@@ -7,6 +7,7 @@
 
 use crate::devices::Metrics;
 use crate::index::{process_of, rank_of_group};
+use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
@@ -39,6 +40,11 @@ pub(crate) struct Recorders {
     doubtful_joules: f64,
 }
 
+/// Whether too many of the joules may be counted twice.
+pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
+    doubtful_joules > MATTERS * total_joules
+}
+
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
@@ -51,10 +57,11 @@ pub(crate) struct ReadBy {
 }
 
 impl Recorders {
-    /// Reads all samples of a trace.
-    pub fn survey(path: &Path, config: &Config) -> anyhow::Result<Recorders> {
+    /// Reads all samples of a trace, or of some nodes.
+    pub fn survey(path: &Path, config: &Config, share: Option<&Share>) -> anyhow::Result<Recorders> {
         let mut trace = Trace::open(path)?;
         let definitions = trace.definitions().clone();
+        trace.restrict(|location| share.is_none_or(|share| share.has(&definitions, location)));
         let mut survey = Survey {
             metrics: Metrics::new(&definitions, config),
             definitions: &definitions,
@@ -86,9 +93,9 @@ impl Recorders {
         &self.notes
     }
 
-    /// Whether too many of the joules may be counted twice.
-    pub fn are_in_doubt(&self, total_joules: f64) -> bool {
-        self.doubtful_joules > MATTERS * total_joules
+    /// Joules that may be counted twice.
+    pub fn doubtful_joules(&self) -> f64 {
+        self.doubtful_joules
     }
 
     fn add(
@@ -112,7 +119,7 @@ impl Recorders {
             self.notes.push(format!(
                 "{what} is recorded by {left_out} locations beside {MOST_COMPARED}, which are left out"
             ));
-            self.doubtful_joules = f64::INFINITY;
+            self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
         if !silent.is_empty() {
             let silent = silent.iter().map(|at| name_of(definitions, tracks[*at].location)).collect();

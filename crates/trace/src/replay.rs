@@ -5,7 +5,7 @@
 //! are found as `ampere attribute` finds them.
 
 use crate::devices::{Metrics, TraceDevices};
-use crate::recorders::Recorders;
+use crate::recorders::{Recorders, are_in_doubt};
 use crate::value_type;
 use crate::{evidence, index};
 use ampere_attribution::Increase;
@@ -193,7 +193,7 @@ impl Replay {
         let (mut recorders, mut survey_of_events) = (None, survey(None));
         let mut report = trace.read_events(&mut survey_of_events).with_context(unreadable)?;
         if survey_of_events.devices.is_undecided {
-            recorders = Some(Recorders::survey(path, config)?);
+            recorders = Some(Recorders::survey(path, config, None)?);
             survey_of_events = survey(recorders.clone());
             report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
         }
@@ -204,7 +204,10 @@ impl Replay {
             format!("location {} is replayed up to where its events end: {why}", location.0)
         }));
         notes.extend(survey.note_of_coalesced_calls());
-        if recorders.as_ref().is_some_and(|recorders| recorders.are_in_doubt(survey.joules())) {
+        if recorders
+            .as_ref()
+            .is_some_and(|recorders| are_in_doubt(recorders.doubtful_joules(), survey.joules()))
+        {
             notes.push(index::IN_DOUBT.to_owned());
         }
         let replayed_metrics = survey.metrics();

@@ -21,6 +21,8 @@ pub struct Bins {
     clock: Clock,
     /// A bin's.
     seconds: f64,
+    /// Only intervals of at least this power count, and all of them are in the first bin.
+    above: Option<f64>,
     /// When the trace begins, after the first of all.
     begin_seconds: f64,
     by: By,
@@ -37,6 +39,8 @@ struct ViewBins {
     device: usize,
     kind: ViewKind,
     series: BTreeMap<NameNumber, Vec<f64>>,
+    /// Of intervals above the power.
+    seconds: f64,
 }
 
 /// What is to be summed.
@@ -50,18 +54,21 @@ pub struct Wanted {
     pub by: By,
     /// A bin's length.
     pub seconds: f64,
+    /// Only the time in which a device has at least so many watts from one sample to the next. Then there are no bins.
+    pub above: Option<f64>,
 }
 
 impl Bins {
     /// `begin_seconds`: when the trace begins, after the first of all.
     pub fn new(clock: Clock, begin_seconds: f64, wanted: Wanted, kept: Kept<Vec<Series>>) -> Bins {
-        let Wanted { devices, only, by, seconds } = wanted;
+        let Wanted { devices, only, by, seconds, above } = wanted;
         let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
         // Undivided joules are the same in both views.
-        let most = if by == By::Device { 1 } else { 2 };
+        let most = if matches!(by, By::Device | By::Balance) { 1 } else { 2 };
         Bins {
             clock,
             seconds,
+            above,
             begin_seconds,
             by,
             devices,
@@ -79,7 +86,17 @@ impl Bins {
             let ticks = time as f64 - self.clock.begin as f64;
             (ticks / self.clock.ticks_per_second as f64 + self.begin_seconds) / self.seconds
         };
-        let span = (place(interval.start), place(interval.end));
+        let mut span = (place(interval.start), place(interval.end));
+        if let Some(above) = self.above {
+            let ticks = interval.end.saturating_sub(interval.start);
+            let seconds = ticks as f64 / self.clock.ticks_per_second as f64;
+            // Joules without time are of any power. A power that is the limit but for rounding is above it.
+            if ticks > 0 && interval.joules < above * seconds * (1.0 - 1e-9) {
+                return;
+            }
+            bins.seconds += seconds;
+            span = (0.0, 0.0);
+        }
         let ChargedInterval { charges, idle_joules, lost_joules, joules, .. } = interval;
         let names = &mut self.names;
         let mut put = |name: &str, joules: f64| {
@@ -89,7 +106,7 @@ impl Bins {
         };
         match self.by {
             By::Device => return put("", *joules),
-            By::Rank => {
+            By::Rank | By::Balance => {
                 charges.iter().for_each(|c| put(attributor.owner_of(c.location.0 as usize), c.joules))
             }
             By::Region => charges.iter().for_each(|charge| {
@@ -129,7 +146,7 @@ impl Recorder for Bins {
             engine.record_intervals(device.view(kind));
             let at = device.views.sampled(kind).0 as usize;
             self.views.resize_with(self.views.len().max(at + 1), || None);
-            self.views[at] = Some(ViewBins { device: number, kind, series: BTreeMap::new() });
+            self.views[at] = Some(ViewBins { device: number, kind, series: BTreeMap::new(), seconds: 0.0 });
         }
     }
 
@@ -161,6 +178,7 @@ impl Recorder for Bins {
                 view: if self.by == By::Device { "" } else { bins.kind.as_str() },
                 name: self.names.all()[name as usize].clone(),
                 joules,
+                seconds: bins.seconds,
             }));
         }
         Ok(())

@@ -34,15 +34,13 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Charges what is due at so many joules per share-clock tick. Returns the joules.
+    /// Charges what is due at so many joules per share-clock tick.
     #[inline]
-    pub(super) fn charge(&mut self, price: f64) -> f64 {
-        let joules = self.due * price;
-        self.joules += joules;
+    pub(super) fn charge(&mut self, price: f64) {
+        self.joules += self.due * price;
         self.due = 0.0;
         self.price_min = self.price_min.min(price);
         self.price_max = self.price_max.max(price);
-        joules
     }
 
     /// Least and most joules per tick. `None` where it has never been charged for time.

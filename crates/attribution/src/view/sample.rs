@@ -1,6 +1,6 @@
 //! A sample ends an interval: its joules are charged.
 
-use super::View;
+use super::{Consumer, View};
 use crate::callpaths::NodeIndex;
 use crate::counter::Increase;
 use crate::policy::{Policy, Sharing};
@@ -18,8 +18,8 @@ impl View {
         self.advance(time);
         for index in 0..self.consumers.len() as u32 {
             let (_, due) = self.accrue(index, self.clock.ticks);
-            if let Some(calls) = &mut self.calls {
-                calls.add_due(index, due);
+            if self.calls.is_some() {
+                self.record_due(index, due);
             }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
@@ -43,6 +43,13 @@ impl View {
         self.totals.samples += 1;
         self.end_charging();
         self.begin_interval();
+    }
+
+    #[cold]
+    fn record_due(&mut self, consumer: u32, due: f64) {
+        if let Some(calls) = &mut self.calls {
+            calls.add_due(consumer, due);
+        }
     }
 
     /// What is recorded begins a new interval.
@@ -160,14 +167,17 @@ impl View {
         if let Some(calls) = &mut self.calls {
             calls.set_prices(self.consumers.len(), &price);
         }
+        if let Some(interval) = &mut self.interval_charged {
+            for (index, node) in &self.interval.listed {
+                let Consumer { location, accounts, .. } = &self.consumers[*index as usize];
+                interval.add(*location, *node, accounts[node.0 as usize].due * price(*index));
+            }
+        }
         for (index, node) in self.interval.listed.drain(..) {
             let consumer = &mut self.consumers[index as usize];
             let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
             let account = &mut consumer.accounts[node.0 as usize];
-            let charged = account.charge(price(index));
-            if let Some(interval) = &mut self.interval_charged {
-                interval.add(location, node, charged);
-            }
+            account.charge(price(index));
             let region = || region_of(location, node);
             self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
         }

@@ -49,7 +49,7 @@ pub fn attribute(
     wanted: &HashSet<DeviceName>,
     scratch: &Path,
 ) -> anyhow::Result<CallJoules> {
-    let How { config, only, progress, .. } = how;
+    let How { config, only, threads, progress, .. } = how;
     let begin_pass = |clock| {
         let _ = std::fs::remove_file(scratch); // of the pass before
         let sink = Sink::create(scratch, wanted.clone()).map_err(io::Error::other)?;
@@ -57,7 +57,10 @@ pub fn attribute(
         let file = move || nameless(&aside);
         Ok(Box::new(CallTable::new(Box::new(sink), clock, only, Box::new(file))) as _)
     };
-    offline::attribute_as(trace, How { config, only, recorder: Some(Box::new(begin_pass)), progress })?;
+    offline::attribute_as(
+        trace,
+        How { config, only, recorder: Some(Box::new(begin_pass)), threads, progress },
+    )?;
     Ok(CallJoules::open(scratch)?)
 }
 

@@ -9,7 +9,7 @@ mod joules;
 
 use crate::chrome::Part;
 use crate::index::{self, node_of, process_of, rank_of_group};
-use crate::offline::How;
+use crate::offline::{How, Progress, cores};
 use ampere_model::text::{self, one_line};
 use ampere_report::Choice;
 use ampere_report::highlights::topmost;
@@ -47,7 +47,7 @@ pub fn write(
     choice: &Choice,
     config: &Config,
     path: &Path,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut Progress,
 ) -> anyhow::Result<Vec<String>> {
     let traces = parts.iter().map(|part| Trace::open(&part.trace)).collect::<Result<Vec<_>, _>>()?;
     let expected = traces.iter().map(Trace::events_expected).sum();
@@ -106,7 +106,7 @@ fn charged(
     choice: &Choice,
     config: &Config,
     scratch: &Scratch,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut Progress,
 ) -> anyhow::Result<Option<CallJoules>> {
     let wanted: HashSet<DeviceName> =
         topmost(&part.summary).map(|device| (device.node.clone(), device.name.clone())).collect();
@@ -115,7 +115,7 @@ fn charged(
     }
     let kinds = ViewKind::BOTH.into_iter();
     let only = choice.view.as_ref().and_then(|view| kinds.clone().find(|kind| kind.as_str() == view));
-    let how = How { config, only, recorder: None, progress };
+    let how = How { config, only, recorder: None, threads: cores(), progress };
     joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
 }
 

@@ -1,0 +1,57 @@
+//! `ampere attribute --calls`: how many rows a core writes in a second, and how much memory that takes.
+
+use crate::trace::{Shape, Walk};
+use crate::{Figure, child, medians};
+
+const RANKS: u64 = 8;
+const EVENTS: u64 = 16_000_000;
+/// A row of the table is some 40 bytes.
+const BYTES: u64 = EVENTS * 12 + EVENTS * 20;
+const ROUNDS: usize = 3;
+const MILLION_LEAST: f64 = 3.0;
+const MEGABYTES_MAX: f64 = 200.0;
+
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    let directory = child::directory(BYTES)?;
+    let shape = Shape { ranks: RANKS, regions: Walk::REGIONS, devices: 1, nodes: 1 };
+    let written = shape.write(directory.path(), |rank| Walk::new(rank, EVENTS / RANKS))?;
+    let calls = (written.calls / 2) as f64;
+    let mut megabytes = 0f64;
+    let table = directory.path().join("calls.parquet");
+    let [with, without] = medians(ROUNDS, |which| {
+        let mut command = child::attribute(&written.anchor);
+        if which == 0 {
+            command.arg("--calls").arg(&table);
+        }
+        let used = child::run(&mut command)?.used;
+        if which == 0 {
+            megabytes = megabytes.max(used.peak_megabytes);
+        }
+        Ok(used.cpu_seconds)
+    })?;
+    let figure = |what, unit, value, yardstick, yardstick_value| Figure {
+        what,
+        value,
+        unit,
+        yardstick,
+        yardstick_value,
+    };
+    let million = |seconds: f64| calls / 1e6 / seconds;
+    Ok(vec![
+        figure(
+            "attribute --calls: rows, a second of CPU time beyond that without them",
+            "million",
+            million(with - without),
+            "at least",
+            MILLION_LEAST,
+        ),
+        figure(
+            "attribute --calls: rows, a second of CPU time with all that it does",
+            "million",
+            million(with),
+            "the same calls without a table",
+            million(without),
+        ),
+        figure("attribute --calls: most memory resident", "MB", megabytes, "at most", MEGABYTES_MAX),
+    ])
+}

@@ -1,0 +1,120 @@
+//! `ampere attribute` that a launcher starts several times: `mpirun -n 8 ampere attribute TRACE -o DIR`. Each process attributes
+//! some of the trace's nodes and leaves their figures in the output directory; the last one that does makes the whole of them.
+//!
+//! If a process dies, there is no whole. The figures of the others stay, and the same command uses them.
+
+use crate::terminal::interrupt::remove_when_interrupted;
+use ampere_collector::run_directory::files::write_whole_with;
+use ampere_model::launcher::{local_rank_and_size, rank_and_size};
+use ampere_ring::files::unfinished;
+use ampere_trace::offline::{Attributed, How, attribute_share};
+use ampere_trace::shares::{Part, join, shares_of};
+use anyhow::Context;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+/// This process among those that the launcher started.
+#[derive(Clone, Copy)]
+pub struct Team {
+    pub rank: u32,
+    pub size: u32,
+}
+
+impl Team {
+    /// `None` without a launcher.
+    pub fn by_launcher() -> Option<Team> {
+        let (rank, size) = rank_and_size(variable)?;
+        Some(Team { rank, size })
+    }
+
+    /// Attributes a share. The whole figures, if the others have theirs.
+    pub fn attribute(self, trace: &Path, how: How, directory: &Path) -> anyhow::Result<Option<Attributed>> {
+        let shares = shares_of(trace, self.size as usize)?;
+        let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let config = how.config;
+        let files = Files { directory, key: key(trace, &how)?, count: shares.len() };
+        let own = files.of(self.rank as usize);
+        remove_when_interrupted(vec![unfinished(&own)]).context("cannot wait for signals")?;
+        if !own.exists() {
+            let beside = local_rank_and_size(variable).map_or(1, |(_, size)| size.max(1));
+            let threads = (how.threads / beside as usize).max(1);
+            let part = attribute_share(trace, How { threads, ..how }, share)?;
+            write_whole_with(&own, |file| serde_json::to_writer(file, &part).map_err(io::Error::other))?;
+        }
+        let Some(parts) = files.take()? else { return Ok(None) };
+        join(trace, config, parts).map(Some)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// What figures are of: others are not joined with them.
+fn key(trace: &Path, how: &How) -> anyhow::Result<u64> {
+    let mut hash = DefaultHasher::new();
+    let anchor = std::fs::read(trace).with_context(|| format!("cannot read {}", trace.display()))?;
+    let definitions = std::fs::read(trace.with_extension("def")).unwrap_or_default();
+    (env!("CARGO_PKG_VERSION"), anchor, definitions, format!("{:?} {:?}", how.config, how.only))
+        .hash(&mut hash);
+    Ok(hash.finish())
+}
+
+/// The files of figures of shares.
+struct Files<'a> {
+    directory: &'a Path,
+    key: u64,
+    count: usize,
+}
+
+impl Files<'_> {
+    fn of(&self, share: usize) -> PathBuf {
+        self.directory.join(format!(".ampere-share-{:016x}-{share}-of-{}.json", self.key, self.count))
+    }
+
+    /// All of them, and they are gone; `None` if some are not there yet, or another process takes them.
+    fn take(&self) -> anyhow::Result<Option<Vec<Part>>> {
+        let all: Vec<PathBuf> = (0..self.count).map(|share| self.of(share)).collect();
+        if !all.iter().all(|file| file.exists()) {
+            return Ok(None);
+        }
+        // Only one process can rename it.
+        let first = all[0].with_extension("joined");
+        if std::fs::rename(&all[0], &first).is_err() {
+            return Ok(None);
+        }
+        let read = std::iter::once(&first).chain(&all[1..]).map(|path| -> anyhow::Result<Part> {
+            let read = File::open(path).map(BufReader::new).map_err(anyhow::Error::from);
+            let part = read.and_then(|file| Ok(serde_json::from_reader(file)?));
+            part.with_context(|| format!("cannot read {}: remove it and start again", path.display()))
+        });
+        let parts = read.collect::<anyhow::Result<_>>();
+        for file in all.iter().chain([&first]) {
+            let _ = std::fs::remove_file(file);
+        }
+        parts.map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_taken_once_and_only_all_of_them() {
+        let place = tempfile::tempdir().unwrap();
+        let files = Files { directory: place.path(), key: 7, count: 2 };
+        assert!(files.take().unwrap().is_none());
+        std::fs::write(files.of(1), "no JSON").unwrap();
+        assert!(files.take().unwrap().is_none());
+        std::fs::write(files.of(0), "").unwrap();
+        let why = files.take().err().unwrap().to_string();
+        assert!(why.contains("share-0000000000000007-0-of-2") && why.contains("start again"), "{why}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(files.take().unwrap().is_none());
+    }
+}
