@@ -25,10 +25,11 @@ use clap::Args;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A collector answers requests sooner than this.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct ReportArguments {
@@ -72,7 +73,10 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
             _ => write_events(&parts, &choice, &config, output),
         };
     }
-    let mut summary = summary_of(&arguments.directory)?;
+    let bar = Progress::of("nodes");
+    let summary = summary_of(&arguments.directory, &mut bar.step());
+    bar.end();
+    let mut summary = summary?;
     choice.apply(&mut summary)?;
     let colour = output.is_none() && std::io::stdout().is_terminal();
     if colour && arguments.format == Format::Parquet {
@@ -205,12 +209,18 @@ fn leads_to_descriptor(path: &Path) -> bool {
     true
 }
 
-/// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished.
-pub fn summary_of(directory: &Path) -> anyhow::Result<Summary> {
+/// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished. `progress`:
+/// after a second, gets how many nodes have been read, and how many there are.
+pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<Summary> {
+    let begun = Instant::now();
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
-    for node in nodes::below(directory, &first.run.id) {
+    let nodes = nodes::below(directory, &first.run.id);
+    for (done, node) in nodes.iter().enumerate() {
+        if begun.elapsed() > PROGRESS_FROM {
+            progress(done as u64, nodes.len() as u64);
+        }
         let answer = summary_of_node(&node.directory).and_then(|summary| {
             // Its collector may have ended, and another one answer there.
             let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;

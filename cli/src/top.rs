@@ -68,7 +68,7 @@ impl Asked {
             return Ok(false);
         }
         let colour = std::io::stdout().is_terminal();
-        let table = render(&summary_of(directory)?, Format::Table, colour)?;
+        let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
         print("the report", |out| out.write_all(&table))?;
         Ok(true)
     }
