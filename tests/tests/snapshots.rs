@@ -171,97 +171,109 @@ fn words(page: &str) -> String {
 #[test]
 fn the_page() {
     let (place, _) = attributed();
+    let page = report(&place, "html");
+    let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
-        ampere: trace
-        ampere
         2 ranks on node0, run trace
         415.130 J in 1.9 s, 214.0 W on average; 0.0 % of it idle
         most of it in main (89.8 %), solve (10.2 %)
         of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
         All devices: 415.130 J
-        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
-        Functions
         J share function
-        372.788 89.8 %
-        main
-        42.342 10.2 %
-        solve
-        Ranks beside each other
-        2 ranks: 207.565 J each on average, 110.565 to 304.565 J
-        J share least rank mean most ranks calls call path
-        372.788 89.8 %
-        98.338 186.394 274.450 2 2 main
-        42.342 10.2 %
-        12.226 21.171 30.115 2 40 main &gt; solve
+        372.788 89.8 % main
+        42.342 10.2 % solve
         GPU kernels
         J share kernel
-        91.500 47.2 %
-        kernel
-        Shares are of the 194.000 J of GPUs with kernels, while one ran; the functions above are what ranks were in meanwhile.
-        Power
-        GPU-0 on node0
-        cpu_energy on node0
-        GPU-0 on node0: 194.000 J, 100.0 W on average, measured
-        rocm_smi:::energy_count:device=0, 195 samples
-        ranks view
-        time_sliced, shared: 194.000 J attributed, 0 J idle, 0 J lost; conservation error 0.0e0 J
-        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
-        J share least most inclusive J s calls W function
-        175.000 90.2 %
-        156.000 194.000 194.000 1.800 1 100.0 main
-        19.000 9.8 %
-        0 38.000 19.000 0.200 20 below res. solve
-        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
-        kernels view
-        time_sliced, shared: 91.500 J attributed, 102.500 J idle, 0 J lost; conservation error 0.0e0 J
-        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
-        J share least most inclusive J s calls W kernel
-        91.500 47.2 %
-        71.000 100.000 91.500 0.960 15 100.0 kernel
-        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
-        cpu_energy on node0: 221.130 J, 117.0 W on average, measured
-        cpu_energy, 190 samples
-        ranks view
-        time_sliced, shared: 221.130 J attributed, 0 J idle, 0 J lost; conservation error 2.8e-13 J
-        Each box is as wide as its joules, below the one that called it. functions MPI GPU kernels idle or lost . Click to enlarge one.
-        J share least most inclusive J s calls function
-        197.788 89.4 %
-        0 221.130 221.130 3.580 2 main
-        23.342 10.6 %
-        0 44.460 23.342 0.420 40 solve
-        least: the joules of samples in which nothing else ran; most: the joules of all samples in which it ran at all; the attributed joules lie between
-        no watts: no function had 10 samples to itself
-        Ranks beside each other
-        2 ranks: 110.565 J each on average, 110.565 to 110.565 J
-        J share least rank mean most ranks calls call path
-        197.788 89.4 %
-        98.338 98.894 99.450 2 2 main
-        23.341 10.6 %
-        11.115 11.671 12.226 2 40 main &gt; solve
-        J share location group
-        110.565 50.0 %
-        MPI Rank 0
-        110.565 50.0 %
-        MPI Rank 1
-        Device assignment
-        GPU-0 &lt;- MPI Rank 0: its GPU stream HIP[0:0] ran on it
-        GPU-0 &lt;- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
-        cpu_energy &lt;- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node
-        no GPU &lt;- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
-        Quality: conservation error 2.8e-13 J
-        114 events
-        0 calls coalesced: recorded in groups
-        0 calls suppressed: they found no room
-        0 calls unrecorded: their threads had no ring
-        0 records dropped
-        0 events late
-        0 events mended
-        0 records damaged
-        0 samples unusable
-        0 definitions left out
-        0 counter resets
-        0 gaps in sampling
-    "#]].assert_eq(&words(&report(&place, "html")));
+        91.500 47.2 % kernel
+        Shares are of the 194.000 J of GPUs with kernels, while one ran.
+        Devices
+        total device node energy its joules
+        194.000 J GPU-0 node0 measured ranks view: 194.000 J attributed, 0 J idle, 0 J lost
+        kernels view: 91.500 J attributed, 102.500 J idle, 0 J lost
+        221.130 J cpu_energy node0 measured ranks view: 221.130 J attributed, 0 J idle, 0 J lost
+        kernels view: 0 J attributed, 221.130 J idle, 0 J lost
+        Pictures, call paths, ranks beside each other and all that is known of the numbers' quality need JavaScript, or are in summary.txt and summary.json.
+    "#]].assert_eq(&words(&format!("<noscript>{without_scripts}")));
+    let (_, data) = page.split_once("id=\"data\">").expect("data");
+    let data = data.split("</script>").next().expect("its end");
+    expect![[r#"
+        "over" {"gpu_joules":194.0,"idle_joules":0.0,"joules":415.1299999999992,"kernel_joules":91.50000000000003,"lost_joules":0.0,"mpi_joules":0.0,"watts":null}
+        functions
+          calls 2, inclusive_joules 415.1299999999994, joules 372.78849999999943, least_joules 156.0, most_joules 415.1299999999992, "main", seconds 3.58
+          calls 40, inclusive_joules 42.34150000000001, joules 42.34150000000001, least_joules 0.0, most_joules 82.46000000000004, "solve", seconds 0.42
+        kernels
+          calls 15, inclusive_joules 91.50000000000003, joules 91.50000000000003, least_joules 71.0, most_joules 100.0, "kernel", seconds 0.96
+        functions x ranks
+          joules [274.45,98.3385], "main"
+          joules [30.115,12.2265], "solve"
+        "ranks view" of device 0: []
+          calls 1, inclusive_joules 194.0, joules 175.0, least_joules 156.0, most_joules 194.0, "main", seconds 1.8, watts 100.0
+          calls 20, inclusive_joules 19.0, joules 19.0, least_joules 0.0, most_joules 38.0, "solve", seconds 0.2, watts null
+        by location group
+          joules 194.0, "MPI Rank 0"
+        "kernels view" of device 0: []
+          calls 15, inclusive_joules 91.50000000000003, joules 91.50000000000003, least_joules 71.0, most_joules 100.0, "kernel", seconds 0.96, watts 100.0
+        by location group
+          joules 91.5, "Context of HIP[0:0]"
+        "ranks view" of device 1: ["no watts: no function had 10 samples to itself"]
+          calls 2, inclusive_joules 221.12999999999943, joules 197.78849999999943, least_joules 0.0, most_joules 221.12999999999917, "main", seconds 3.58
+          calls 40, inclusive_joules 23.34150000000001, joules 23.34150000000001, least_joules 0.0, most_joules 44.460000000000036, "solve", seconds 0.42
+        by location group
+          joules 110.565, "MPI Rank 0"
+          joules 110.565, "MPI Rank 1"
+        boxes of "all devices"
+          caller 0, calls 0, joules 0.0, "main"
+          caller 0, calls 3, joules 372.789, "main"
+          caller 1, calls 60, joules 42.3415, "solve"
+        boxes of "GPUs with kernels"
+          caller 0, calls 0, joules 0.0, "main"
+          caller 0, calls 15, joules 91.5, "kernel"
+        boxes of "GPU-0, ranks view"
+          caller 0, calls 0, joules 0.0, "main"
+          caller 0, calls 1, joules 175.0, "main"
+          caller 1, calls 20, joules 19.0, "solve"
+        boxes of "GPU-0, kernels view"
+          caller 0, calls 0, joules 0.0, "main"
+          caller 0, calls 15, joules 91.5, "kernel"
+        boxes of "cpu_energy, ranks view"
+          caller 0, calls 0, joules 0.0, "main"
+          caller 0, calls 2, joules 197.789, "main"
+          caller 1, calls 40, joules 23.3415, "solve"
+        {"count":[1,1],"each":[],"label":["0","1"],"words":"2 ranks: 207.565 J each on average, 110.565 to 304.565 J"}
+        ["GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it","GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0","cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node","no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty"]
+    "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
+}
+
+/// What a page's tables say, a line for each row.
+fn figures(page: &serde_json::Value) -> String {
+    let tables = &page["tables"];
+    let name =
+        |number: &serde_json::Value| tables["names"][number.as_u64().expect("a number") as usize].clone();
+    let mut text = format!("{} {}\n", page["state"], page["totals"]);
+    let mut add = |title: &str, rows: &serde_json::Value| {
+        text += &format!("{title}\n");
+        let columns = rows.as_object().expect("columns").iter().filter(|(_, column)| column.is_array());
+        let columns: Vec<_> = columns.filter(|(_, column)| column != &&serde_json::json!([])).collect();
+        for at in 0..rows["name"].as_array().map_or(0, Vec::len) {
+            let cells = columns.iter().map(|(key, column)| match key.as_str() {
+                "name" => name(&column[at]).to_string(),
+                key => format!("{key} {}", column[at]),
+            });
+            text += &format!("  {}\n", cells.collect::<Vec<_>>().join(", "));
+        }
+    };
+    add("functions", &tables["functions"]);
+    add("kernels", &tables["kernels"]);
+    add("functions x ranks", &tables["heat"]);
+    for view in tables["views"].as_array().expect("views") {
+        add(&format!("{} of device {}: {}", view["title"], view["device"], view["remarks"]), &view["rows"]);
+        add("by location group", &view["groups"]);
+    }
+    for flame in tables["flames"].as_array().expect("flames") {
+        let boxes = serde_json::json!({ "name": flame["name"], "caller": flame["caller"], "joules": flame["joules"], "calls": flame["calls"] });
+        add(&format!("boxes of {}", flame["title"]), &boxes);
+    }
+    text + &format!("{}\n{}\n", tables["ranks"], page["assignment"])
 }
 
 /// Names, types, explanations and labels of all metrics of a run, without values.

@@ -58,6 +58,7 @@ impl LiveRun {
         let mut traced = self.write_trace(is_over, is_settled);
         let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &mut traced);
         self.write_final_figures(&summary, is_settled);
+        self.publisher.latest.page.set(&summary);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
             self.remove_records();

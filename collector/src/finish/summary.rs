@@ -35,7 +35,7 @@ impl LiveRun {
         has_figures.then(|| self.summary_by(false, Summary::of_running))
     }
 
-    pub(super) fn summary_by(
+    pub(crate) fn summary_by(
         &self,
         complete: bool,
         make: impl FnOnce(&Attributor, Run, QualityFigures) -> Summary,

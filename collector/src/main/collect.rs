@@ -10,7 +10,7 @@ use ampere_collector::run_directory::output::{self, ClaimError, Output};
 use ampere_collector::run_directory::{spool_place, stale};
 use ampere_collector::sampling::counters_only;
 use ampere_collector::serving::access::Access;
-use ampere_collector::serving::http::{self, SummaryRequest};
+use ampere_collector::serving::http::{self, Wanted};
 use ampere_collector::serving::linger;
 use ampere_collector::serving::listen::Listen;
 use ampere_collector::serving::metrics::Latest;
@@ -263,7 +263,7 @@ fn name_to_prometheus(
 fn serve(
     serving: anyhow::Result<(Listen, Access)>,
     latest: Latest,
-    summaries: Sender<SummaryRequest>,
+    summaries: Sender<Wanted>,
 ) -> anyhow::Result<http::Server> {
     let (address, access) = serving?;
     Ok(http::serve(&address, access, latest, summaries)?)

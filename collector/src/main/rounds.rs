@@ -3,7 +3,7 @@
 use ampere_collector::finish::running::RunningSummary;
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
-use ampere_collector::serving::http::SummaryRequest;
+use ampere_collector::serving::http::Wanted;
 use ampere_report::clock_text::rfc3339;
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -141,15 +141,13 @@ impl Pace {
 }
 
 /// Collects until the run ends. Returns whether all of its processes have ended.
-pub fn run(run: &mut LiveRun, requests: &Receiver<SummaryRequest>, mut conditions: EndConditions) -> bool {
+pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
     let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: conditions.begun };
     let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
         while let Ok(request) = requests.try_recv() {
-            let mut summary = run.summary(false);
-            summary.run.running = true;
-            let _ = request.send(Box::new(summary));
+            answer(run, request);
         }
         if let Some(end) = conditions.end_of(run) {
             return end == End::Complete;
@@ -159,6 +157,22 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<SummaryRequest>, mut condition
         run.is_idle = pace.is_idle();
         if !sleep.is_zero() {
             std::thread::sleep(sleep);
+        }
+    }
+}
+
+/// A client that has gone meanwhile gets nothing.
+fn answer(run: &mut LiveRun, wanted: Wanted) {
+    match wanted {
+        Wanted::Summary(told) => {
+            let mut summary = run.summary(false);
+            summary.run.running = true;
+            let _ = told.send(Box::new(summary));
+        }
+        Wanted::Page(rank, told) => {
+            let begun = Instant::now();
+            let page = run.page(rank);
+            let _ = told.send((page, begun.elapsed()));
         }
     }
 }

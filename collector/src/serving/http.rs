@@ -1,17 +1,19 @@
-//! The HTTP server of /metrics, /summary.json and /snapshot.json. It has a thread of its own, so that a scrape never makes
+//! The HTTP server of the live page, /metrics, /summary.json and /snapshot.json. It has a thread of its own, so that a scrape never makes
 //! the collector's loop wait.
 //!
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
 //! for the size and time of a request's head, the time of a connection and the number of connections.
 
 use crate::serving::access::{Access, Refusal};
+use crate::serving::events::{Events, Pages};
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
 use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
 use crate::serving::snapshot::Snapshot;
+use ampere_report::page::Page;
 use ampere_report::summary::Summary;
 use crossbeam_channel::Sender;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
@@ -25,7 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The head of a request must arrive within this time and be no longer.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
@@ -42,8 +44,13 @@ const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
 /// Making a summary costs the collector's loop time, so a younger one than this is sent again.
 const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
-/// Where the collector's loop sends the summary that it is asked for.
-pub type SummaryRequest = oneshot::Sender<Box<Summary>>;
+/// What the collector's loop is asked for, and where it sends it.
+pub enum Wanted {
+    /// The summary as of now.
+    Summary(oneshot::Sender<Box<Summary>>),
+    /// The page, with the call paths of one rank alone or of all, and how long it took to make.
+    Page(Option<usize>, oneshot::Sender<(Page, Duration)>),
+}
 
 /// A server that listens.
 pub struct Server {
@@ -75,13 +82,14 @@ pub enum ServeError {
 
 /// What answers requests.
 pub struct Service {
-    latest: Latest,
-    summaries: Sender<SummaryRequest>,
+    pub(crate) latest: Latest,
+    pub(crate) summaries: Sender<Wanted>,
     access: Access,
-    scrapers: Scrapers,
+    pub(crate) scrapers: Scrapers,
     /// The last snapshot that was encoded, and its text.
     metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
     summary: Mutex<SummaryCache>,
+    pub(crate) pages: Pages,
 }
 
 #[derive(Default)]
@@ -97,7 +105,7 @@ pub fn serve(
     wanted: &Listen,
     access: Access,
     latest: Latest,
-    summaries: Sender<SummaryRequest>,
+    summaries: Sender<Wanted>,
 ) -> Result<Server, ServeError> {
     let (bound, note) = listen::bind(wanted)?;
     let (url, lingers_as) = (bound.url(), bound.lingers_as());
@@ -168,7 +176,7 @@ fn spawn_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     from: Option<IpAddr>,
     service: Rc<Service>,
-    place: tokio::sync::OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 ) {
     tokio::task::spawn_local(async move {
         // A client that closes early or sends nonsense concerns only itself.
@@ -183,11 +191,10 @@ pub async fn serve_connection(
     from: Option<IpAddr>,
     service: Rc<Service>,
 ) {
-    // If it is a scrape: the scraper, and whether it gets the final figures.
-    let scrape: Cell<Option<(Scraper, bool)>> = Cell::default();
+    let asked = Asked::default();
     let answer = service_fn(|request| {
-        let (service, scrape) = (&service, &scrape);
-        async move { Ok::<_, Infallible>(service.answer(&request, from, scrape).await) }
+        let (service, asked) = (&service, &asked);
+        async move { Ok::<_, Infallible>(service.answer(&request, from, asked).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -197,47 +204,89 @@ pub async fn serve_connection(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
-    if let (Ok(()), Some((by, is_last))) = (served, scrape.take()) {
+    if let (Ok(()), Some((by, is_last))) = (served, asked.scrape.take()) {
         service.scrapers.answered(&by, Instant::now(), is_last);
     }
+    if let Some(place) = asked.stream.take() {
+        drop(place);
+        service.stream_ended(from);
+    }
+}
+
+/// What a connection has asked for.
+#[derive(Default)]
+struct Asked {
+    /// If it is a scrape: the scraper, and whether it gets the final figures.
+    scrape: Cell<Option<(Scraper, bool)>>,
+    /// If it is a stream of events: its place.
+    stream: Cell<Option<OwnedSemaphorePermit>>,
 }
 
 impl Service {
     /// A service without scrapers yet.
-    pub fn new(latest: Latest, summaries: Sender<SummaryRequest>, access: Access) -> Service {
+    pub fn new(latest: Latest, summaries: Sender<Wanted>, access: Access) -> Service {
         let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
-        Service { latest, summaries, access, scrapers, metrics, summary }
+        Service { latest, summaries, access, scrapers, metrics, summary, pages: Pages::default() }
     }
 
+    /// All but the live page's stream of events.
     async fn answer(
-        &self,
+        self: &Rc<Self>,
         request: &Request<Incoming>,
         from: Option<IpAddr>,
-        scrape: &Cell<Option<(Scraper, bool)>>,
-    ) -> Response<Full<Bytes>> {
+        asked: &Asked,
+    ) -> Response<Either<Full<Bytes>, Events>> {
+        if request.uri().path() == "/events" && self.refusal(request).is_none() {
+            let Ok(rank) = rank_of(request) else { return bad_query().map(Either::Left) };
+            let Some((events, place)) = Events::open(self, rank, from) else {
+                let why = "so many pages are open already: close one\n";
+                return text(StatusCode::SERVICE_UNAVAILABLE, why).map(Either::Left);
+            };
+            asked.stream.set(Some(place));
+            let mut response = Response::new(Either::Right(events));
+            add_headers(&mut response, "text/event-stream");
+            return response;
+        }
+        self.answer_whole(request, from, &asked.scrape).await.map(Either::Left)
+    }
+
+    /// Why a request is not answered.
+    fn refusal(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
         let Ok(host) = host_of(request) else {
-            return text(StatusCode::BAD_REQUEST, "a request must name one host\n");
+            return Some(text(StatusCode::BAD_REQUEST, "a request must name one host\n"));
         };
         let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let is_page = request.uri().path() == "/";
         match self.access.check(host, authorization) {
             Err(Refusal::Host) => {
-                return text(
+                return Some(text(
                     StatusCode::FORBIDDEN,
                     "this is not a name of this node: use its address, or set AMPERE_ALLOWED_HOSTS\n",
-                );
+                ));
             }
+            // A browser sends no token with its first request. The page has no data in it, and asks for the token.
+            Err(Refusal::Token) if is_page => {}
             Err(Refusal::Token) => {
                 let mut refusal = text(
                     StatusCode::UNAUTHORIZED,
                     "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE\n",
                 );
                 refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                return refusal;
+                return Some(refusal);
             }
             Ok(()) => {}
         }
-        if request.method() != Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        (request.method() != Method::GET).then(|| text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"))
+    }
+
+    async fn answer_whole(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<IpAddr>,
+        scrape: &Cell<Option<(Scraper, bool)>>,
+    ) -> Response<Full<Bytes>> {
+        if let Some(refusal) = self.refusal(request) {
+            return refusal;
         }
         match request.uri().path() {
             "/metrics" => {
@@ -249,11 +298,20 @@ impl Service {
             }
             "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
             "/summary.json" => self.summary().await,
-            "/" => text(
-                StatusCode::OK,
-                "ampere\n/metrics        for Prometheus\n/summary.json   the summary as of now\n",
-            ),
-            _ => text(StatusCode::NOT_FOUND, "there is /metrics and /summary.json\n"),
+            "/page.json" => match rank_of(request) {
+                Ok(rank) => match self.page(rank).await {
+                    Some(page) => json(serde_json::to_string(&*page)),
+                    None => is_ending(),
+                },
+                Err(NoRank) => bad_query(),
+            },
+            "/" => {
+                let page = ampere_report::page::shell(self.access.token().is_some());
+                let mut page = reply(StatusCode::OK, "text/html; charset=utf-8", page);
+                page.headers_mut().insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+                page
+            }
+            _ => text(StatusCode::NOT_FOUND, "there is a page at /, /metrics and /summary.json\n"),
         }
     }
 
@@ -282,7 +340,7 @@ impl Service {
         if cache.asked.is_none() {
             let (ask, told) = oneshot::channel();
             // Without waiting: if the loop has too many requests already, it is busy or ending.
-            if self.summaries.try_send(ask).is_err() {
+            if self.summaries.try_send(Wanted::Summary(ask)).is_err() {
                 return is_ending();
             }
             cache.asked = Some((Instant::now(), told));
@@ -295,6 +353,20 @@ impl Service {
         let body = cache.last.insert((Instant::now(), body)).1.clone();
         reply(StatusCode::OK, "application/json", body)
     }
+}
+
+/// The rank that a page asks for, by its place among the choices.
+fn rank_of(request: &Request<Incoming>) -> Result<Option<usize>, NoRank> {
+    let Some(query) = request.uri().query() else { return Ok(None) };
+    let rank = query.strip_prefix("rank=").and_then(|rank| rank.parse().ok());
+    rank.map(Some).ok_or(NoRank)
+}
+
+/// A query that is no rank.
+struct NoRank;
+
+fn bad_query() -> Response<Full<Bytes>> {
+    text(StatusCode::BAD_REQUEST, "a query can be rank= and a number\n")
 }
 
 fn is_ending() -> Response<Full<Bytes>> {
@@ -328,11 +400,16 @@ fn text(status: StatusCode, line: &'static str) -> Response<Full<Bytes>> {
 fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
+    add_headers(&mut response, kind);
+    response
+}
+
+fn add_headers<B>(response: &mut Response<B>, kind: &'static str) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     // The names in the body come from an application: a browser must not guess that it is a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 #[cfg(test)]

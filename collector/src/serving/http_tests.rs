@@ -17,14 +17,18 @@ fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
     let mut config = Config::default();
     config.metrics.token_file = token.map(Path::to_owned);
     let access = Access::load(&config).unwrap();
-    let (summaries, asked) = crossbeam_channel::bounded::<SummaryRequest>(16);
+    let (summaries, asked) = crossbeam_channel::bounded::<Wanted>(16);
     // In the place of the collector's loop, which answers one request at a time.
     std::thread::spawn(move || {
         let attributor = ampere_timeline::attributor::Attributor::new(Config::default(), 1);
-        while let Ok(request) = asked.recv() {
-            let run = ampere_report::summary::Run { id: "one".to_owned(), ..Default::default() };
+        while let Ok(wanted) = asked.recv() {
+            let run =
+                ampere_report::summary::Run { id: "one".to_owned(), running: true, ..Default::default() };
             let summary = Summary::new(&attributor, None, run, Default::default());
-            let _ = request.send(Box::new(summary));
+            match wanted {
+                Wanted::Summary(told) => _ = told.send(Box::new(summary)),
+                Wanted::Page(_, told) => _ = told.send((Page::of(&summary), Duration::ZERO)),
+            }
         }
     });
     let server = serve(&wanted.parse().unwrap(), access.clone(), Latest::default(), summaries).unwrap();
@@ -61,6 +65,10 @@ fn only_known_paths_of_this_node_are_answered() {
         (format!("GET /snapshot.json HTTP/1.1\r\nHost: {at}\r\n\r\n"), "200"),
         ("GET /summary.json HTTP/1.0\r\n\r\n".to_owned(), "200"),
         ("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n".to_owned(), "200"),
+        ("GET /page.json?rank=3 HTTP/1.0\r\n\r\n".to_owned(), "200"),
+        ("GET /page.json?rank=-1 HTTP/1.0\r\n\r\n".to_owned(), "400"),
+        ("GET /events?rank=%3Cscript HTTP/1.0\r\n\r\n".to_owned(), "400"),
+        ("POST /events HTTP/1.0\r\n\r\n".to_owned(), "405"),
         ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "403"),
         ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "403"),
         ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n".to_owned(), "400"),
@@ -97,7 +105,7 @@ fn without_the_token_every_path_is_refused_alike() {
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let (server, access) = start("127.0.0.1:0", Some(&file));
-    for path in ["/", "/metrics", "/snapshot.json", "/summary.json", "/nothing"] {
+    for path in ["/metrics", "/snapshot.json", "/summary.json", "/page.json", "/events", "/nothing"] {
         let answer = ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!(status(&answer), "401", "{answer}");
         assert!(answer.to_ascii_lowercase().contains("www-authenticate: bearer"), "{answer}");
@@ -105,6 +113,9 @@ fn without_the_token_every_path_is_refused_alike() {
         assert!(matches!(why, client::Error::WantsToken { .. }) && !why.to_string().contains('\n'), "{why}");
     }
     assert!(client::get(&server.url, "/metrics", access.token(), LIMIT).is_ok());
+    // A browser cannot send it with its first request: the page has no data, and asks for it.
+    let page = String::from_utf8(client::get(&server.url, "/", None, LIMIT).unwrap()).unwrap();
+    assert!(page.contains("data-token=\"wanted\"") && !page.contains("id=\"data\""), "{page}");
     let evil = format!("GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
     assert_eq!(status(&ask(address(&server), &evil)), "403", "the token does not make another name valid");
 }
@@ -170,4 +181,50 @@ fn a_summary_is_sent_again_while_it_is_young() {
     let parsed: Summary = serde_json::from_slice(&bodies[0]).unwrap();
     assert_eq!(parsed.run.id, "one");
     assert!(bodies.iter().all(|body| *body == bodies[0]));
+}
+
+/// Reads a stream until it has so many events.
+fn events(address: SocketAddr, count: usize) -> Vec<Page> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.write_all(b"GET /events HTTP/1.0\r\n\r\n").unwrap();
+    let (mut text, mut part) = (Vec::new(), [0; 1 << 14]);
+    loop {
+        let whole = String::from_utf8_lossy(&text).into_owned();
+        let all: Vec<&str> = whole.split("data:").skip(1).filter(|event| event.ends_with("\n\n")).collect();
+        if all.len() >= count {
+            return all.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+        }
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "{whole}");
+        text.extend_from_slice(&part[..read]);
+    }
+}
+
+#[test]
+fn a_page_comes_whole_once_and_then_what_is_new() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let pages = events(address(&server), 3);
+    assert!(pages[0].tables.is_some() && pages[0].run.id == "one", "{pages:?}");
+    assert!(pages.iter().all(|page| page.state == ampere_report::page::State::Running), "{pages:?}");
+}
+
+/// Browsers that ask for events and read nothing.
+#[test]
+fn streams_that_are_not_read_leave_places_for_others() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let at = address(&server);
+    let open = || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.write_all(b"GET /events HTTP/1.0\r\n\r\n").unwrap();
+        stream
+    };
+    let unread: Vec<TcpStream> = (0..100).map(|_| open()).collect();
+    let begun = Instant::now();
+    assert_eq!(status(&ask(at, "GET /metrics HTTP/1.0\r\n\r\n")), "200");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let refused = ask(at, "GET /events HTTP/1.0\r\n\r\n");
+    assert!(status(&refused) == "503" && refused.contains("pages are open"), "{refused}");
+    drop(unread);
+    assert_eq!(events(at, 1).len(), 1);
 }

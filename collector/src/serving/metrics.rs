@@ -3,6 +3,7 @@
 //! [`METRICS`] is the one table of what is exported: names, units, labels and help texts. All series of a scrape come from
 //! one snapshot, so that its sums are consistent.
 
+use crate::serving::page::LastPage;
 use crate::serving::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_counters::Quantity;
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
@@ -27,6 +28,8 @@ const TYPICAL_SERIES_BYTES: usize = 128;
 pub struct Latest {
     snapshot: Arc<Mutex<Arc<Snapshot>>>,
     was_read: Arc<AtomicBool>,
+    /// The live page of a run that is over.
+    pub page: LastPage,
 }
 
 impl Default for Latest {
@@ -35,6 +38,7 @@ impl Default for Latest {
         Latest {
             snapshot: Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))),
             was_read: Arc::default(),
+            page: LastPage::default(),
         }
     }
 }

@@ -7,14 +7,19 @@
 //! listen.rs     address or socket                  access.rs      which requests are answered
 //! linger.rs     serves on after the run, until Prometheus has the final figures
 //! power.rs      the current power of each device   targets.rs     the file by which Prometheus finds a run
+//! history.rs    that power since the run began     page.rs        the data of the live page
+//! events.rs     how it is sent, once a second
 //! ```
 
 pub mod access;
 pub mod client;
+pub(crate) mod events;
+pub(crate) mod history;
 pub mod http;
 pub mod linger;
 pub mod listen;
 pub mod metrics;
+pub mod page;
 pub(crate) mod power;
 pub(crate) mod publishing;
 pub mod reference;

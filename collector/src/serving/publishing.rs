@@ -8,10 +8,12 @@ use crate::options::Options;
 use crate::overhead;
 use crate::sampling::Sampling;
 use crate::sampling::gauges::{self, GaugeStatistics};
+use crate::serving::history::History;
 use crate::serving::metrics::Latest;
 use crate::serving::power::Power;
 use crate::serving::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_model::Timestamp;
+use ampere_report::page::live::LiveTables;
 use ampere_report::summary::{Readings, SamplerOverhead};
 use ampere_ring::process::node_name;
 use std::time::{Duration, Instant};
@@ -30,6 +32,9 @@ pub(crate) struct Publisher {
     pub latest: Latest,
     limits: Limits,
     power: Power,
+    /// For a page that is opened late.
+    pub history: History,
+    pub tables: LiveTables,
     due: Instant,
     /// When a scrape last came.
     asked: Instant,
@@ -53,6 +58,8 @@ impl Publisher {
             latest,
             limits: Limits::new(most_series),
             power: Power::default(),
+            history: History::default(),
+            tables: LiveTables::default(),
             due: Instant::now(),
             asked: Instant::now(),
         }
@@ -70,6 +77,8 @@ impl Publisher {
     /// Times are of another clock from now on.
     pub fn forget_power(&mut self) {
         self.power.clear();
+        self.history.clear();
+        self.tables = LiveTables::default();
     }
 
     /// `of`: `None` before the run has a clock. `is_calm`: nothing happens, and no scrape has come for a while. `is_last`: the run
@@ -83,8 +92,8 @@ impl Publisher {
             self.asked = begun;
         }
         let period = if is_calm { UNASKED_PERIOD } else { SNAPSHOT_PERIOD };
-        // With very many call paths a snapshot takes time that the rings need: never more than a twentieth of it.
-        self.due = begun + period.max(20 * begun.elapsed());
+        // With very many call paths a snapshot takes time that the rings need: never more than a hundredth of it.
+        self.due = begun + period.max(100 * begun.elapsed());
     }
 
     fn snapshot(&mut self, of: Published) -> Snapshot {
@@ -120,6 +129,7 @@ impl Publisher {
             let Some(shown) = shown else { continue };
             if let Some((time, joules)) = attributor.engine.last_sample(device.views.ranks) {
                 self.power.see(number, time, joules, window);
+                self.history.see(number, clock.seconds(time), joules);
             }
             // Of several metrics with one name, the power of those that it is known of.
             let watts = self.power.per_tick(number, of.now, window).map(|joules| joules / clock.seconds(1));

@@ -325,6 +325,11 @@ impl Engine {
         self.views[view.0 as usize].policy()
     }
 
+    /// Whether consumers share joules.
+    pub fn report_sharing(&self, view: ViewIndex) -> Sharing {
+        self.views[view.0 as usize].sharing()
+    }
+
     /// The view's joules, as of its last sample.
     pub fn totals(&self, view: ViewIndex) -> ViewTotals {
         self.views[view.0 as usize].totals()
@@ -383,7 +388,14 @@ impl Engine {
         }
     }
 
-    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location.
+    /// The same with the call path's number, as in [`Engine::nodes`].
+    pub fn each_node_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, NodeIndex, f64)) {
+        for (location, node, account) in self.views[view.0 as usize].accounts() {
+            each(LocationIndex(location), node, account.joules);
+        }
+    }
+
+    /// Calls `each` with (region, calls, exclusive ticks) for every call path of a location, in the order of [`Engine::nodes`].
     pub fn each_callpath(&self, location: LocationIndex, mut each: impl FnMut(RegionRef, u64, u64)) {
         for (_, node) in self.locations[location.0 as usize].paths.nodes() {
             each(node.region, node.calls, node.exclusive_ticks);

@@ -25,25 +25,21 @@ pub(crate) fn summary(
     run: Run,
     quality: QualityFigures,
 ) -> Summary {
-    let tables = Tables { attributor, only, most, all_threads_lead: threads::all_threads_lead(attributor) };
-    let mut numbered = tables.devices();
-    let (run, quality) = tables.described(&numbered, run, quality);
-    for (number, device) in &mut numbered {
-        tables.add_views(*number, device);
-        if implausible_note(device).is_some() {
-            clear_figures(device);
-        }
-    }
-    let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
-    let Numbering { names, paths, .. } = self::number(attributor, &mut devices);
-    let topology = assignment::of_attributor(attributor, only);
-    let overhead = Overhead::default();
-    Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
+    let all_threads_lead = threads::all_threads_lead(attributor);
+    Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
+}
+
+/// Without call paths, and of each region its exclusive joules alone: cheap enough for once a second.
+pub(crate) fn outline(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+    let run = Run { running: true, ..run };
+    let all_threads_lead = threads::all_threads_lead(attributor);
+    let tables = Tables { attributor, only: None, most: 0, all_threads_lead, is_outline: true };
+    tables.summary(run, quality)
 }
 
 /// What is known of a run, without its tables.
 pub(crate) fn described(attributor: &Attributor, run: Run, quality: QualityFigures) -> (Run, QualityFigures) {
-    let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false };
+    let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
     tables.described(&tables.devices(), run, quality)
 }
 
@@ -170,9 +166,27 @@ struct Tables<'a> {
     /// Rows of a table.
     most: usize,
     all_threads_lead: bool,
+    /// Regions' exclusive joules alone.
+    is_outline: bool,
 }
 
 impl Tables<'_> {
+    fn summary(&self, run: Run, quality: QualityFigures) -> Summary {
+        let mut numbered = self.devices();
+        let (run, quality) = self.described(&numbered, run, quality);
+        for (number, device) in &mut numbered {
+            self.add_views(*number, device);
+            if implausible_note(device).is_some() {
+                clear_figures(device);
+            }
+        }
+        let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
+        let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices);
+        let topology = assignment::of_attributor(self.attributor, self.only);
+        let overhead = Overhead::default();
+        Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
+    }
+
     /// Without their views, and the number of each.
     fn devices(&self) -> Vec<(usize, Device)> {
         let mut checks = agreement::checks(self.attributor, true);
@@ -287,7 +301,41 @@ impl Tables<'_> {
         (shown.views, shown.other_ranks) = (views, other);
     }
 
+    fn outlined(&self, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
+        let engine = &self.attributor.engine;
+        let mut sums: Vec<Option<f64>> = vec![None; self.attributor.regions.all().len()];
+        engine.each_account(view, |_, region, joules| {
+            if let Some(sum) = sums.get_mut(region.0 as usize) {
+                *sum.get_or_insert(0.0) += joules;
+            }
+        });
+        let named = self.attributor.regions.all().iter().zip(sums);
+        let mut regions: Vec<Region> = named
+            .filter_map(|(region, joules)| {
+                let figures = Figures { exclusive_joules: joules?, ..Figures::default() };
+                Some(Region { region: region.name.as_str().into(), figures, watts: Watts::default() })
+            })
+            .collect();
+        regions.sort_by(most_joules_first);
+        let totals = engine.totals(view);
+        View {
+            view: kind.as_str().to_owned(),
+            locations: locations.to_owned(),
+            policy: engine.report_policy(view).as_str().to_owned(),
+            sharing: engine.report_sharing(view).as_str().to_owned(),
+            attributed_joules: totals.attributed_joules + 0.0,
+            idle_joules: totals.idle_joules,
+            lost_joules: totals.lost_joules,
+            conservation_error_joules: totals.conservation_error_joules,
+            callpaths: Callpaths::default(),
+            regions,
+        }
+    }
+
     fn view(&self, device: &Device, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
+        if self.is_outline {
+            return self.outlined(view, kind, locations);
+        }
         let is_time = device.unit == Unit::Seconds.as_str();
         let mut callpaths = Largest::new(self.most);
         let report = self.attributor.engine.report_rows(view, &mut |row| {
@@ -309,10 +357,7 @@ impl Tables<'_> {
         };
         let regions = report.regions.into_iter().map(|row| self.region(row, device, &shown));
         let mut regions: Vec<Region> = regions.collect();
-        regions.sort_by(|a, b| {
-            let by_joules = b.figures.exclusive_joules.total_cmp(&a.figures.exclusive_joules);
-            by_joules.then_with(|| a.region.cmp(&b.region))
-        });
+        regions.sort_by(most_joules_first);
         regions.truncate(self.most);
         shown.regions = regions;
         shown
@@ -354,6 +399,11 @@ impl Tables<'_> {
         let region = region.map_or(UNDEFINED, |region| region.name.as_str());
         Region { region: region.into(), figures, watts: watts.up_to(device.most_watts(view)) }
     }
+}
+
+fn most_joules_first(a: &Region, b: &Region) -> std::cmp::Ordering {
+    let by_joules = b.figures.exclusive_joules.total_cmp(&a.figures.exclusive_joules);
+    by_joules.then_with(|| a.region.cmp(&b.region))
 }
 
 /// Most joules first.

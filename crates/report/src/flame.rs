@@ -15,8 +15,8 @@ const LETTER: f64 = 6.6;
 const LEAST_WIDTH: f64 = 0.4;
 /// Deeper recursion is not shown.
 const MOST_ROWS: usize = 128;
-pub const STYLE: &str = include_str!("flame.css");
-pub const SCRIPT: &str = include_str!("flame.js");
+const STYLE: &str = include_str!("flame.css");
+const SCRIPT: &str = include_str!("flame.js");
 
 /// Boxes of a picture that is a file of its own.
 const MOST_BOXES: usize = 8000;
@@ -174,7 +174,8 @@ fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
     }
 }
 
-fn more_words(count: u64) -> String {
+/// What a box is called that stands for so many.
+pub fn more_words(count: u64) -> String {
     format!("{count} smaller call path{}", if count == 1 { "" } else { "s" })
 }
 
@@ -185,17 +186,6 @@ fn small_words((count, sum): (u64, f64)) -> String {
         if count == 1 { "has" } else { "have" },
         joules(sum)
     )
-}
-
-/// Part of a page, which needs [`STYLE`] and [`SCRIPT`], once. `most`: boxes.
-pub fn picture(tree: &Tree, most: usize) -> Markup {
-    let Layout { boxes, small } = layout(tree, most);
-    html! {
-        (svg(&boxes, 0.0, html! {}))
-        @if small.0 > 0 {
-            p.small { (small_words(small)) }
-        }
-    }
 }
 
 /// A file of its own. `head`: its title.

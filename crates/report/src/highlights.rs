@@ -82,9 +82,9 @@ pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }
 
-/// The view of this name that tables show, if it has call paths.
+/// The view of this name that tables show, if it has functions.
 pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
-    device.shown().find(|view| view.view == name && !view.callpaths.is_empty())
+    device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
 }
 
 fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {

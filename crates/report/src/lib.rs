@@ -8,8 +8,8 @@
 //! over_ranks.rs   what each function used on each rank, beside each other
 //! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
 //! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
-//! html.rs         one page with all of it       folded.rs   stacks for other programs' pictures
-//! curve.rs        power over time (SVG)         compare/    runs beside each other
+//! page/           what a page shows, and what draws it            folded.rs   stacks for other programs' pictures
+//! html.rs         report.html, and the live page                  compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! call_table/     a row for each call           timeline.rs joules over time
 //! table.rs        columns as CSV, JSON or Parquet
@@ -27,7 +27,6 @@ mod callpaths;
 pub mod clock_text;
 pub mod compare;
 mod csv;
-mod curve;
 mod filter;
 mod flame;
 mod folded;
@@ -40,6 +39,7 @@ pub mod missing;
 pub mod nodes;
 mod over_devices;
 mod over_ranks;
+pub mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;

@@ -65,6 +65,11 @@ pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Opti
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
 
+/// What ranks used, beside each other.
+pub fn spread_of(joules: Vec<(Rank<'_>, f64)>) -> Option<Spread<'_>> {
+    (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0))
+}
+
 /// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`.
 fn spreads<'a>(
     summary: &'a Summary,

@@ -228,6 +228,12 @@ impl Summary {
         summary
     }
 
+    /// The figures of a run that goes on without its call paths, and of each region its exclusive joules alone: cheap enough for
+    /// once a second.
+    pub fn outline(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+        build::outline(attributor, run, quality)
+    }
+
     /// What is known by now of the run, of whose events nothing more has been attributed.
     pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
         (self.run, self.quality) = build::described(attributor, run, quality);

@@ -8,8 +8,13 @@ use clap::ValueEnum;
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
 
-/// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
 fn summary() -> Summary {
+    let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
+    Summary::new(&attributor(), None, run, QualityFigures::default())
+}
+
+/// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
+pub(crate) fn attributor() -> Attributor {
     let mut attributor = Attributor::new(Config::default(), 1000);
     let found = FoundDevice {
         node: "n".to_owned(),
@@ -55,8 +60,7 @@ fn summary() -> Summary {
         }
         attributor.read_now(device, at, at);
     }
-    let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
-    Summary::new(&attributor, None, run, QualityFigures::default())
+    attributor
 }
 
 fn text(format: Format) -> String {
@@ -146,7 +150,10 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
     let line = table.lines().find(|line| line.ends_with("MPI Rank 0: main > work")).unwrap();
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
-    assert!(table.contains("least         most") && text(Format::Html).contains(">most</th>"), "{table}");
+    assert!(
+        table.contains("least         most") && text(Format::Html).contains("\"most_joules\":[3.0"),
+        "{table}"
+    );
     assert!(text(Format::Csv).lines().next().unwrap().contains("resolved_joules,possible_joules"));
     assert!(text(Format::Json).contains("\"possible_joules\": "));
 }
@@ -350,7 +357,7 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
         assert!(report.len() < most, "{format:?}: {} bytes", report.len());
         if format != Format::Table {
             let text = String::from_utf8(report).unwrap();
-            assert!(text.contains("smaller call paths, summed below their callers, have "), "{format:?}");
+            assert!(text.contains(" smaller call paths"), "{format:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Call paths as pictures show them: merged over all ranks and threads, a region that calls itself as one frame.
 
 use crate::highlights::{is_mpi, topmost, view};
-use crate::summary::{Summary, View};
+use crate::summary::{Device, Summary, View};
 use std::collections::HashMap;
 
 /// The frame that all others are in.
@@ -115,12 +115,17 @@ impl<'a> Frames<'a> {
 
     /// Of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
     pub fn whole(&'a self) -> Tree<'a> {
-        let views = |name: &'static str| {
-            topmost(self.summary).flat_map(|device| device.shown()).filter(move |view| view.view == name)
-        };
-        let is_empty =
-            views("ranks").all(|view| view.callpaths.is_empty()) && views("kernels").next().is_some();
-        self.of_views("all devices", views(if is_empty { "kernels" } else { "ranks" }))
+        self.of_views("all devices", whole_views(self.summary).into_iter().map(|(_, view)| view))
+    }
+
+    /// The caller of each frame; the root's is itself.
+    pub fn callers(&self) -> Vec<u32> {
+        self.frames.iter().map(|frame| frame.caller).collect()
+    }
+
+    /// The frame of a call path.
+    pub fn of_path(&self, path: u32) -> u32 {
+        self.of_path[path as usize]
     }
 
     /// The kernels of all devices that no other contains.
@@ -130,7 +135,23 @@ impl<'a> Frames<'a> {
     }
 }
 
+/// The views whose joules are all of the run's: the ranks views of the topmost devices, or the kernels views where only those were
+/// chosen.
+pub fn whole_views(summary: &Summary) -> Vec<(&Device, &View)> {
+    let views = |name: &'static str| {
+        let all = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
+        all.filter(move |(_, view)| view.view == name)
+    };
+    let is_empty =
+        views("ranks").all(|(_, view)| view.callpaths.is_empty()) && views("kernels").next().is_some();
+    views(if is_empty { "kernels" } else { "ranks" }).collect()
+}
+
 impl Tree<'_> {
+    pub fn is_of_kernels(&self) -> bool {
+        self.is_of_kernels
+    }
+
     pub fn sum(&self, frame: u32) -> &Sum {
         &self.sums[frame as usize]
     }

@@ -7,8 +7,7 @@ use crate::highlights::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-const STYLE: &str = include_str!("../page.css");
-const OWN_STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("page.css");
 /// Rows of each table: the rest is in other forms.
 const MOST_ROWS: usize = 50;
 
@@ -20,7 +19,7 @@ pub fn render(comparison: &Comparison) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "ampere: runs compared" }
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
+                style { (PreEscaped(STYLE)) }
             }
             body {
                 (head(comparison))

@@ -1,0 +1,83 @@
+//! Call paths as boxes, of which the largest stay: below each caller one box has the sum of the others.
+
+use super::Flame;
+use super::rows::Names;
+use std::collections::{BTreeMap, HashMap};
+
+/// Frames with their figures. The first is the whole, and a caller comes before what it calls.
+pub(super) struct Frames<'a> {
+    /// By frame; 0 of the first.
+    pub caller: &'a [u32],
+    /// Exclusive.
+    pub joules: &'a [f64],
+    pub calls: &'a [u64],
+    /// A frame's name.
+    pub name: &'a dyn Fn(u32) -> String,
+}
+
+/// The box of a frame that has no joules.
+pub(super) const NO_BOX: u32 = u32::MAX;
+
+/// The boxes of the `most` frames with most joules, and the box of each frame.
+pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
+    let sums = sums(frames);
+    let is_kept = largest(&sums, most);
+    let mut flame = Flame { caller: vec![0], name: vec![0], ..Flame::default() };
+    (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
+    let mut box_of = vec![0; frames.caller.len()];
+    // By the box of the caller, the box of what is too small below it; and how many frames each of those has.
+    let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
+    for frame in 1..frames.caller.len() {
+        let caller = box_of[frames.caller[frame] as usize];
+        if sums[frame] <= 0.0 || caller == NO_BOX {
+            box_of[frame] = NO_BOX;
+            continue;
+        }
+        let mut add = |name| {
+            flame.caller.push(caller);
+            flame.name.push(name);
+            flame.joules.push(0.0);
+            flame.calls.push(0);
+            (flame.caller.len() - 1) as u32
+        };
+        let at = if is_kept[frame] {
+            add(names.number(&(frames.name)(frame as u32)))
+        } else {
+            let is_small = counts.contains_key(&caller);
+            let at = if is_small { caller } else { *small_below.entry(caller).or_insert_with(|| add(0)) };
+            *counts.entry(at).or_insert(0) += 1;
+            at
+        };
+        flame.joules[at as usize] += frames.joules[frame];
+        flame.calls[at as usize] = flame.calls[at as usize].saturating_add(frames.calls[frame]);
+        box_of[frame] = at;
+    }
+    for (at, count) in counts {
+        flame.name[at as usize] = names.number(&crate::flame::more_words(count));
+        flame.small.push(at);
+    }
+    (flame, box_of)
+}
+
+/// With those of all below.
+fn sums(frames: &Frames) -> Vec<f64> {
+    let mut sums: Vec<f64> = frames.joules.to_vec();
+    for at in (1..sums.len()).rev() {
+        let sum = sums[at];
+        sums[frames.caller[at] as usize] += sum;
+    }
+    sums
+}
+
+/// A caller has no less than what it calls and comes first, so the callers of what is kept are kept.
+fn largest(sums: &[f64], most: usize) -> Vec<bool> {
+    let mut order: Vec<u32> = (1..sums.len() as u32).collect();
+    if order.len() > most && most > 0 {
+        let by_sum = |a: &u32, b: &u32| sums[*b as usize].total_cmp(&sums[*a as usize]).then(a.cmp(b));
+        order.select_nth_unstable_by(most - 1, by_sum);
+        order.truncate(most);
+    }
+    let mut is_kept = vec![false; sums.len()];
+    order.into_iter().for_each(|frame| is_kept[frame as usize] = true);
+    is_kept
+}

@@ -1,0 +1,282 @@
+//! The tables of a run that goes on, from the engine itself: with half a million call paths a summary takes too long.
+
+use super::ranks::{Groups, MOST_FUNCTIONS, heat, label, rounded};
+use super::rows::{self, More, Names};
+use super::{Flame, Tables, flame, of_summary};
+use crate::highlights::{Sums, topmost};
+use crate::over_ranks;
+use crate::summary::Summary;
+use crate::text::times;
+use ampere_attribution::{LocationIndex, ViewIndex};
+use ampere_model::RegionRef;
+use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
+use ampere_timeline::threads;
+use std::collections::HashMap;
+
+/// Boxes of a picture that is sent once a second.
+const MOST_BOXES: usize = 1500;
+/// Ranks that a page may choose from.
+const MOST_CHOICES: usize = 4096;
+
+/// Call paths of all locations as one tree, in which a region that calls itself is one frame. It grows with the engine's.
+pub struct LiveTables {
+    /// By frame; the first is the whole.
+    caller: Vec<u32>,
+    region: Vec<RegionRef>,
+    /// How often it is on the stack at most, by calls of itself.
+    times: Vec<u32>,
+    known: HashMap<(u32, RegionRef), u32>,
+    /// By location and node: the frame, and how often its region is on the stack there.
+    nodes: Vec<Vec<(u32, u32)>>,
+}
+
+impl Default for LiveTables {
+    fn default() -> LiveTables {
+        let region = vec![RegionRef(u32::MAX)];
+        LiveTables { caller: vec![0], region, times: vec![1], known: HashMap::new(), nodes: Vec::new() }
+    }
+}
+
+/// Processes with ranks' locations, in the order of their first ones.
+struct Processes<'a> {
+    /// By location; `None` of a GPU stream.
+    of: Vec<Option<usize>>,
+    names: Vec<&'a str>,
+}
+
+/// What call paths were charged and called.
+#[derive(Default)]
+struct Charged {
+    /// By frame.
+    joules: Vec<f64>,
+    calls: Vec<u64>,
+    /// By process, of all ranks.
+    by_process: Vec<f64>,
+    /// By function that is beside others, and by group of ranks.
+    by_function: Vec<Vec<f64>>,
+    /// By region, of all ranks: exclusive calls and ticks.
+    calls_and_ticks: Vec<(u64, u64)>,
+}
+
+impl<'a> Processes<'a> {
+    fn of(attributor: &'a Attributor) -> Processes<'a> {
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let mut all = Processes { of: Vec::new(), names: Vec::new() };
+        for info in &attributor.locations {
+            let is_process = info.kind == ampere_model::LocationKind::CpuThread;
+            all.of.push(is_process.then(|| {
+                *numbers.entry(&info.group).or_insert_with(|| {
+                    all.names.push(&info.group);
+                    all.names.len() - 1
+                })
+            }));
+        }
+        all
+    }
+}
+
+/// The views of the topmost devices by which tables begin.
+fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
+    let all_threads = kind == ViewKind::Ranks && threads::all_threads_lead(attributor);
+    let devices = attributor.devices.iter().enumerate();
+    let topmost =
+        devices.filter(|(at, device)| device.info.unit == Unit::Joules && attributor.whole(*at).is_none());
+    let view = |(_, device): (usize, &ampere_timeline::attributor::Device)| {
+        device.views.threads.filter(|_| all_threads).unwrap_or(device.view(kind))
+    };
+    topmost.map(view).collect()
+}
+
+impl LiveTables {
+    /// `summary`: of the same moment, with regions and without call paths. `rank`: the call paths of this one alone, by its place
+    /// in [`super::Ranks::each`].
+    pub fn tables(&mut self, attributor: &Attributor, summary: &Summary, rank: Option<usize>) -> Tables {
+        self.follow(attributor);
+        let processes = Processes::of(attributor);
+        let groups = Groups::new(&processes.names);
+        let sums = Sums::of(summary);
+        let shown: Vec<&str> = sums.regions.iter().take(MOST_FUNCTIONS).map(|row| row.0).collect();
+        let ranks = self.of_ranks(attributor, (&processes, &groups), &shown, rank);
+        let kernels = self.of_kernels(attributor);
+        let mut names = Names::default();
+        let [of_functions, of_kernels] =
+            [&ranks, &kernels].map(|charged| self.more_by_name(attributor, charged));
+        let (functions, kernel_rows) = rows::of_all(
+            &sums,
+            |name| of_functions.get(name).copied(),
+            |name| of_kernels.get(name).copied(),
+            &mut names,
+        );
+        let mut tables = Tables { functions, kernels: kernel_rows, ..Tables::default() };
+        let by_function = ranks.by_function.iter().cloned();
+        tables.heat = heat(shown.into_iter().zip(by_function).collect(), &mut names);
+        let mut whole = self.flame(attributor, &ranks, &mut names);
+        whole.view = "ranks".to_owned();
+        match rank.and_then(|rank| processes.names.get(rank)) {
+            Some(name) => whole.title = format!("all devices, rank {}", label(name)),
+            None => {
+                whole.title = "all devices".to_owned();
+                (whole.idle_joules, whole.lost_joules) = (sums.idle, sums.lost);
+            }
+        }
+        tables.flames.push(whole);
+        if !sums.kernels.is_empty() {
+            let mut flame = self.flame(attributor, &kernels, &mut names);
+            (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
+            let views = topmost(summary).filter_map(|device| crate::highlights::view(device, "kernels"));
+            for view in views {
+                flame.idle_joules += view.idle_joules;
+                flame.lost_joules += view.lost_joules;
+            }
+            tables.flames.push(flame);
+        }
+        tables.views = of_summary::views_of_running(summary, &mut names);
+        tables.ranks = groups.ranks;
+        if processes.names.len() > 1 {
+            let by_rank = ranks.by_process.iter().enumerate().map(|(at, joules)| (("", at as u32), *joules));
+            let whole = over_ranks::spread_of(by_rank.filter(|(_, joules)| *joules > 0.0).collect());
+            let words = whole.map(|whole| rows::whole_words(&whole, |at| processes.names[at as usize]));
+            tables.ranks.words = words.unwrap_or_default();
+            tables.ranks.each = processes.names.iter().take(MOST_CHOICES).map(|name| label(name)).collect();
+        }
+        (tables.names, tables.mpi) = (names.all, names.mpi);
+        tables
+    }
+
+    /// Takes in the call paths that are new.
+    fn follow(&mut self, attributor: &Attributor) {
+        self.nodes.resize(attributor.locations.len(), Vec::new());
+        for (location, nodes) in self.nodes.iter_mut().enumerate() {
+            let location = LocationIndex(location as u32);
+            if nodes.is_empty() {
+                nodes.push((0, 0));
+            }
+            let known = nodes.len();
+            if known > attributor.engine.callpaths_of(location) {
+                continue;
+            }
+            for (_, caller, region) in attributor.engine.nodes(location).skip(known - 1) {
+                let (above, again) = nodes[caller.0 as usize];
+                if above != 0 && self.region[above as usize] == region {
+                    let times = &mut self.times[above as usize];
+                    *times = (*times).max(again + 1);
+                    nodes.push((above, again + 1));
+                    continue;
+                }
+                let next = self.caller.len() as u32;
+                let frame = *self.known.entry((above, region)).or_insert(next);
+                if frame == next {
+                    self.caller.push(above);
+                    self.region.push(region);
+                    self.times.push(1);
+                }
+                nodes.push((frame, 1));
+            }
+        }
+    }
+
+    fn of_ranks(
+        &self,
+        attributor: &Attributor,
+        (processes, groups): (&Processes, &Groups),
+        shown: &[&str],
+        rank: Option<usize>,
+    ) -> Charged {
+        let mut charged = self.nothing(attributor);
+        charged.by_process = vec![0.0; processes.names.len()];
+        charged.by_function = vec![vec![0.0; groups.len()]; shown.len()];
+        let regions = attributor.regions.all();
+        let row_of: Vec<Option<usize>> =
+            regions.iter().map(|region| shown.iter().position(|name| *name == region.name)).collect();
+        let is_wanted = |process: usize| rank.is_none_or(|rank| rank == process);
+        for view in leading_views(attributor, ViewKind::Ranks) {
+            attributor.engine.each_node_account(view, |location, node, joules| {
+                let location = location.0 as usize;
+                let Some(process) = processes.of[location] else { return };
+                let (frame, _) = self.nodes[location][node.0 as usize];
+                charged.by_process[process] += joules;
+                if is_wanted(process) {
+                    charged.joules[frame as usize] += joules;
+                }
+                let region = self.region[frame as usize].0 as usize;
+                if let Some(row) = row_of.get(region).copied().flatten() {
+                    charged.by_function[row][groups.of[process] as usize] += joules;
+                }
+            });
+        }
+        let is_rank = |location: usize| attributor.is_rank(&attributor.locations[location]);
+        let is_wanted = |location: usize| processes.of[location].is_some_and(is_wanted);
+        self.add_calls(attributor, &mut charged, is_rank, is_wanted);
+        charged
+    }
+
+    fn of_kernels(&self, attributor: &Attributor) -> Charged {
+        let mut charged = self.nothing(attributor);
+        for view in leading_views(attributor, ViewKind::Kernels) {
+            attributor.engine.each_node_account(view, |location, node, joules| {
+                let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
+                charged.joules[frame as usize] += joules;
+            });
+        }
+        let is_stream =
+            |location: usize| attributor.locations[location].kind == ampere_model::LocationKind::Gpu;
+        self.add_calls(attributor, &mut charged, is_stream, |_| true);
+        charged
+    }
+
+    fn nothing(&self, attributor: &Attributor) -> Charged {
+        let (frames, regions) = (self.caller.len(), attributor.regions.all().len());
+        let calls_and_ticks = vec![(0, 0); regions];
+        Charged { joules: vec![0.0; frames], calls: vec![0; frames], calls_and_ticks, ..Charged::default() }
+    }
+
+    /// Calls and times, which are the same for all devices. `is_of`: a location that is counted; `is_wanted`: in the boxes, too.
+    fn add_calls(
+        &self,
+        attributor: &Attributor,
+        charged: &mut Charged,
+        is_of: impl Fn(usize) -> bool,
+        is_wanted: impl Fn(usize) -> bool,
+    ) {
+        for location in (0..self.nodes.len()).filter(|location| is_of(*location)) {
+            let (mut node, is_wanted) = (0, is_wanted(location));
+            attributor.engine.each_callpath(LocationIndex(location as u32), |region, calls, ticks| {
+                node += 1;
+                if let Some(sum) = charged.calls_and_ticks.get_mut(region.0 as usize) {
+                    *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
+                }
+                if is_wanted {
+                    let (frame, _) = self.nodes[location][node];
+                    let sum = &mut charged.calls[frame as usize];
+                    *sum = sum.saturating_add(calls);
+                }
+            });
+        }
+    }
+
+    /// By name: regions may share one.
+    fn more_by_name<'a>(&self, attributor: &'a Attributor, charged: &Charged) -> HashMap<&'a str, More> {
+        let mut all: HashMap<&str, More> = HashMap::new();
+        for (region, (calls, ticks)) in attributor.regions.all().iter().zip(&charged.calls_and_ticks) {
+            let sum = all.entry(&region.name).or_default();
+            sum.calls = sum.calls.saturating_add(*calls);
+            sum.seconds += *ticks as f64 / attributor.ticks_per_second as f64;
+        }
+        all
+    }
+
+    fn flame(&self, attributor: &Attributor, charged: &Charged, names: &mut Names) -> Flame {
+        let name = |frame: u32| {
+            times(attributor.regions.name(self.region[frame as usize]), self.times[frame as usize])
+        };
+        let frames = flame::Frames {
+            caller: &self.caller,
+            joules: &charged.joules,
+            calls: &charged.calls,
+            name: &name,
+        };
+        let (mut flame, _) = flame::boxes(&frames, MOST_BOXES, names);
+        flame.joules.iter_mut().for_each(|joules| *joules = rounded(*joules));
+        flame
+    }
+}

@@ -1,0 +1,238 @@
+//! The page of a summary: its tables, and call paths as boxes.
+
+use super::flame::{self, NO_BOX};
+use super::outline::largest;
+use super::ranks::{Groups, heat, rounded};
+use super::rows::{self, More, Names};
+use super::{Flame, Page, Tables, ViewRows};
+use crate::highlights::{Sums, topmost, view};
+use crate::over_devices::Calls;
+use crate::over_ranks;
+use crate::summary::{Device, Region, Summary, View};
+use crate::text::{by_location, most_of};
+use crate::tree::{self, Tree};
+use ampere_model::text::printable;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Boxes of all pictures: a page stays small however many call paths there are.
+const MOST_BOXES: usize = 6000;
+/// Boxes of each picture.
+const LEAST_BOXES: usize = 100;
+/// Boxes of the first picture, and these times ranks.
+const MOST_WHOLE: usize = 3000;
+const MOST_CELLS: usize = 150_000;
+/// Call paths beside each other.
+const MOST_PATHS: usize = 50;
+
+impl Page {
+    /// Of a summary with all that it has.
+    pub fn of(summary: &Summary) -> Page {
+        Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) }
+    }
+}
+
+fn tables(summary: &Summary) -> Tables {
+    let mut names = Names::default();
+    let sums = Sums::of(summary);
+    let views = tree::whole_views(summary);
+    let functions = more(summary, &views);
+    let kernel_views: Vec<(&Device, &View)> =
+        topmost(summary).filter_map(|device| Some((device, view(device, "kernels")?))).collect();
+    let kernels = more(summary, &kernel_views);
+    let (functions, kernels) = rows::of_all(
+        &sums,
+        |name| functions.get(name).copied(),
+        |name| kernels.get(name).copied(),
+        &mut names,
+    );
+    let ranks = RankPlaces::new(summary, &views);
+    let mut tables = Tables { functions, kernels, ..Tables::default() };
+    tables.heat = heat(by_function(summary, &views, &ranks), &mut names);
+    if ranks.groups.of.len() > 1 {
+        let spreads = over_ranks::callpaths(summary, &views, MOST_PATHS);
+        let whole = over_ranks::whole(summary, &views);
+        let joules = whole.as_ref().map_or(0.0, |whole| whole.joules);
+        tables.paths = rows::of_paths(summary, &spreads, joules, &mut names);
+        tables.ranks.words =
+            whole.map_or_else(String::new, |whole| rows::whole_words(&whole, |group| summary.name(group)));
+    }
+    tables.flames = flames(summary, &views, &ranks, &mut names);
+    (tables.ranks.label, tables.ranks.count) = (ranks.groups.ranks.label, ranks.groups.ranks.count);
+    let (shown, _) = largest(summary);
+    for (at, device) in shown.into_iter().enumerate() {
+        for view in ["ranks", "kernels"].iter().filter_map(|name| view(device, name)) {
+            tables.views.push(view_rows(summary, (at, device), view, &mut names));
+        }
+    }
+    (tables.names, tables.mpi) = (names.all, names.mpi);
+    tables
+}
+
+/// The same of a run that goes on, whose views have no call paths.
+pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<ViewRows> {
+    let (shown, _) = largest(summary);
+    let mut all = Vec::new();
+    for (at, device) in shown.into_iter().enumerate() {
+        let views = ["ranks", "kernels"].iter().filter_map(|name| view(device, name));
+        views.for_each(|view| all.push(view_rows(summary, (at, device), view, names)));
+    }
+    all
+}
+
+/// What is known of functions over several devices: a rank's calls and times count once.
+fn more<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> HashMap<&'a str, More> {
+    let mut calls = Calls::of(summary);
+    let mut all: HashMap<&str, More> = HashMap::new();
+    for (device, view) in views {
+        calls.add(device, view);
+        for Region { region, figures, .. } in &view.regions {
+            let row = all.entry(region).or_insert_with(|| More { most_joules: Some(0.0), ..More::default() });
+            row.least_joules += figures.resolved_joules;
+            row.most_joules = row.most_joules.zip(figures.possible_joules).map(|(sum, more)| sum + more);
+        }
+    }
+    for (name, [_, inclusive, seconds, count]) in calls.sums().0 {
+        let row = all.entry(name).or_default();
+        (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
+    }
+    all
+}
+
+/// The ranks of some views, and which group each is in.
+struct RankPlaces<'a> {
+    /// By node and location group.
+    places: HashMap<(&'a str, u32), usize>,
+    groups: Groups,
+}
+
+impl<'a> RankPlaces<'a> {
+    fn new(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> RankPlaces<'a> {
+        let (mut places, mut names) = (HashMap::new(), Vec::new());
+        for (device, view) in views {
+            for row in view.callpaths.iter() {
+                places.entry((device.node.as_str(), row.location_group)).or_insert_with(|| {
+                    names.push(summary.name(row.location_group));
+                    names.len() - 1
+                });
+            }
+        }
+        RankPlaces { places, groups: Groups::new(&names) }
+    }
+
+    fn group(&self, node: &str, location_group: u32) -> usize {
+        self.groups.of[self.places[&(node, location_group)]] as usize
+    }
+}
+
+/// The joules of each group of ranks, by function.
+fn by_function<'a>(
+    summary: &'a Summary,
+    views: &[(&Device, &View)],
+    ranks: &RankPlaces,
+) -> Vec<(&'a str, Vec<f64>)> {
+    let shown = over_ranks::functions(summary, views, super::ranks::MOST_FUNCTIONS).rows;
+    let shown: Vec<u32> = shown.iter().map(|spread| spread.what).collect();
+    let mut all = vec![vec![0.0; ranks.groups.len()]; shown.len()];
+    for (device, view) in views {
+        for row in view.callpaths.iter() {
+            let name = summary.paths.name[row.path as usize];
+            if let Some(at) = shown.iter().position(|shown| *shown == name) {
+                all[at][ranks.group(&device.node, row.location_group)] += row.figures.exclusive_joules;
+            }
+        }
+    }
+    shown.into_iter().map(|name| summary.name(name)).zip(all).collect()
+}
+
+fn flames(
+    summary: &Summary,
+    views: &[(&Device, &View)],
+    ranks: &RankPlaces,
+    names: &mut Names,
+) -> Vec<Flame> {
+    let frames = tree::Frames::of(summary);
+    let callers = frames.callers();
+    let groups = ranks.groups.len();
+    let most = (MOST_CELLS / groups.max(1)).min(MOST_WHOLE);
+    let (mut whole, box_of) = boxes(&callers, &frames.whole(), most, names);
+    if groups > 1 {
+        let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];
+        for (device, view) in views {
+            for row in view.callpaths.iter() {
+                let at = box_of[frames.of_path(row.path) as usize];
+                if at != NO_BOX {
+                    by_rank[ranks.group(&device.node, row.location_group)][at as usize] +=
+                        row.figures.exclusive_joules;
+                }
+            }
+        }
+        by_rank.iter_mut().flatten().for_each(|joules| *joules = rounded(*joules));
+        whole.by_rank = by_rank;
+    }
+    let mut all = vec![whole];
+    let (shown, _) = largest(summary);
+    let each: Vec<(&Device, &View)> = shown
+        .iter()
+        .flat_map(|device| {
+            ["ranks", "kernels"].iter().filter_map(|name| Some((*device, view(device, name)?)))
+        })
+        .collect();
+    let most = (MOST_BOXES / (each.len() + 2)).max(LEAST_BOXES);
+    let kernels = frames.of_kernels();
+    if kernels.joules() > 0.0 && views.iter().any(|(_, view)| view.view == "ranks") {
+        all.push(boxes(&callers, &kernels, most, names).0);
+    }
+    for (device, view) in each.iter().filter(|_| each.len() > 1) {
+        let title = format!("{}, {}", printable(&device.name), view.title());
+        let tree = frames.of_views(&title, std::iter::once(*view));
+        all.push(boxes(&callers, &tree, most, names).0);
+    }
+    all
+}
+
+fn boxes(callers: &[u32], tree: &Tree, most: usize, names: &mut Names) -> (Flame, Vec<u32>) {
+    let frames = 0..callers.len() as u32;
+    let joules: Vec<f64> = frames.clone().map(|frame| tree.sum(frame).exclusive).collect();
+    let calls: Vec<u64> = frames.map(|frame| tree.sum(frame).calls).collect();
+    let name = |frame| tree.name_of(frame);
+    let of = flame::Frames { caller: callers, joules: &joules, calls: &calls, name: &name };
+    let (mut flame, box_of) = flame::boxes(&of, most, names);
+    flame.joules.iter_mut().for_each(|joules| *joules = rounded(*joules));
+    flame.title.clone_from(&tree.name);
+    flame.view = if tree.is_of_kernels() { "kernels" } else { "ranks" }.to_owned();
+    (flame.idle_joules, flame.lost_joules) = (tree.idle, tree.lost);
+    (flame, box_of)
+}
+
+fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, names: &mut Names) -> ViewRows {
+    let is_time = device.unit == "s";
+    let rows = rows::of_view(view, is_time, names);
+    let mut remarks = Vec::new();
+    if rows.watts.is_empty() && !rows.calls.is_empty() {
+        remarks.push("no watts: no function had 10 samples to itself".to_owned());
+    }
+    if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
+        remarks.push(printable(&format!("{}: {}", other.title(), most_of(device, other))));
+    }
+    let groups = by_location(summary, view);
+    let groups: Vec<(&str, f64)> = groups
+        .iter()
+        .map(|(group, joules)| (group.as_str(), rounded(*joules)))
+        .take(rows::MOST_DEVICE_ROWS)
+        .collect();
+    ViewRows {
+        device: at,
+        title: printable(&view.title()),
+        view: view.view.clone(),
+        policy: view.policy.clone(),
+        sharing: view.sharing.clone(),
+        attributed_joules: view.attributed_joules,
+        idle_joules: view.idle_joules,
+        lost_joules: view.lost_joules,
+        conservation_error_joules: view.conservation_error_joules,
+        rows,
+        groups: rows::of_names(&groups, |_| None, names),
+        remarks,
+    }
+}

@@ -1,0 +1,166 @@
+//! What a page shows beside its tables.
+
+use super::{
+    DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,
+};
+use super::{MOST_SERIES, facts};
+use crate::assignment;
+use crate::gauges::OverTheRun;
+use crate::highlights::{Sums, sentences, topmost};
+use crate::summary::{Device, NodeCpu, Summary};
+use crate::text::{most_of, nodes_of};
+use ampere_model::text::{printable, short};
+
+/// Devices with tables and pictures of their own, and those that are in a list beside them.
+const MOST_DEVICES: usize = 16;
+const MOST_LISTED: usize = 200;
+/// Lines of the device assignment, and of notes.
+const MOST_LINES: usize = 50;
+
+/// The largest devices, in their order, and all others, most joules first.
+pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
+    let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
+    by_joules.sort_by(|a, b| b.1.total_joules.total_cmp(&a.1.total_joules));
+    let others = by_joules.split_off(MOST_DEVICES.min(by_joules.len()));
+    by_joules.sort_by_key(|(at, _)| *at);
+    let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
+    (devices(by_joules), devices(others))
+}
+
+impl Page {
+    /// All that a summary says without its tables; power is that of its curves.
+    pub fn outline(summary: &Summary) -> Page {
+        let (shown, others) = largest(summary);
+        let run = &summary.run;
+        let state = match (run.complete, run.running) {
+            (true, _) => State::Over,
+            (false, true) => State::Running,
+            (false, false) => State::Incomplete,
+        };
+        let mut assignment = assignment::lines(&summary.topology);
+        more_lines(&mut assignment);
+        Page {
+            schema: SCHEMA.to_owned(),
+            state,
+            run: run_words(summary),
+            totals: totals(&Sums::of(summary)),
+            sentences: sentences(summary),
+            notes: run.notes.iter().map(|note| printable(note)).collect(),
+            devices: shown.iter().map(|device| device_line(summary, device)).collect(),
+            other_devices: other_devices(&others),
+            power: power(summary),
+            now: None,
+            quality: facts::quality(summary),
+            monitor: facts::monitor(summary),
+            assignment: assignment.iter().map(|line| printable(line)).collect(),
+            tables: None,
+        }
+    }
+}
+
+fn more_lines(lines: &mut Vec<String>) {
+    if let Some(more) = lines.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        lines.truncate(MOST_LINES);
+        lines.push(format!("and {more} more in summary.json"));
+    }
+}
+
+fn run_words(summary: &Summary) -> RunWords {
+    let run = &summary.run;
+    RunWords {
+        id: printable(&run.id),
+        command: run.command.iter().map(|word| printable(word)).collect(),
+        job: run.job.as_ref().map(|job| printable(&job.to_string())),
+        nodes: printable(&nodes_of(&run.nodes)),
+        ranks: run.ranks,
+        start: printable(&run.start),
+        end: printable(&run.end),
+        seconds: run.seconds,
+        energy: printable(&run.energy),
+        cpu: run.node_cpu.as_ref().map_or_else(String::new, NodeCpu::words),
+    }
+}
+
+fn totals(sums: &Sums) -> Totals {
+    Totals {
+        joules: sums.joules,
+        watts: None,
+        idle_joules: sums.idle,
+        lost_joules: sums.lost,
+        mpi_joules: sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
+        gpu_joules: sums.gpu_joules + 0.0,
+        kernel_joules: sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
+    }
+}
+
+/// Without it nothing is known of a device's power over the run.
+fn mean_watts(device: &Device) -> Option<f64> {
+    (device.sampled_seconds > 0.0 && device.unit == "J").then(|| device.total_joules / device.sampled_seconds)
+}
+
+fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
+    let whole = summary
+        .devices
+        .iter()
+        .find(|whole| whole.node == device.node && whole.contains.contains(&device.name));
+    let mut remarks = Vec::new();
+    if !device.gauges.is_empty() {
+        let gauges: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
+        remarks.push(format!("as it reports: {}", gauges.join(", ")));
+    }
+    remarks.extend(device.checks.iter().map(|check| check.text()));
+    DeviceLine {
+        node: printable(&device.node),
+        name: printable(&device.name),
+        metric: printable(&device.metric),
+        source: printable(&device.source),
+        energy: printable(&device.energy),
+        unit: printable(&device.unit),
+        within: whole.map_or_else(String::new, |whole| printable(&whole.name)),
+        joules: device.total_joules,
+        watts: None,
+        mean_watts: mean_watts(device),
+        samples: device.samples,
+        stale: device.stale,
+        remarks: remarks.iter().map(|line| printable(line)).collect(),
+    }
+}
+
+fn other_devices(devices: &[&Device]) -> OtherDevices {
+    let row = |device: &&Device| OtherDevice {
+        name: printable(&device.name),
+        node: printable(&device.node),
+        joules: device.total_joules,
+        unit: printable(&device.unit),
+        most_in: device.shown().next().map_or_else(String::new, |view| most_of(device, view)),
+    };
+    OtherDevices {
+        rows: devices.iter().take(MOST_LISTED).map(row).collect(),
+        left_out: devices.len().saturating_sub(MOST_LISTED),
+    }
+}
+
+/// Of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
+fn power(summary: &Summary) -> Vec<PowerSeries> {
+    let mut devices: Vec<&Device> = topmost(summary).filter(|device| device.power.is_some()).collect();
+    devices.sort_by(|a, b| b.total_joules.total_cmp(&a.total_joules));
+    devices.truncate(MOST_SERIES);
+    devices.sort_by_key(|device| (&device.node, device.name.len(), &device.name));
+    let series = devices.into_iter().map(|device| PowerSeries {
+        node: printable(&device.node),
+        name: short(&device.name, super::LONGEST_NAME),
+        energy: printable(&device.energy),
+        watts: None,
+        mean_watts: mean_watts(device),
+        segments: device
+            .power
+            .iter()
+            .map(|curve| Segment {
+                begin: 0.0,
+                step: curve.step_seconds,
+                watts: curve.watts.iter().map(|watts| Some(super::ranks::rounded(*watts))).collect(),
+            })
+            .collect(),
+    });
+    series.collect()
+}

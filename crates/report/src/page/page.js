@@ -1,0 +1,797 @@
+// Draws a run: the data in the page itself (report.html), or what the collector sends once a second (/events).
+// The shape of the data is in mod.rs beside this file. Names come from an application: they are only ever text.
+'use strict';
+(function () {
+  const $ = id => document.getElementById(id);
+  let page = null, tables = null;
+
+  // ---- words and numbers ----
+
+  const digits = value => value >= 1000 ? 1 : 3;
+  function joules(value) {
+    if (value == null) return '?';
+    const size = Math.abs(value);
+    return size === 0 ? '0' : size < 0.001 ? '<0.001' : value.toFixed(digits(size));
+  }
+  const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
+  const watts = value => value == null ? '?' : value.toFixed(value < 100 ? 1 : 0) + ' W';
+  const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+  function duration(seconds) {
+    if (seconds < 120) return seconds.toFixed(seconds < 10 ? 2 : 1) + ' s';
+    const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
+    return whole >= 3600 ? `${Math.floor(whole / 3600)} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
+  }
+  // 12345678 J are 12.35 MJ.
+  function large(value) {
+    const steps = ['', 'k', 'M', 'G', 'T'], size = Math.abs(value);
+    const step = size < 10000 ? 0 : Math.min(4, Math.floor(Math.log10(size) / 3));
+    const scaled = value / Math.pow(1000, step), places = Math.max(0, 3 - Math.floor(Math.log10(Math.max(1, Math.abs(scaled)))));
+    return [scaled.toFixed(Math.min(places, 3)), steps[step] + 'J'];
+  }
+  const name = number => tables.names[number];
+  const clip = (text, longest) => text.length <= longest ? text : text.slice(0, longest - 1) + '…';
+
+  // ---- elements ----
+
+  function element(tag, attributes, ...inside) {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? '' : value);
+    }
+    made.append(...inside);
+    return made;
+  }
+  const fill = (id, ...inside) => (typeof id === 'string' ? $(id) : id).replaceChildren(...inside);
+  function text(id, words) { const at = $(id); if (at.textContent !== words) at.textContent = words; }
+  const show = (id, is) => { $(id).hidden = !is; };
+  const colours = {};
+  function readColours() {
+    const style = getComputedStyle(document.documentElement);
+    for (const key of ['card', 'line', 'text', 'soft', 'accent', 'bar', 'function', 'mpi', 'kernel', 'rest', 'match', 'ink', 'focus', 'heat-0', 'heat-1', 'heat-2', 'heat-3'])
+      colours[key] = style.getPropertyValue('--' + key).trim();
+    colours.size = parseFloat(style.fontSize);
+    colours.isDark = matchMedia('(prefers-color-scheme: dark)').matches;
+  }
+  const series = () => colours.isDark
+    ? ['#f5b041', '#5dade2', '#58c48a', '#e98ac9', '#e8e15c', '#f08a5d', '#9aa0ff', '#aab2ba']
+    : ['#c2570c', '#1668b3', '#16794a', '#a8327f', '#8a7400', '#c23b3b', '#5a50c7', '#5f666e'];
+  function hash(words) {
+    let value = 0;
+    for (let at = 0; at < words.length; at++) value = (value * 31 + words.charCodeAt(at)) >>> 0;
+    return (value % 97) / 97;
+  }
+  // The same name, the same shade.
+  function boxColour(kind, words) {
+    const shade = hash(words), light = colours.isDark ? -10 : 0;
+    if (kind === 'mpi') return `hsl(${205 + 15 * shade} 58% ${69 + 8 * shade + light}%)`;
+    if (kind === 'kernel') return `hsl(${95 + 40 * shade} 42% ${65 + 8 * shade + light}%)`;
+    if (kind === 'function') return `hsl(${24 + 24 * shade} 82% ${64 + 9 * shade + light}%)`;
+    return colours.rest;
+  }
+  const isMpi = new Set();
+  // Where ranks are now is by names that the tables may not have.
+  const kindOf = words => /^(P?MPI_|mpi_)/.test(words) ? 'mpi' : 'function';
+
+  // A canvas of this height in CSS pixels, as sharp as the screen.
+  function canvas(id, height) {
+    const at = $(id), ratio = window.devicePixelRatio || 1, width = Math.max(1, at.clientWidth || at.parentNode.clientWidth);
+    const pixels = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (at.width !== pixels[0] || at.height !== pixels[1]) { at.width = pixels[0]; at.height = pixels[1]; at.style.height = height + 'px'; }
+    const draw = at.getContext('2d');
+    draw.setTransform(ratio, 0, 0, ratio, 0, 0);
+    draw.clearRect(0, 0, width, height);
+    draw.textBaseline = 'middle';
+    return { draw, width, height };
+  }
+  function tip(event, words) {
+    const at = $('tip');
+    at.hidden = !words;
+    if (!words) return;
+    at.textContent = words;
+    const width = at.offsetWidth, height = at.offsetHeight;
+    at.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 6)) + 'px';
+    at.style.top = (event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18) + 'px';
+  }
+  const say = words => text('said', words);
+
+  // ---- tables that sort and search ----
+
+  const FIRST_ROWS = 15, MORE_ROWS = 100;
+  // columns: {key, title, show(row) -> text or node, number, minor, cell}. A row is an object.
+  function table(place, columns, options) {
+    const state = { rows: [], sort: options.sort || columns[0].key, down: true, search: '', limit: options.limit || FIRST_ROWS };
+    const heads = new Map(), body = element('tbody'), more = element('button', { class: 'more', onclick: () => { state.limit += MORE_ROWS; draw(); } });
+    const head = element('tr');
+    for (const column of columns) {
+      const cell = element('th', { scope: 'col', class: [column.number && 'number', column.minor && 'minor'].filter(Boolean).join(' ') || null, title: column.help });
+      if (column.key === '') cell.append(element('span', { class: 'hidden' }, 'share'));
+      else cell.append(element('button', { type: 'button', onclick: () => {
+        state.down = state.sort === column.key ? !state.down : !!column.number;
+        state.sort = column.key;
+        draw();
+      } }, column.title));
+      heads.set(column.key, cell);
+      head.append(cell);
+    }
+    const whole = element('table', {}, element('caption', { class: 'hidden' }, options.caption), element('thead', {}, head), body);
+    fill(place, whole, more);
+    function draw() {
+      const search = state.search.toLowerCase(), sort = state.sort, sign = state.down ? -1 : 1;
+      let rows = search ? state.rows.filter(row => row.words.toLowerCase().includes(search)) : state.rows.slice();
+      rows.sort((a, b) => a.last - b.last || sign * (typeof a[sort] === 'string' ? a[sort].localeCompare(b[sort]) : (a[sort] ?? -1) - (b[sort] ?? -1)));
+      for (const [key, cell] of heads) key === sort ? cell.setAttribute('aria-sort', state.down ? 'descending' : 'ascending') : cell.removeAttribute('aria-sort');
+      // Idle and lost stay in sight.
+      const last = rows.filter(row => row.last), of = rows.length - last.length, shown = rows.slice(0, Math.min(of, state.limit)).concat(last);
+      const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
+      // A live table changes its cells, not its rows: a selection and the focus stay.
+      while (body.rows.length > shown.length) body.deleteRow(-1);
+      shown.forEach((row, at) => {
+        const line = body.rows[at] || body.insertRow();
+        line.className = row.last ? 'rest' : '';
+        columns.forEach((column, number) => {
+          const cell = line.cells[number] || line.insertCell();
+          const kind = [column.number && 'number', column.minor && 'minor', column.kind && column.kind(row)].filter(Boolean).join(' ');
+          if (cell.className !== kind) cell.className = kind;
+          if (column.bar !== undefined) {
+            const bar = cell.firstChild || cell.appendChild(element('div'));
+            bar.style.width = Math.min(100, Math.max(0, 100 * row.part / widest)).toFixed(1) + '%';
+            return;
+          }
+          const words = column.show ? column.show(row) : row[column.key];
+          if (cell.textContent !== words) cell.textContent = words;
+          if (column.number && row[column.key] != null) cell.dataset.value = row[column.key];
+          if (column.title_of) cell.title = column.title_of(row);
+        });
+      });
+      more.hidden = of <= state.limit;
+      more.textContent = `Show more (${count(of - state.limit)})`;
+    }
+    return {
+      set(rows) { state.rows = rows; draw(); },
+      search(words) { state.search = words; draw(); },
+    };
+  }
+  const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
+  const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
+  const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
+
+  // Columns of functions or kernels; a column without data is left out.
+  function rowColumns(of, what, unit) {
+    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules), { ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR];
+    if (has('least_joules')) columns.push(number('least_joules', 'least', joules, { minor: true, help: LEAST }));
+    if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, help: MOST }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true }));
+    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
+    if (has('calls')) columns.push(number('calls', 'calls', count, { minor: true }));
+    if (has('watts')) columns.push(number('watts', 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: 'the device\'s power while nothing else ran; below res.: too few samples belonged to it alone' }));
+    columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) ? ' mpi' : ''), title_of: row => row.words });
+    return columns;
+  }
+  function rowsOf(of, whole, idle, lost) {
+    const keys = ['least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
+    const rows = of.name.map((at, index) => {
+      const row = { words: name(at), joules: of.joules[index], last: 0 };
+      for (const key of keys) row[key] = of[key][index];
+      return row;
+    });
+    const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
+    if (of.others && of.others.count) rest(of.others.joules, `${count(of.others.count)} more in summary.json`);
+    rest(idle, 'idle: no consumer ran');
+    rest(lost, 'lost: cannot be attributed');
+    for (const row of rows) { row.part = whole > 0 ? row.joules / whole : 0; row.share = 100 * row.part; }
+    return rows;
+  }
+  // Its columns depend on the data.
+  const made = new Map();
+  function tableOf(id, columns, options) {
+    const form = columns.map(column => column.key).join();
+    const known = made.get(id);
+    if (known && known.form === form) return known.table;
+    const at = table(typeof id === 'string' ? $(id) : id, columns, options);
+    made.set(id, { form, table: at });
+    return at;
+  }
+
+  // ---- head ----
+
+  const STATES = { running: ['running', 'pill live'], over: ['complete', 'pill'], incomplete: ['INCOMPLETE', 'pill bad'], lost: ['connection lost', 'pill bad'] };
+  function setState(state) {
+    const [words, kind] = STATES[state];
+    text('state', state === 'running' && !isLive ? 'RUNNING when written' : words);
+    $('state').className = kind;
+  }
+  function drawHead() {
+    const run = page.run, totals = page.totals;
+    setState(page.state);
+    show('energy', run.energy !== 'measured' && run.energy !== '');
+    text('energy', run.energy);
+    text('command', run.command.join(' '));
+    const job = run.job ? `, job ${run.job}` : '', when = run.start ? `, ${run.start} to ${run.end}` : '';
+    text('about', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
+    document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
+    const [energy, unit] = large(totals.joules);
+    const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
+    const worst = page.quality.filter(fact => fact.warns).length + page.monitor.filter(fact => fact.warns).length;
+    const tiles = [
+      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J', totals.joules],
+      ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
+      ['seconds', 'Time', duration(run.seconds), '', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}`, run.seconds],
+      ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
+      ['mpi', 'In MPI', share(totals.mpi_joules, totals.joules), '', joules(totals.mpi_joules) + ' J', totals.mpi_joules],
+    ];
+    if (totals.gpu_joules > 0) tiles.push(['kernels', 'GPUs in kernels', share(totals.kernel_joules, totals.gpu_joules), '', `of ${joules(totals.gpu_joules)} J of GPUs`, totals.kernel_joules]);
+    if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', joules(totals.lost_joules) + ' J', totals.lost_joules]);
+    tiles.push(['warnings', 'Numbers', worst ? `${worst} warning${worst === 1 ? '' : 's'}` : 'good', '', run.energy, worst]);
+    const at = $('totals');
+    if (at.children.length !== tiles.length) fill(at, ...tiles.map(([key, title]) =>
+      element('div', { id: 'total-' + key }, element('dt', {}, title), element('dd', {}), element('dd', { class: 'under' }))));
+    tiles.forEach(([, , value, sign, under, exact], index) => {
+      const tile = at.children[index];
+      tile.dataset.value = exact;
+      fill(tile.children[1], value, ...(sign ? [' ', element('small', {}, sign)] : []));
+      tile.children[2].textContent = under;
+      tile.children[2].title = under;
+    });
+    fill('sentences', ...page.sentences.map(words => element('li', {}, words)));
+    show('notes', page.notes.length);
+    fill($('notes').lastElementChild, ...page.notes.map(words => element('li', {}, words)));
+    show('short', page.sentences.length + page.notes.length);
+  }
+
+  // ---- power ----
+
+  const MOST_LINES = 8;
+  // Of each device [[seconds, length, watts]...]: what the run began with, and what came since the page was opened.
+  let power = [], asStrips = null, moment = null;
+  function takePower() {
+    page.power.forEach((of, at) => {
+      if (of.segments.length || !power[at] || power[at].of.name !== of.name) {
+        const steps = [];
+        for (const { begin, step, watts } of of.segments) watts.forEach((value, index) => steps.push([begin + index * step, step, value]));
+        power[at] = { of, steps };
+      } else if (of.watts != null) {
+        const { steps } = power[at], last = steps[steps.length - 1], from = last ? last[0] + last[1] : page.run.seconds - 1;
+        if (page.run.seconds > from) steps.push([from, page.run.seconds - from, of.watts]);
+        power[at].of = of;
+      }
+    });
+    power.length = page.power.length;
+  }
+  const label = of => page.power.some(other => other.node !== of.node) ? `${of.node} ${of.name}` : of.name;
+  function at_time(steps, time) {
+    let low = 0, high = steps.length - 1;
+    while (low < high) { const middle = (low + high + 1) >> 1; if (steps[middle][0] <= time) low = middle; else high = middle - 1; }
+    return steps.length && time >= steps[0][0] && time <= steps[low][0] + steps[low][1] ? steps[low] : null;
+  }
+  function niceStep(most, about) {
+    const raw = most / about, ten = Math.pow(10, Math.floor(Math.log10(raw || 1)));
+    return ten * [1, 2, 2.5, 5, 10].find(factor => factor * ten >= raw);
+  }
+  function heatColour(part) {
+    const stops = ['heat-0', 'heat-1', 'heat-2', 'heat-3'].map(key => parseInt(colours[key].slice(1), 16));
+    const place = Math.max(0, Math.min(0.9999, part)) * 3, from = stops[Math.floor(place)], to = stops[Math.floor(place) + 1], mix = place % 1;
+    const channel = shift => Math.round((from >> shift & 255) * (1 - mix) + (to >> shift & 255) * mix);
+    return `rgb(${channel(16)} ${channel(8)} ${channel(0)})`;
+  }
+  const ticks = (end, width) => {
+    const step = niceStep(end, Math.max(2, width / 110)), all = [];
+    for (let at = 0; at <= end * 1.0001; at += step) all.push(at);
+    return all;
+  };
+  const clock = (seconds, end) => end >= 7200 ? (seconds / 3600).toFixed(2) + ' h' : end >= 600 ? (seconds / 60).toFixed(1) + ' min' : +seconds.toFixed(2) + ' s';
+  function drawPower() {
+    show('power', power.length);
+    if (!power.length) return;
+    const end = Math.max(1e-6, ...power.map(({ steps }) => steps.length ? steps[steps.length - 1][0] + steps[steps.length - 1][1] : 0));
+    const most = Math.max(1e-6, ...power.map(({ steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0)));
+    const strips = asStrips ?? power.length > MOST_LINES;
+    $('power-form').setAttribute('aria-pressed', String(strips));
+    show('power-form', power.length > 1);
+    const size = colours.size, row = Math.max(6, Math.min(1.5 * size, 30 * size / power.length));
+    const { draw, width, height } = canvas('power-picture', strips ? row * power.length + 1.6 * size : Math.max(11 * size, Math.min(17 * size, 0.24 * innerHeight)));
+    draw.font = `${0.78 * size}px system-ui, "DejaVu Sans", sans-serif`;
+    const left = strips ? Math.min(11 * size, width / 4) : 4 * size, right = width - 4, bottom = height - 1.6 * size;
+    const x = time => left + (right - left) * time / end;
+    const unit = niceStep(most, 4), top = unit * Math.ceil(most * 1.02 / unit), y = value => bottom - (bottom - 0.5 * size) * value / top;
+    draw.fillStyle = colours.soft;
+    draw.strokeStyle = colours.line;
+    for (const time of ticks(end, right - left)) {
+      draw.textAlign = time === 0 ? 'left' : x(time) > right - 2 * size ? 'right' : 'center';
+      draw.fillText(clock(time, end), x(time), height - 0.6 * size);
+    }
+    const colour = series();
+    if (strips) {
+      power.forEach(({ of, steps }, index) => {
+        const from = row * index;
+        for (const [begin, length, value] of steps) {
+          if (value == null) continue;
+          draw.fillStyle = heatColour(value / most);
+          draw.fillRect(x(begin), from, Math.max(0.6, x(begin + length) - x(begin) + 0.3), row - 1);
+        }
+        if (row >= 0.8 * size || index % Math.ceil(0.9 * size / row) === 0) {
+          draw.fillStyle = colours.soft; draw.textAlign = 'left';
+          draw.fillText(clip(label(of), Math.floor(left / (0.5 * size))), 0, from + row / 2, left - 6);
+        }
+      });
+    } else {
+      draw.textAlign = 'right';
+      for (let value = 0; value <= top * 1.001; value += unit) {
+        draw.beginPath(); draw.moveTo(left, y(value)); draw.lineTo(right, y(value)); draw.stroke();
+        draw.fillText(+value.toFixed(2) + ' W', left - 6, y(value));
+      }
+      power.forEach(({ of, steps }, index) => {
+        draw.beginPath();
+        let open = false, last = 0;
+        for (const [begin, length, value] of steps) {
+          if (value == null) { open = false; continue; }
+          if (!open) draw.moveTo(x(begin), y(value)); else draw.lineTo(x(begin), y(value));
+          draw.lineTo(last = x(begin + length), y(value));
+          open = true;
+        }
+        draw.strokeStyle = colour[index % colour.length];
+        draw.lineWidth = 1.7;
+        draw.lineJoin = 'round';
+        draw.setLineDash(of.energy === 'measured' ? [] : [6, 3]);
+        draw.stroke();
+        draw.setLineDash([]);
+        if (power.length === 1 && steps.length) {
+          draw.lineTo(last, y(0)); draw.lineTo(x(steps[0][0]), y(0));
+          draw.globalAlpha = 0.13; draw.fillStyle = colour[0]; draw.fill(); draw.globalAlpha = 1;
+        }
+      });
+      draw.lineWidth = 1;
+    }
+    drawPower.time = event => Math.max(0, Math.min(end, (event - left) / (right - left) * end));
+    drawPower.step = end / Math.max(1, Math.min(200, Math.max(...power.map(({ steps }) => steps.length))));
+    drawPower.end = end;
+    if (moment !== null) {
+      draw.strokeStyle = colours.text;
+      draw.beginPath(); draw.moveTo(x(moment), 0); draw.lineTo(x(moment), bottom); draw.stroke();
+    }
+    const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
+    fill('power-legend', ...power.slice(0, 2 * MOST_LINES).map(({ of }, index) => element('li', {},
+      ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
+      element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
+      ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
+    text('power-span', (moment === null ? now : `at ${clock(moment, end)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
+    $('power-picture').setAttribute('aria-label', `Power of ${power.length} devices over ${duration(end)}, at most ${watts(most)}`);
+    tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', value => value.toFixed(1)), number('most', 'most W', value => value.toFixed(1)), number('now', 'now W', value => value.toFixed(1))],
+      { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
+      words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
+  }
+  function readPower(time) {
+    moment = time;
+    drawPower();
+    if (time !== null) say(`at ${clock(time, drawPower.end)}: ` + power.slice(0, MOST_LINES).map(({ of, steps }) => `${label(of)} ${watts((at_time(steps, time) || [])[2])}`).join(', '));
+  }
+
+  // ---- where ranks are ----
+
+  function drawNow() {
+    const now = page.now, is = now && now.cells.length > 0 && page.state === 'running';
+    show('now', is);
+    if (!is) return;
+    const all = now.functions.reduce((sum, of) => sum + of.ranks, 0);
+    const shade = words => words ? boxColour(kindOf(words), words) : colours.rest;
+    fill('now-bars', ...now.functions.map(of => element('li', { title: of.name },
+      element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
+      element('span', {}, of.name || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
+    const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
+    fill('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
+    if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: 'rank' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Where each rank is', sort: 'place' })
+      .set(now.cells.map((cell, at) => ({ label: cell.label, place: -at, words: where(cell) || '(other)', last: 0 })));
+  }
+
+  // ---- functions, kernels ----
+
+  function drawRows() {
+    const totals = page.totals;
+    for (const [id, of, what, whole, idle, lost] of [['functions', tables.functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', tables.kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
+      show(id, of.name.length);
+      if (!of.name.length) continue;
+      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}` }).set(rowsOf(of, whole, idle, lost));
+    }
+    text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
+    text('functions-rest', tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
+  }
+
+  // ---- heat map ----
+
+  let cell = null;
+  function heatMost() { return tables.heat.joules.reduce((most, row) => Math.max(most, ...row), 0); }
+  function drawHeat() {
+    const { heat, ranks } = tables, is = ranks.label.length > 1 && heat.name.length > 0;
+    show('heat', is);
+    if (!is) return;
+    text('heat-whole', ranks.words);
+    const size = colours.size, row = 1.55 * size, head = 1.5 * size;
+    const { draw, width } = canvas('heat-picture', row * heat.name.length + head);
+    draw.font = `${0.78 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
+    const left = Math.min(15 * size, width * 0.38), wide = (width - left) / ranks.label.length, byRow = $('heat-scale').value === 'row', most = heatMost();
+    drawHeat.place = (x, y) => [Math.floor((x - left) / wide), Math.floor((y - head) / row)];
+    draw.fillStyle = colours.soft;
+    const every = Math.ceil(3.4 * size / wide);
+    ranks.label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
+    heat.joules.forEach((values, at) => {
+      const scale = byRow ? Math.max(...values) : most, y = head + at * row;
+      draw.fillStyle = colours.text;
+      draw.fillText(fit(draw, name(heat.name[at]), left - 8), 0, y + row / 2);
+      values.forEach((value, rank) => {
+        draw.fillStyle = heatColour(scale > 0 ? value / scale : 0);
+        draw.fillRect(left + rank * wide, y, wide > 4 ? wide - 1 : wide + 0.4, row - 1);
+      });
+    });
+    if (cell) {
+      draw.strokeStyle = colours.focus; draw.lineWidth = 2;
+      draw.strokeRect(left + cell[0] * wide, head + cell[1] * row, Math.max(3, wide - 1), row - 1);
+    }
+    $('heat-picture').setAttribute('aria-label', `Joules of ${heat.name.length} functions on ${ranks.label.length} ranks or groups of ranks`);
+    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', 'J', joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
+      .set(heat.joules.map((values, at) => {
+        const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
+        return { words: name(heat.name[at]), joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.reduce((a, b) => a + b, 0), at: ranks.label[each.indexOf(top)], last: 0 };
+      }));
+  }
+  function cellWords([rank, row]) {
+    const { heat, ranks } = tables, value = heat.joules[row][rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} J each of ${ranks.count[rank]} ranks` : '';
+    return `${name(heat.name[row])}\nrank ${ranks.label[rank]}: ${joules(value)} J${each}`;
+  }
+  const isCell = at => at && at[0] >= 0 && at[1] >= 0 && at[0] < tables.ranks.label.length && at[1] < tables.heat.name.length;
+  function fit(draw, words, width) {
+    const letters = Math.floor(width / draw.measureText('m').width);
+    return letters < 3 ? '' : clip(words, letters);
+  }
+
+  // ---- flame graph ----
+
+  // Of each picture: which one, the zoomed box, the focused box, and the words that are searched.
+  const flame = { of: 0, rank: '', path: [], focus: 0, search: '', boxes: [], tree: null };
+  // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
+  function makeTree(of, column) {
+    const own = column < 0 ? of.joules : of.by_rank[column], kernel = of.view === 'kernels' ? 'kernel' : 'function';
+    const small = new Set(of.small), boxes = of.name.map((at, index) => {
+      const words = index === 0 ? of.title : name(at);
+      return { caller: of.caller[index], words, kind: index === 0 ? 'whole' : small.has(index) ? 'small' : isMpi.has(words.replace(/ x\d+$/, '')) ? 'mpi' : kernel, own: own[index] || 0, sum: 0, calls: column < 0 ? of.calls[index] : null, below: [] };
+    });
+    if (column < 0) for (const [words, value] of [['idle', of.idle_joules], ['lost', of.lost_joules]])
+      if (value > 0) boxes.push({ caller: 0, words, kind: 'rest', own: value, sum: 0, calls: null, below: [] });
+    for (let at = boxes.length - 1; at > 0; at--) {
+      const box = boxes[at];
+      box.sum += box.own;
+      boxes[box.caller].sum += box.sum;
+      if (box.sum > 0) boxes[box.caller].below.push(at);
+    }
+    for (const box of boxes) box.below.sort((a, b) => (boxes[a].kind === 'small' || boxes[a].kind === 'rest') - (boxes[b].kind === 'small' || boxes[b].kind === 'rest') || boxes[b].sum - boxes[a].sum);
+    return boxes;
+  }
+  // A path of names, so that a zoom stays where it was while numbers change.
+  function find(boxes, path) {
+    let at = 0;
+    for (const words of path) {
+      const next = boxes[at].below.find(below => boxes[below].words === words);
+      if (next === undefined) break;
+      at = next;
+    }
+    return at;
+  }
+  function pathOf(boxes, at) {
+    const path = [];
+    for (; at !== 0; at = boxes[at].caller) path.unshift(boxes[at].words);
+    return path;
+  }
+  function drawFlame() {
+    show('flame', tables.flames.length);
+    if (!tables.flames.length) return;
+    const chosen = tables.flames[flame.of] || tables.flames[0], ranks = tables.ranks.label;
+    const column = chosen.by_rank.length ? ranks.indexOf(flame.rank) : -1;
+    show('flame-rank-label', !isLive ? chosen.by_rank.length > 1 : ranks.length > 1 && flame.of === 0);
+    const boxes = flame.tree = makeTree(chosen, column), zoom = find(boxes, flame.path), whole = boxes[0].sum;
+    flame.path = pathOf(boxes, zoom);
+    flame.focus = boxes[flame.focus] ? flame.focus : zoom;
+    // Where each box is: callers of the zoomed one are as wide as the picture.
+    const callers = [];
+    for (let at = zoom; ; at = boxes[at].caller) { callers.unshift(at); if (at === 0) break; }
+    const width = $('flame-picture').clientWidth || $('flame-frame').clientWidth, placed = callers.map((at, row) => ({ at, x: 0, width, row }));
+    const waiting = [placed[placed.length - 1]];
+    let rows = placed.length;
+    while (waiting.length) {
+      const { at, x, row, width: wide } = waiting.pop();
+      let left = x;
+      for (const below of boxes[at].below) {
+        const part = boxes[at].sum > 0 ? wide * boxes[below].sum / boxes[at].sum : 0;
+        if (part >= 0.35) {
+          const box = { at: below, x: left, width: part, row: row + 1 };
+          placed.push(box); waiting.push(box);
+          rows = Math.max(rows, row + 2);
+        }
+        left += part;
+      }
+    }
+    const size = colours.size, high = Math.round(1.42 * size);
+    const { draw } = canvas('flame-picture', Math.max(4, rows) * high);
+    draw.font = `${0.8 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
+    const letter = draw.measureText('m').width, search = flame.search.toLowerCase();
+    let found = 0, inside = new Set();
+    for (const { at, x, width: wide, row } of placed) {
+      const box = boxes[at], is = search && box.kind !== 'whole' && box.words.toLowerCase().includes(search);
+      draw.fillStyle = is ? colours.match : boxColour(box.kind, box.words);
+      const isFaded = search && !is;
+      draw.globalAlpha = isFaded ? 0.35 : row < callers.length - 1 ? 0.7 : 1;
+      draw.fillRect(x, row * high, wide > 3 ? wide - 1 : Math.max(0.5, wide), high - 1);
+      const room = Math.floor((wide - 6) / letter);
+      if (room >= 3) { draw.globalAlpha = 1; draw.fillStyle = isFaded ? colours.text : colours.ink; draw.fillText(clip(box.words, room), x + 3, row * high + high / 2); }
+    }
+    draw.globalAlpha = 1;
+    if (search) boxes.forEach((box, at) => {
+      if (inside.has(box.caller)) inside.add(at);
+      else if (at !== 0 && box.words.toLowerCase().includes(search)) { inside.add(at); found += box.sum; }
+    });
+    const focused = placed.find(box => box.at === flame.focus);
+    if (focused && document.activeElement === $('flame-picture')) {
+      draw.strokeStyle = colours.focus; draw.lineWidth = 2.5;
+      draw.strokeRect(focused.x + 1, focused.row * high + 1, Math.max(2, focused.width - 3), high - 3);
+    }
+    flame.boxes = placed; flame.high = high; flame.zoom = zoom;
+    $('flame-out').disabled = zoom === 0;
+    const crumbs = callers.map(at => element('button', { type: 'button', onclick: () => zoomTo(at), title: boxes[at].words }, clip(boxes[at].words, 60)));
+    fill('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], whole, true)}`,
+      ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${share(found, whole)}`)] : []));
+    $('flame-picture').setAttribute('aria-label', `Flame graph of ${boxWords(boxes[zoom], whole)}`);
+    if ($('flame-table').parentNode.open) drawFlameTable(boxes, zoom, whole);
+  }
+  function drawFlameTable(boxes, zoom, whole) {
+    const inside = new Set([zoom]), rows = [];
+    boxes.forEach((box, at) => {
+      if (at !== zoom && !inside.has(box.caller)) return;
+      inside.add(at);
+      if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, part: whole > 0 ? box.own / whole : 0, calls: box.calls, last: 0 });
+    });
+    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), number('calls', 'calls', count, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    at.set(rows);
+    at.search(flame.search);
+  }
+  function boxWords(box, whole, isShort) {
+    const own = box.calls === null || isShort ? '' : `\n${joules(box.own)} J in itself, ${count(box.calls)} call${box.calls === 1 ? '' : 's'}`;
+    return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${share(box.sum, whole)}${own}`;
+  }
+  function zoomTo(at) {
+    flame.focus = at;
+    flame.path = pathOf(flame.tree, at);
+    drawFlame();
+    say(boxWords(flame.tree[at], flame.tree[0].sum));
+  }
+  function moveFlame(key) {
+    const boxes = flame.tree, at = flame.focus, box = boxes[at], beside = boxes[box.caller].below, place = beside.indexOf(at);
+    const next = { ArrowUp: at === 0 ? 0 : box.caller, ArrowDown: box.below[0], ArrowLeft: at && beside[place - 1], ArrowRight: at && beside[place + 1] }[key];
+    if (next === undefined || next === 0 && key !== 'ArrowUp') return;
+    flame.focus = next;
+    drawFlame();
+    say(boxWords(boxes[next], boxes[0].sum));
+  }
+  function drawChoices() {
+    const same = (at, words) => at.children.length === words.length && words.every((word, index) => at.children[index].textContent === word);
+    const titles = tables.flames.map(of => clip(of.title, 60));
+    if (!same($('flame-of'), titles)) fill('flame-of', ...titles.map((title, at) => element('option', { value: at, selected: at === flame.of }, title)));
+    const ranks = ['all'].concat(isLive ? tables.ranks.each : tables.ranks.label);
+    if (!same($('flame-rank'), ranks)) fill('flame-rank', ...ranks.map((rank, at) => element('option', { value: at ? rank : '', selected: rank === flame.rank }, rank)));
+  }
+
+  // ---- devices, call paths, quality ----
+
+  function drawDevices() {
+    show('devices', page.devices.length);
+    const at = $('devices-list');
+    const keys = page.devices.map(of => of.node + '\0' + of.name).join('\0');
+    if (at.dataset.keys !== keys) {
+      at.dataset.keys = keys;
+      fill(at, ...page.devices.map((of, index) => element('details', { class: 'device', 'data-device': of.name, ontoggle: () => drawDevice(index) },
+        element('summary', {}, element('strong', {}, of.name), element('span', { class: 'number' }), element('span', { class: 'small' })), element('div', {}))));
+      const other = page.other_devices;
+      if (other.rows.length) {
+        const more = element('details', { class: 'device' }, element('summary', {}, `${count(other.rows.length + other.left_out)} more devices, with less each`), element('div', { class: 'scroll' }));
+        at.append(more);
+        table(more.lastChild, [number('joules', 'total', joules), { key: 'unit', title: 'unit' }, { key: 'words', title: 'device', kind: () => 'name' }, { key: 'node', title: 'node' }, { key: 'most_in', title: 'most in', kind: () => 'name' }], { caption: 'More devices' })
+          .set(other.rows.map(row => ({ ...row, words: row.name, last: 0 })));
+        if (other.left_out) more.append(element('p', { class: 'small' }, `and ${count(other.left_out)} more in summary.json`));
+      }
+    }
+    page.devices.forEach((of, index) => {
+      const [, total, about] = at.children[index].firstChild.children;
+      total.textContent = `${joules(of.joules)} ${of.unit}`;
+      total.dataset.value = of.joules;
+      about.textContent = [`on ${of.node}`, of.watts == null ? of.mean_watts == null ? '' : `${watts(of.mean_watts)} on average` : `${watts(of.watts)} now`, of.energy, of.within && `within ${of.within}`, of.stale && 'STALE'].filter(Boolean).join(', ');
+      about.className = of.stale ? 'bad' : 'small';
+      if (at.children[index].open) drawDevice(index);
+    });
+  }
+  function drawDevice(index) {
+    const of = page.devices[index], at = $('devices-list').children[index], inside = at.lastElementChild;
+    if (!at.open || !of) return;
+    const remarks = [`${of.metric}, ${of.source}, ${count(of.samples)} samples`].concat(of.stale ? ['STALE: the counter stood still when last seen'] : [], of.remarks);
+    const views = tables.views.filter(view => view.device === index);
+    if (inside.children.length !== 1 + views.length) fill(inside, element('div', {}), ...views.map(() => element('div', {}, element('h3', {}), element('p', { class: 'small' }), element('div', { class: 'scroll' }), element('p', { class: 'small' }), element('div', { class: 'scroll' }))));
+    fill(inside.firstChild, ...remarks.map(words => element('p', { class: 'small' }, words)));
+    views.forEach((view, index) => {
+      const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
+      title.textContent = view.title;
+      about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules)} ${unit} idle, ${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
+      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title })
+        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.lost_joules));
+      foot.textContent = view.remarks.join('; ');
+      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
+        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0));
+    });
+  }
+  function drawPaths() {
+    const of = tables.paths;
+    show('paths', of.rows.length);
+    if (!of.rows.length) return;
+    const all = page.totals.joules;
+    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', count, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
+      .set(of.rows.map(row => ({ ...row, words: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
+    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} J in all` : '');
+  }
+  const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : joules(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
+  function drawFacts() {
+    for (const id of ['quality', 'monitor']) {
+      show(id, page[id].length);
+      const list = element('dl', { class: 'facts' }), isNone = fact => fact.value === 0 && !fact.text && fact.unit !== 'J';
+      const none = page[id].filter(isNone).map(fact => fact.label.split(':')[0]);
+      for (const fact of page[id].filter(fact => !isNone(fact))) list.append(element('dt', { title: fact.help || null }, fact.label), element('dd', { class: fact.warns ? 'warn' : null, 'data-value': fact.value }, fact.text || UNITS[fact.unit](fact.value)));
+      fill(id + '-list', list, ...(none.length ? [element('p', { class: 'small' }, `None: ${none.join(', ')}.`)] : []));
+    }
+    show('assignment', page.assignment.length);
+    fill($('assignment').querySelector('ul'), ...page.assignment.map(line => element('li', { class: 'small' }, line)));
+  }
+
+  // ---- all of it ----
+
+  function draw() {
+    readColours();
+    drawHead();
+    drawPower();
+    drawNow();
+    if (tables) { drawRows(); drawHeat(); drawChoices(); drawFlame(); drawDevices(); drawPaths(); }
+    drawFacts();
+  }
+  function take(next) {
+    const begun = performance.now();
+    page = next;
+    if (page.tables) {
+      tables = page.tables;
+      isMpi.clear();
+      for (const at of tables.mpi) isMpi.add(tables.names[at]);
+    }
+    takePower();
+    show('ask', false);
+    show('main', true);
+    draw();
+    // What a test, or a curious person, measures.
+    window.ampere = { page, updates: (window.ampere ? window.ampere.updates : 0) + 1, milliseconds: performance.now() - begun };
+  }
+
+  // ---- what people do ----
+
+  let isLive = false;
+  for (const id of ['functions', 'kernels']) $(id + '-search').addEventListener('input', event => made.get(id + '-table')?.table.search(event.target.value));
+  $('heat-scale').addEventListener('change', () => drawHeat());
+  for (const id of ['heat', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
+  $('power-form').addEventListener('click', () => { asStrips = $('power-form').getAttribute('aria-pressed') !== 'true'; drawPower(); });
+  const powerPicture = $('power-picture');
+  powerPicture.addEventListener('pointermove', event => {
+    moment = drawPower.time(event.offsetX); drawPower();
+    tip(event, [`at ${clock(moment, drawPower.end)}`].concat(power.slice(0, 2 * MOST_LINES).map(({ of, steps }) => `${label(of)}: ${watts((at_time(steps, moment) || [])[2])}`)).join('\n'));
+  });
+  powerPicture.addEventListener('pointerleave', () => { tip(); moment = null; drawPower(); });
+  powerPicture.addEventListener('keydown', event => {
+    const step = drawPower.step, from = moment ?? drawPower.end;
+    const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: 0, End: drawPower.end }[event.key];
+    if (event.key === 'Escape') { moment = null; drawPower(); }
+    if (to === undefined) return;
+    event.preventDefault();
+    readPower(Math.max(0, Math.min(drawPower.end, to)));
+  });
+  const heatPicture = $('heat-picture');
+  heatPicture.addEventListener('pointermove', event => { const at = drawHeat.place(event.offsetX, event.offsetY); tip(event, isCell(at) ? cellWords(at) : ''); });
+  heatPicture.addEventListener('pointerleave', () => tip());
+  heatPicture.addEventListener('click', event => {
+    const at = drawHeat.place(event.offsetX, event.offsetY);
+    if (!isCell(at)) return;
+    cell = at; drawHeat(); say(cellWords(at));
+  });
+  heatPicture.addEventListener('keydown', event => {
+    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const at = cell ? [cell[0] + move[0], cell[1] + move[1]] : [0, 0];
+    if (!isCell(at)) return;
+    cell = at; drawHeat(); say(cellWords(at));
+  });
+  const flamePicture = $('flame-picture');
+  const boxAt = event => flame.boxes.find(box => box.row === Math.floor(event.offsetY / flame.high) && event.offsetX >= box.x && event.offsetX < box.x + Math.max(1, box.width));
+  flamePicture.addEventListener('pointermove', event => { const box = boxAt(event); tip(event, box ? boxWords(flame.tree[box.at], flame.tree[0].sum) : ''); });
+  flamePicture.addEventListener('pointerleave', () => tip());
+  flamePicture.addEventListener('click', event => { const box = boxAt(event); if (box && !['small', 'rest'].includes(flame.tree[box.at].kind)) zoomTo(box.at); });
+  for (const kind of ['focus', 'blur']) flamePicture.addEventListener(kind, () => page && drawFlame());
+  flamePicture.addEventListener('keydown', event => {
+    if (event.key.startsWith('Arrow')) { event.preventDefault(); moveFlame(event.key); }
+    else if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); zoomTo(flame.focus); }
+    else if (event.key === 'Escape' || event.key === 'Backspace') { event.preventDefault(); zoomTo(flame.tree[flame.zoom].caller || 0); }
+    else if (event.key === 'Home') { event.preventDefault(); zoomTo(0); }
+  });
+  $('flame-out').addEventListener('click', () => zoomTo(0));
+  $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); });
+  $('flame-of').addEventListener('change', event => { flame.of = +event.target.value; flame.path = []; flame.focus = 0; drawFlame(); });
+  $('flame-rank').addEventListener('change', event => { flame.rank = event.target.value; if (isLive) connection.again(); drawFlame(); });
+  document.addEventListener('keydown', event => {
+    if (event.key !== '/' || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    event.preventDefault();
+    $('flame-search').focus();
+  });
+  let resized = 0;
+  new ResizeObserver(() => { cancelAnimationFrame(resized); resized = requestAnimationFrame(() => page && draw()); }).observe(document.body);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => page && draw());
+
+  // ---- the collector ----
+
+  // A stream of events ends after half a minute, and the page asks for the next: nothing is left of a page that is gone.
+  const connection = {
+    stop: null, isOver: false, failures: 0,
+    again() { if (this.stop) this.stop.abort(); },
+    token() { return decodeURIComponent((location.hash.match(/(?:^#|&)token=([^&]*)/) || [])[1] || ''); },
+    async run() {
+      while (!this.isOver) {
+        this.stop = new AbortController();
+        try {
+          const token = this.token();
+          if (!token && document.body.dataset.token === 'wanted') return this.ask(false);
+          const headers = token ? { Authorization: 'Bearer ' + token } : {};
+          const answer = await fetch('events' + (flame.rank ? '?rank=' + tables.ranks.each.indexOf(flame.rank) : ''), { headers, cache: 'no-store', signal: this.stop.signal });
+          if (answer.status === 401) return this.ask(token !== '');
+          if (!answer.ok) throw new Error(answer.statusText);
+          await this.read(answer.body.getReader());
+          this.failures = 0;
+        } catch (why) {
+          if (why.name !== 'AbortError' && ++this.failures >= 2 && !this.isOver) setState('lost');
+          await new Promise(done => setTimeout(done, why.name === 'AbortError' ? 0 : Math.min(10000, 500 * this.failures)));
+        }
+      }
+    },
+    async read(reader) {
+      const decoder = new TextDecoder();
+      let rest = '';
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        rest += decoder.decode(value, { stream: true });
+        const events = rest.split('\n\n');
+        rest = events.pop();
+        // Of several that have waited, each has the power of its second.
+        for (const event of events) {
+          const data = event.split('\n').filter(line => line.startsWith('data:')).map(line => line.slice(5)).join('\n');
+          if (!data) continue;
+          take(JSON.parse(data));
+          this.failures = 0;
+          if (page.state !== 'running') { this.isOver = true; return; }
+        }
+      }
+    },
+    ask(wasWrong) {
+      show('main', false);
+      show('ask', true);
+      text('state', 'a token is needed');
+      text('refused', wasWrong ? 'The collector refuses this token.' : '');
+      $('token').focus();
+    },
+  };
+  $('ask').addEventListener('submit', event => {
+    event.preventDefault();
+    history.replaceState(null, '', '#token=' + encodeURIComponent($('token').value));
+    connection.run();
+  });
+
+  const embedded = $('data');
+  if (embedded) take(JSON.parse(embedded.textContent));
+  else { isLive = true; text('state', 'waiting for the run'); connection.run(); }
+})();

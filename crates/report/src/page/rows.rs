@@ -1,0 +1,160 @@
+//! Functions, kernels and call paths as tables, and the names in them.
+
+use super::ranks::rounded;
+use super::{LONGEST_NAME, Others, PathRow, Paths, Rows};
+use crate::highlights::{Sums, is_mpi};
+use crate::over_ranks::{Spread, Spreads};
+use crate::summary::{Region, Summary, View};
+use ampere_model::text::{joules, printable, short};
+use std::collections::HashMap;
+
+/// Rows of a table of all devices, and of one device's.
+const MOST_ROWS: usize = 1500;
+pub(super) const MOST_DEVICE_ROWS: usize = 200;
+/// Ranks that are named because they stand out.
+const MOST_NAMED: usize = 5;
+/// Of a smaller part of all joules no rank is said to stand out.
+const LEAST_SHARE: f64 = 0.01;
+
+/// The names of a page.
+#[derive(Default)]
+pub(super) struct Names {
+    pub all: Vec<String>,
+    pub mpi: Vec<u32>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Names {
+    pub fn number(&mut self, name: &str) -> u32 {
+        let shown = short(name, LONGEST_NAME);
+        if let Some(number) = self.numbers.get(&shown) {
+            return *number;
+        }
+        let number = self.all.len() as u32;
+        if is_mpi(&shown) {
+            self.mpi.push(number);
+        }
+        self.all.push(shown.clone());
+        self.numbers.insert(shown, number);
+        number
+    }
+}
+
+/// What is known of a function over all devices, beside its joules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct More {
+    pub inclusive_joules: f64,
+    pub least_joules: f64,
+    /// `None` in summaries of older versions.
+    pub most_joules: Option<f64>,
+    pub seconds: f64,
+    pub calls: u64,
+}
+
+/// Names with joules, most joules first, and what else is known of them.
+pub(super) fn of_names(rows: &[(&str, f64)], more: impl Fn(&str) -> Option<More>, names: &mut Names) -> Rows {
+    let mut table = Rows::default();
+    for (name, joules) in rows.iter().take(MOST_ROWS) {
+        table.name.push(names.number(name));
+        table.joules.push(*joules);
+        if let Some(more) = more(name) {
+            table.inclusive_joules.push(more.inclusive_joules);
+            table.least_joules.push(more.least_joules);
+            table.most_joules.push(more.most_joules);
+            table.seconds.push(rounded(more.seconds));
+            table.calls.push(more.calls);
+        }
+    }
+    let (count, joules) = crate::text::left_out(rows.iter().map(|row| row.1), MOST_ROWS);
+    table.others = Others { count, joules };
+    table.without_unknown()
+}
+
+impl Rows {
+    /// Columns that nothing is known of are empty.
+    fn without_unknown(mut self) -> Rows {
+        if self.calls.iter().all(|calls| *calls == 0) {
+            (self.calls, self.seconds) = (Vec::new(), Vec::new());
+        }
+        if self.inclusive_joules.iter().all(|joules| *joules == 0.0) {
+            self.inclusive_joules = Vec::new();
+        }
+        if self.most_joules.iter().all(|most| most.is_none_or(|joules| joules == 0.0)) {
+            (self.least_joules, self.most_joules) = (Vec::new(), Vec::new());
+        }
+        if self.watts.iter().all(Option::is_none) {
+            self.watts = Vec::new();
+        }
+        self
+    }
+}
+
+/// The functions or kernels of one device.
+pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
+    let mut table = Rows::default();
+    for Region { region, figures, watts } in view.regions.iter().take(MOST_DEVICE_ROWS) {
+        table.name.push(names.number(region));
+        table.joules.push(figures.exclusive_joules);
+        table.inclusive_joules.push(figures.inclusive_joules);
+        table.seconds.push(figures.exclusive_seconds);
+        table.calls.push(figures.calls);
+        table.watts.push(watts.resolved_watts);
+        if !is_time {
+            table.least_joules.push(figures.resolved_joules);
+            table.most_joules.push(figures.possible_joules);
+        }
+    }
+    let joules = view.regions.iter().map(|row| row.figures.exclusive_joules);
+    let (count, joules) = crate::text::left_out(joules, MOST_DEVICE_ROWS);
+    table.others = Others { count, joules };
+    table.without_unknown()
+}
+
+/// The functions of all devices, and their kernels.
+pub(super) fn of_all(
+    sums: &Sums,
+    functions: impl Fn(&str) -> Option<More>,
+    kernels: impl Fn(&str) -> Option<More>,
+    names: &mut Names,
+) -> (Rows, Rows) {
+    (of_names(&sums.regions, functions, names), of_names(&sums.kernels, kernels, names))
+}
+
+/// Call paths over all ranks.
+pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: &mut Names) -> Paths {
+    let rows = spreads.rows.iter().map(|spread| PathRow {
+        path: crate::rows::shortened(summary, spread.what).iter().map(|name| names.number(name)).collect(),
+        joules: rounded(spread.joules),
+        least: rounded(spread.least),
+        mean: rounded(spread.mean()),
+        most: rounded(spread.most),
+        ranks: spread.ranks,
+        calls: spread.calls,
+        far: if spread.joules >= LEAST_SHARE * whole {
+            far(spread, |group| summary.name(group))
+        } else {
+            String::new()
+        },
+    });
+    Paths { rows: rows.collect(), others: Others { count: spreads.others.0, joules: spreads.others.1 } }
+}
+
+/// The ranks whose joules are far from those of the others. `name`: of a location group.
+pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String {
+    let all = &spread.standing_out;
+    let named = all.iter().take(MOST_NAMED);
+    let named = named.map(|((_, group), used)| format!("{} {} J", printable(name(*group)), joules(*used)));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(MOST_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+/// What ranks used on average, and which stand out.
+pub(super) fn whole_words<'a>(whole: &Spread, name: impl Fn(u32) -> &'a str) -> String {
+    let far = far(whole, name);
+    let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
+    let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(joules);
+    format!("{} ranks: {mean} J each on average, {least} to {most} J{far}", whole.ranks)
+}

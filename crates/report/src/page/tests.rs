@@ -1,0 +1,127 @@
+use super::*;
+use crate::page::flame::{Frames, boxes};
+use crate::page::rows::Names;
+use crate::summary::{QualityFigures, Run, Summary};
+use proptest::prelude::*;
+
+/// Name, caller's name, joules and calls of each box.
+fn named(tables: &Tables, flame: &Flame) -> Vec<(String, String, f64, u64)> {
+    let name =
+        |at: usize| if at == 0 { flame.title.clone() } else { tables.names[flame.name[at] as usize].clone() };
+    let boxes = (1..flame.caller.len())
+        .map(|at| (name(at), name(flame.caller[at] as usize), flame.joules[at], flame.calls[at]));
+    let mut boxes: Vec<_> = boxes.collect();
+    boxes.sort_by(|a, b| a.0.cmp(&b.0));
+    boxes
+}
+
+fn functions(tables: &Tables) -> Vec<(&str, f64, u64, f64)> {
+    let of = &tables.functions;
+    let rows = (0..of.name.len())
+        .map(|at| (tables.names[of.name[at] as usize].as_str(), of.joules[at], of.calls[at], of.seconds[at]));
+    rows.collect()
+}
+
+/// What the engine tells once a second is what the summary says in the end.
+#[test]
+fn a_live_page_has_the_figures_of_the_summary() {
+    let attributor = crate::tests::attributor();
+    let run = || Run { seconds: 10.0, complete: true, ..Run::default() };
+    let whole = Page::of(&Summary::new(&attributor, None, run(), QualityFigures::default()));
+    let outline = Summary::outline(&attributor, Run { complete: false, ..run() }, QualityFigures::default());
+    let page = Page::outline(&outline);
+    assert_eq!((whole.state, page.state), (State::Over, State::Running));
+    assert_eq!(format!("{:?}", whole.totals), format!("{:?}", page.totals));
+    assert_eq!(whole.sentences, page.sentences);
+    let (mut live, known) = (live::LiveTables::default(), whole.tables.unwrap());
+    let tables = live.tables(&attributor, &outline, None);
+    assert_eq!(functions(&known), functions(&tables));
+    assert_eq!(functions(&known).len(), 4);
+    let (of_known, of_live) = (named(&known, &known.flames[0]), named(&tables, &tables.flames[0]));
+    assert_eq!(of_known, of_live);
+    assert_eq!(
+        (known.flames[0].idle_joules, known.mpi.len()),
+        (tables.flames[0].idle_joules, tables.mpi.len())
+    );
+    assert_eq!(known.ranks.label, ["0"]);
+    assert_eq!((&known.ranks.label, &known.heat.joules), (&tables.ranks.label, &tables.heat.joules));
+    // Asked for again, and of one rank alone.
+    let again = live.tables(&attributor, &outline, Some(0));
+    let mut alone = named(&again, &again.flames[0]);
+    alone
+        .iter_mut()
+        .filter(|row| row.1.starts_with("all devices"))
+        .for_each(|row| "all devices".clone_into(&mut row.1));
+    assert_eq!((alone, again.flames[0].title.as_str()), (of_live, "all devices, rank 0"));
+    let nothing = live.tables(&attributor, &outline, Some(9));
+    assert_eq!(nothing.flames[0].joules, [0.0]);
+}
+
+#[test]
+fn an_update_has_what_is_new() {
+    let page =
+        Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), QualityFigures::default()));
+    assert!(!page.power[0].segments[0].watts.is_empty());
+    let (first, again) = (page.update(None), page.update(page.tables.as_ref()));
+    assert!(first.tables.is_some() && again.tables.is_none());
+    assert!(again.power[0].segments.is_empty() && again.totals.joules == page.totals.joules);
+}
+
+#[test]
+fn what_is_small_is_summed_below_its_caller() {
+    // main calls a, b and c; b calls d.
+    let (caller, joules, calls) = ([0, 0, 1, 1, 1, 3], [0.0, 1.0, 5.0, 1.0, 0.5, 0.25], [0, 1, 2, 3, 4, 5]);
+    let name = |frame: u32| ["", "main", "a", "b", "c", "d"][frame as usize].to_owned();
+    let frames = Frames { caller: &caller, joules: &joules, calls: &calls, name: &name };
+    let mut names = Names::default();
+    let (flame, of) = boxes(&frames, 2, &mut names);
+    let shown: Vec<(&str, u32, f64, u64)> = (1..flame.caller.len())
+        .map(|at| {
+            (names.all[flame.name[at] as usize].as_str(), flame.caller[at], flame.joules[at], flame.calls[at])
+        })
+        .collect();
+    assert_eq!(shown, [("main", 0, 1.0, 1), ("a", 1, 5.0, 2), ("3 smaller call paths", 1, 1.75, 12)]);
+    assert_eq!((flame.small, of), (vec![3], vec![0, 1, 2, 3, 3, 3]));
+}
+
+#[test]
+fn ranks_are_where_most_of_their_group_are() {
+    let regions = |rank: usize| if rank.is_multiple_of(4) { "MPI_Wait" } else { "work\n" };
+    let labels: Vec<String> = (0..256).map(|rank| rank.to_string()).collect();
+    let ranks: Vec<(&str, &str)> =
+        labels.iter().enumerate().map(|(rank, label)| (label.as_str(), regions(rank))).collect();
+    let now = Now::of(&ranks);
+    assert_eq!(
+        now.functions.iter().map(|of| (of.name.as_str(), of.ranks)).collect::<Vec<_>>(),
+        [("work\u{fffd}", 192), ("MPI_Wait", 64)]
+    );
+    assert_eq!(
+        (now.cells.len(), now.cells[0].label.as_str(), now.cells[127].label.as_str()),
+        (MOST_RANKS, "0-1", "254-255")
+    );
+    let few = Now::of(&ranks[..3]);
+    assert_eq!(few.cells.iter().map(|cell| cell.function).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
+    assert_eq!(Now::of(&[]), Now::default());
+}
+
+proptest! {
+    /// However many boxes there may be, none of the joules and calls are missing.
+    #[test]
+    fn boxes_add_up(tree in prop::collection::vec((any::<prop::sample::Index>(), 0u16..100), 1..200), most in 1usize..50) {
+        let mut caller = vec![0u32];
+        let mut joules = vec![0.0];
+        for (above, value) in &tree {
+            caller.push(above.index(caller.len()) as u32);
+            joules.push(f64::from(*value));
+        }
+        let calls: Vec<u64> = joules.iter().map(|joules| *joules as u64).collect();
+        let name = |frame: u32| format!("f{frame}");
+        let frames = Frames { caller: &caller, joules: &joules, calls: &calls, name: &name };
+        let mut names = Names::default();
+        let (flame, _) = boxes(&frames, most, &mut names);
+        prop_assert_eq!(flame.joules.iter().sum::<f64>(), joules.iter().sum::<f64>());
+        prop_assert_eq!(flame.calls.iter().sum::<u64>(), calls.iter().sum::<u64>());
+        prop_assert!(flame.caller.iter().enumerate().skip(1).all(|(at, above)| (*above as usize) < at));
+        prop_assert!(flame.caller.len() <= 2 * most + 2);
+    }
+}

@@ -1,0 +1,214 @@
+//! The live page and report.html in a real Chromium: what they show, and what people can do with them.
+
+use ampere_tests::collector::announced;
+use ampere_tests::jobs::{Place, run, start, until};
+use ampere_tests::runs::on_path;
+use ampere_tests::{http, openmetrics, root, skip_unless};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+const WHY: &str = "no Chromium and playwright-core";
+/// Functions with the names of pages, of a long template, and of no UTF-8 at all, which is known by its place.
+const SOURCE: &str = r#"
+    #include <time.h>
+    #include <unistd.h>
+    void odd(void) __asm__("<script>alert(1)</script>\"'&\n{}");
+    void bytes(void) __asm__("bytes\xff\xfe step");
+    void longest(void) __asm__("LONG");
+    static void spin(double seconds) {
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do clock_gettime(CLOCK_MONOTONIC, &now);
+        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+    }
+    void odd(void) { spin(0.01); }
+    void bytes(void) { spin(0.005); }
+    void longest(void) { spin(0.005); }
+    __attribute__((noinline)) void step(void) { odd(); bytes(); longest(); }
+    int main(void) { while (access("go", F_OK)) step(); return 0; }
+"#;
+
+/// Where Node.js finds what npm has installed for all.
+fn modules() -> Option<String> {
+    let of_npm = Command::new("npm").args(["root", "-g"]).output().ok()?;
+    Some(String::from_utf8(of_npm.stdout).ok()?.trim().to_owned())
+}
+
+fn has_browser() -> bool {
+    let has_library = || {
+        let mut node = Command::new("node");
+        node.args(["-e", "require('playwright-core')"]).env("NODE_PATH", modules().unwrap_or_default());
+        node.output().is_ok_and(|done| done.status.success())
+    };
+    on_path("chromium") && on_path("node") && has_library()
+}
+
+fn browse(place: &Place, url: &str, width: u32) -> Command {
+    let mut command = place.command(Path::new("node"));
+    command.arg(root().join("tests/programs/page.js")).args([url, &width.to_string()]);
+    command.env("NODE_PATH", modules().unwrap_or_default()).env("HOME", place.path(""));
+    command
+}
+
+/// What the driver told.
+fn told(stdout: &str) -> Value {
+    serde_json::from_str(stdout).expect("JSON")
+}
+
+fn program(place: &Place) -> std::path::PathBuf {
+    let long =
+        format!("std::map<{}>::step(long)", "std::vector<double, std::allocator<double> >, ".repeat(220));
+    place.compile(
+        "clang",
+        "names",
+        &SOURCE.replace("LONG", &long),
+        &["-O1", "-finstrument-functions", "-rdynamic"],
+    )
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()) + 1e-9
+}
+
+/// What is the same of a page that lives and one that is a file.
+fn check(told: &Value, address: &str) {
+    assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet");
+    for request in told["requests"].as_array().expect("requests") {
+        let request = request.as_str().expect("a URL");
+        assert!(
+            request.starts_with(address) || request.starts_with("data:"),
+            "nothing from elsewhere: {request}"
+        );
+    }
+    let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
+    assert_eq!(told["focus"], "flame-picture");
+    assert!(
+        text("zoomed").contains("main: ") && text("said").starts_with("main: "),
+        "{} {}",
+        text("zoomed"),
+        text("said")
+    );
+    assert!(
+        text("whole").contains("all devices: ") && text("whole").contains("100.0 %"),
+        "{}",
+        text("whole")
+    );
+    assert!(text("searched").contains("“STEP”: "), "{}", text("searched"));
+    assert!(text("clicked").contains("main: "), "{}", text("clicked"));
+    assert!(text("power").starts_with("at ") && text("power").ends_with(" W"), "{}", text("power"));
+    let names = |key: &str| -> Vec<String> {
+        let rows = told[key].as_array().expect("rows");
+        rows.iter().map(|row| row.as_str().expect("a name").to_owned()).collect()
+    };
+    // The rest, which is idle, is last in any order.
+    let sorted = names("sorted");
+    let of_functions: Vec<&String> = sorted.iter().filter(|name| !name.starts_with("idle: ")).collect();
+    assert!(of_functions.len() > 4, "{sorted:?}");
+    let filtered = names("filtered");
+    assert!(!filtered.is_empty() && filtered.iter().all(|name| name.contains("step")), "{filtered:?}");
+    let page = text("text");
+    for name in ["<script>alert(1)</script>\"'&\u{fffd}{}", "names+0x", "std::map<std::vector<double, "] {
+        assert!(page.contains(name), "{name} is a name as any other: {page}");
+    }
+    assert!(told["first"]["overflow"].as_i64() <= Some(0), "nothing is wider than the window");
+}
+
+fn shown(told: &Value, when: &str) -> (f64, Vec<(String, f64)>) {
+    let functions = told[when]["functions"].as_array().expect("rows").iter();
+    let functions =
+        functions.map(|row| (row[0].as_str().expect("a name").to_owned(), row[1].as_f64().expect("joules")));
+    (told[when]["totals"]["total-joules"].as_f64().expect("joules"), functions.collect())
+}
+
+#[test]
+fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() {
+    skip_unless!(has_browser(), WHY);
+    skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
+    let place = Place::new();
+    let running = start(place.ampere_run("out", [&program(&place)]).env("AMPERE_COUNTERS", "estimate"));
+    until("there are figures", || {
+        let address = announced(&place.path("out")).map(|collector| collector.address());
+        let body = address.and_then(|address| http::get(address, "/metrics").ok()).map(|answer| answer.body);
+        body.is_some_and(|body| body.contains("ampere_region_energy_joules_total{"))
+    });
+    let address = announced(&place.path("out")).expect("a collector").address();
+    let joules = || {
+        let metrics =
+            openmetrics::parse(&http::get(address, "/metrics").expect("metrics").body).expect("metrics");
+        let device = metrics.iter().find(|series| series.name == "ampere_device_energy_joules_total");
+        device.expect("a device").value
+    };
+    let before = joules();
+    let browser = start(browse(&place, &format!("http://{address}/"), 1600).env("MARK", place.path("mark")));
+    until("people have done what they do", || place.path("mark").exists());
+    let after = joules();
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let done = browser.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let told = told(&done.stdout);
+    check(&told, &format!("http://{address}/"));
+    let (first, _) = shown(&told, "first");
+    assert!((before..=after).contains(&first), "between two scrapes: {before} {first} {after}");
+    assert_eq!((&told["first"]["state"], &told["last"]["state"]), (&"running".into(), &"complete".into()));
+    let now = told["first"]["now"].to_string();
+    assert!(now.contains("1 rank"), "{now}");
+    // In the end.
+    let summary = place.summary("out");
+    let (last, functions) = shown(&told, "last");
+    assert!(close(last, summary["run"]["total_joules"].as_f64().expect("joules")), "{last}");
+    let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
+    let mut wanted: Vec<f64> = regions.iter().filter_map(|row| row["exclusive_joules"].as_f64()).collect();
+    wanted.push(summary["devices"][0]["views"][0]["idle_joules"].as_f64().expect("joules"));
+    for (name, joules) in &functions {
+        assert!(wanted.iter().any(|wanted| close(*wanted, *joules)), "{name}: {joules} of {wanted:?}");
+    }
+    assert!(functions.len() > 4, "{functions:?}");
+    let events = summary["quality"]["events"].as_f64();
+    assert_eq!(told["last"]["facts"]["events"].as_f64(), events);
+    // report.html is that page, frozen; on a small screen, too.
+    for width in [400, 1600] {
+        let url = format!("file://{}", place.path("out/report.html").display());
+        let done = run(&mut browse(&place, &url, width));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let told = self::told(&done.stdout);
+        check(&told, &url);
+        assert_eq!(shown(&told, "first"), (last, functions.clone()), "at {width} pixels");
+    }
+}
+
+#[test]
+fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
+    const TOKEN: &str = "a-token-of-this-test-0123456789";
+    skip_unless!(has_browser(), WHY);
+    skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
+    let place = Place::new();
+    let file = place.path("token");
+    std::fs::write(&file, TOKEN).expect("room");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let mut command = place.ampere_run("out", [&program(&place)]);
+    let running = start(command.env("AMPERE_COUNTERS", "estimate").env("AMPERE_TOKEN_FILE", &file));
+    until("it is announced", || announced(&place.path("out")).is_some());
+    let address = announced(&place.path("out")).expect("a collector").address();
+    for path in ["/page.json", "/events"] {
+        assert_eq!(http::get(address, path).expect("an answer").status, 401, "{path}");
+    }
+    let marks = ["by-address", "asked"].map(|name| place.path(name));
+    let url = format!("http://{address}/");
+    let by_address = start(browse(&place, &format!("{url}#token={TOKEN}"), 1600).env("MARK", &marks[0]));
+    let asked = start(browse(&place, &url, 1600).env("TOKEN", TOKEN).env("MARK", &marks[1]));
+    until("both have seen it", || marks.iter().all(|mark| mark.exists()));
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    for browser in [by_address, asked] {
+        let done = browser.wait();
+        assert_eq!(done.code, 0, "{done:#?}");
+        let told = told(&done.stdout);
+        check(&told, &format!("http://{address}/"));
+        let requests = told["requests"].to_string();
+        // A browser leaves out what follows #.
+        assert!(requests.matches(TOKEN).count() <= 1, "the token is in no request's address: {requests}");
+    }
+}
