@@ -104,6 +104,7 @@ impl Day {
             run_id: "day".to_owned(),
             replay: Some(replay(seconds)),
             manifest: Manifest::new(session.directory(), "day", &[], None),
+            left: None,
             mode: Mode::Collector,
         };
         let teller = Session::open(session.directory()).expect("the session");

@@ -58,6 +58,7 @@ fn play(data: &[u8]) -> Option<Summary> {
             run_id: "fuzz".to_owned(),
             replay: Some(replay()),
             manifest: Manifest::load(&spool).unwrap_or_else(|_| Manifest::new(&at, "fuzz", &[], None)),
+            left: None,
             mode: Mode::Collector,
         };
         LiveRun::new(Session::open(&at).expect("a page"), options, None, Latest::default())
