@@ -152,6 +152,15 @@ impl Tree<'_> {
         self.is_of_kernels
     }
 
+    /// Calls of call paths as they are over several devices: a rank makes each once.
+    pub fn set_calls(&mut self, calls: impl Iterator<Item = (u32, u64)>) {
+        self.sums.iter_mut().for_each(|sum| sum.calls = 0);
+        for (path, calls) in calls {
+            let sum = &mut self.sums[self.frames.of_path(path) as usize];
+            sum.calls = sum.calls.saturating_add(calls);
+        }
+    }
+
     pub fn sum(&self, frame: u32) -> &Sum {
         &self.sums[frame as usize]
     }

@@ -6,13 +6,13 @@ use super::ranks::{Groups, heat, rounded};
 use super::rows::{self, More, Names};
 use super::{Flame, Page, Tables, ViewRows};
 use crate::highlights::{Sums, topmost, view};
-use crate::over_devices::Calls;
+use crate::over_devices::{Calls, Sum};
 use crate::over_ranks;
 use crate::summary::{Device, Region, Summary, View};
 use crate::text::{by_location, most_of};
 use crate::tree::{self, Tree};
 use ampere_model::text::printable;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Boxes of all pictures: a page stays small however many call paths there are.
@@ -36,10 +36,10 @@ fn tables(summary: &Summary) -> Tables {
     let mut names = Names::default();
     let sums = Sums::of(summary);
     let views = tree::whole_views(summary);
-    let functions = more(summary, &views);
+    let (functions, calls) = more(summary, &views);
     let kernel_views: Vec<(&Device, &View)> =
         topmost(summary).filter_map(|device| Some((device, view(device, "kernels")?))).collect();
-    let kernels = more(summary, &kernel_views);
+    let (kernels, _) = more(summary, &kernel_views);
     let (functions, kernels) = rows::of_all(
         &sums,
         |name| functions.get(name).copied(),
@@ -57,7 +57,7 @@ fn tables(summary: &Summary) -> Tables {
         tables.ranks.words =
             whole.map_or_else(String::new, |whole| rows::whole_words(&whole, |group| summary.name(group)));
     }
-    tables.flames = flames(summary, &views, &ranks, &mut names);
+    tables.flames = flames(summary, (&views, &calls), &ranks, &mut names);
     (tables.ranks.label, tables.ranks.count) = (ranks.groups.ranks.label, ranks.groups.ranks.count);
     let (shown, _) = largest(summary);
     for (at, device) in shown.into_iter().enumerate() {
@@ -80,8 +80,11 @@ pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<View
     all
 }
 
-/// What is known of functions over several devices: a rank's calls and times count once.
-fn more<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> HashMap<&'a str, More> {
+/// What is known of functions over several devices, and how often call paths were called: a rank's calls and times count once.
+fn more<'a>(
+    summary: &'a Summary,
+    views: &[(&'a Device, &'a View)],
+) -> (HashMap<&'a str, More>, BTreeMap<u32, Sum>) {
     let mut calls = Calls::of(summary);
     let mut all: HashMap<&str, More> = HashMap::new();
     for (device, view) in views {
@@ -92,11 +95,12 @@ fn more<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> HashMap<&
             row.most_joules = row.most_joules.zip(figures.possible_joules).map(|(sum, more)| sum + more);
         }
     }
-    for (name, [_, inclusive, seconds, count]) in calls.sums().0 {
+    let (regions, paths) = calls.sums();
+    for (name, [_, inclusive, seconds, count]) in regions {
         let row = all.entry(name).or_default();
         (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
     }
-    all
+    (all, paths)
 }
 
 /// The ranks of some views, and which group each is in.
@@ -147,7 +151,7 @@ fn by_function<'a>(
 
 fn flames(
     summary: &Summary,
-    views: &[(&Device, &View)],
+    (views, calls): (&[(&Device, &View)], &BTreeMap<u32, Sum>),
     ranks: &RankPlaces,
     names: &mut Names,
 ) -> Vec<Flame> {
@@ -155,7 +159,9 @@ fn flames(
     let callers = frames.callers();
     let groups = ranks.groups.len();
     let most = (MOST_CELLS / groups.max(1)).min(MOST_WHOLE);
-    let (mut whole, box_of) = boxes(&callers, &frames.whole(), most, names);
+    let mut whole = frames.whole();
+    whole.set_calls(calls.iter().map(|(path, [_, _, _, calls])| (*path, *calls as u64)));
+    let (mut whole, box_of) = boxes(&callers, &whole, most, names);
     if groups > 1 {
         let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];
         for (device, view) in views {
