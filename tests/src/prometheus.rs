@@ -27,6 +27,8 @@ impl Prometheus {
         let shipped = shipped.expect("dashboards/prometheus.yml");
         let ours = shipped.replace("127.0.0.1:9977", &target.to_string());
         assert_ne!(ours, shipped, "the configuration has the default address");
+        // The runs of tests are short.
+        let ours = ours.replace("evaluation_interval: 5s", "evaluation_interval: 1s");
         let config = directory.join("prometheus.yml");
         std::fs::write(&config, ours).expect("a configuration can be written");
         for rules in ["rules.yml", "alerts.yml"] {
