@@ -2,8 +2,8 @@
 //! As a filter file of Score-P's, which `ampere run --filter` takes, too.
 
 use crate::highlights::{is_mpi, topmost};
-use crate::over_devices::Calls;
-use crate::summary::{QualityFigures, Run, Summary};
+use crate::over_devices;
+use crate::summary::{Device, QualityFigures, Run, Summary, View};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;
 use ampere_model::text::{joules, printable};
@@ -102,11 +102,9 @@ fn small(joules: f64) -> String {
 
 /// Those with the most calls first.
 fn functions(summary: &Summary) -> Vec<Function<'_>> {
-    let mut calls = Calls::of(summary);
-    for device in topmost(summary) {
-        device.shown().filter(|view| view.view == "ranks").for_each(|view| calls.add(device, view));
-    }
-    let (regions, _) = calls.sums();
+    let shown = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
+    let views: Vec<(&Device, &View)> = shown.filter(|(_, view)| view.view == "ranks").collect();
+    let (regions, _) = over_devices::sums(summary, &views);
     let function =
         |(name, [joules, _, seconds, calls]): (_, [f64; 4])| Function { name, calls, seconds, joules };
     let mut functions: Vec<Function> = regions.into_iter().map(function).collect();

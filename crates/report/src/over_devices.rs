@@ -1,57 +1,82 @@
 //! Calls and seconds of a run, of which each device has those of the ranks that draw from it.
 
 use crate::summary::{Device, Summary, View};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Exclusive and inclusive joules, exclusive seconds, and calls.
 pub type Sum = [f64; 4];
 
-/// The figures of a kind of view over all devices. A rank that draws from several devices makes its calls once.
-pub struct Calls<'a> {
+/// The figures of a kind of view over all devices, by region and by path. A rank that draws from several devices makes its
+/// calls once; a region that is on the stack twice counts once.
+pub fn sums<'a>(
     summary: &'a Summary,
-    /// Joules by path and by region, which counts a region once that is on the stack twice.
-    paths: HashMap<u32, [f64; 2]>,
-    regions: HashMap<&'a str, [f64; 2]>,
-    /// Seconds and calls by node, location group, location and path.
-    by_location: HashMap<(&'a str, u32, u32, u32), (f64, u64)>,
+    views: &[(&'a Device, &'a View)],
+) -> (BTreeMap<&'a str, Sum>, BTreeMap<u32, Sum>) {
+    let mut paths: Vec<Option<Sum>> = vec![None; summary.paths.len()];
+    let mut by_node: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
+    for (device, view) in views {
+        by_node.entry(&device.node).or_default().push(view);
+    }
+    for views in by_node.values() {
+        add_node(&mut paths, views);
+    }
+    let mut regions: BTreeMap<&str, Sum> = BTreeMap::new();
+    for row in views.iter().flat_map(|(_, view)| &view.regions) {
+        let sum = regions.entry(&row.region).or_default();
+        sum[0] += row.figures.exclusive_joules;
+        sum[1] += row.figures.inclusive_joules;
+    }
+    // Times and calls of a region are those of its paths: its rows may be of devices that share ranks.
+    let mut by_name = vec![None; summary.names.len()];
+    for (sum, name) in paths.iter().zip(&summary.paths.name) {
+        if let Some([_, _, seconds, calls]) = sum {
+            let of = by_name[*name as usize].get_or_insert([0.0, 0.0]);
+            *of = [of[0] + seconds, of[1] + calls];
+        }
+    }
+    for (name, [seconds, calls]) in (0..).zip(by_name).filter_map(|(name, of)| Some((name, of?))) {
+        let sum = regions.entry(summary.name(name)).or_default();
+        sum[2] += seconds;
+        sum[3] += calls;
+    }
+    (regions, (0..).zip(paths).filter_map(|(path, sum)| Some((path, sum?))).collect())
 }
 
-impl<'a> Calls<'a> {
-    pub fn of(summary: &'a Summary) -> Calls<'a> {
-        Calls { summary, paths: HashMap::new(), regions: HashMap::new(), by_location: HashMap::new() }
-    }
-
-    pub fn add(&mut self, device: &'a Device, view: &'a View) {
-        for row in &view.regions {
-            let sum = self.regions.entry(&row.region).or_default();
-            sum[0] += row.figures.exclusive_joules;
-            sum[1] += row.figures.inclusive_joules;
-        }
-        for row in view.callpaths.iter() {
-            let sum = self.paths.entry(row.path).or_default();
-            sum[0] += row.figures.exclusive_joules;
-            sum[1] += row.figures.inclusive_joules;
-            let at = (device.node.as_str(), row.location_group, row.location, row.path);
-            let (seconds, calls) = self.by_location.entry(at).or_default();
+fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {
+    let shared = locations_of_several(views);
+    let mut once: HashMap<((u32, u32), u32), (f64, u64)> = HashMap::new();
+    for row in views.iter().flat_map(|view| view.callpaths.iter()) {
+        let sum = paths[row.path as usize].get_or_insert_default();
+        sum[0] += row.figures.exclusive_joules;
+        sum[1] += row.figures.inclusive_joules;
+        let location = (row.location_group, row.location);
+        if shared.contains(&location) {
+            let (seconds, calls) = once.entry((location, row.path)).or_default();
             *seconds = seconds.max(row.figures.exclusive_seconds);
             *calls = (*calls).max(row.figures.calls);
+        } else {
+            sum[2] += row.figures.exclusive_seconds;
+            sum[3] += row.figures.calls as f64;
         }
     }
+    for ((_, path), (seconds, calls)) in once {
+        let sum = paths[path as usize].get_or_insert_default();
+        sum[2] += seconds;
+        sum[3] += calls as f64;
+    }
+}
 
-    /// By region, and by path.
-    pub fn sums(self) -> (BTreeMap<&'a str, Sum>, BTreeMap<u32, Sum>) {
-        let with_joules = |[exclusive, inclusive]: [f64; 2]| [exclusive, inclusive, 0.0, 0.0];
-        let mut regions: BTreeMap<&str, [f64; 4]> =
-            self.regions.into_iter().map(|(name, joules)| (name, with_joules(joules))).collect();
-        let mut paths: BTreeMap<u32, [f64; 4]> =
-            self.paths.into_iter().map(|(path, joules)| (path, with_joules(joules))).collect();
-        for ((_, _, _, path), (seconds, calls)) in self.by_location {
-            let name = self.summary.name(self.summary.paths.name[path as usize]);
-            for sum in [paths.entry(path).or_default(), regions.entry(name).or_default()] {
-                sum[2] += seconds;
-                sum[3] += calls as f64;
-            }
-        }
-        (regions, paths)
+/// Location group and location of what draws from several of a node's devices.
+fn locations_of_several(views: &[&View]) -> HashSet<(u32, u32)> {
+    let (mut seen, mut several) = (HashSet::new(), HashSet::new());
+    if views.len() < 2 {
+        return several;
     }
+    for view in views {
+        let of_view: HashSet<(u32, u32)> =
+            view.callpaths.iter().map(|row| (row.location_group, row.location)).collect();
+        several.extend(of_view.intersection(&seen));
+        seen.extend(of_view);
+    }
+    several
 }

@@ -1,7 +1,7 @@
 //! What is compared of a run.
 
 use crate::highlights::{Sums, topmost};
-use crate::over_devices::Calls;
+use crate::over_devices;
 use crate::rows::shortened;
 use crate::summary::{Device, Summary, View};
 use std::collections::BTreeMap;
@@ -110,11 +110,10 @@ pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Val
         all.push(((By::Device, name.to_owned()), values([joules, watts], divisor)));
     }
     for (by, view) in [(By::Function, "ranks"), (By::Kernel, "kernels")] {
-        let mut calls = Calls::of(summary);
-        for device in topmost(summary) {
-            views(device).into_iter().filter(|of| of.view == view).for_each(|view| calls.add(device, view));
-        }
-        let (functions, paths) = calls.sums();
+        let of_kind = |device| views(device).into_iter().filter(|of| of.view == view);
+        let shown: Vec<(&Device, &View)> =
+            topmost(summary).flat_map(|device| of_kind(device).map(move |view| (device, view))).collect();
+        let (functions, paths) = over_devices::sums(summary, &shown);
         all.extend(functions.into_iter().map(|(name, sum)| ((by, name.to_owned()), values(sum, divisor))));
         if by == By::Function {
             let name = |path: u32| shortened(summary, path).join(SEPARATOR);

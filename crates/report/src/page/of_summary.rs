@@ -6,7 +6,7 @@ use super::ranks::{Groups, heat, rounded};
 use super::rows::{self, More, Names};
 use super::{Flame, Page, Tables, ViewRows};
 use crate::highlights::{Sums, topmost, view};
-use crate::over_devices::{Calls, Sum};
+use crate::over_devices::{self, Sum};
 use crate::over_ranks;
 use crate::summary::{Device, Region, Summary, View};
 use crate::text::{by_location, most_of};
@@ -85,17 +85,15 @@ fn more<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
 ) -> (HashMap<&'a str, More>, BTreeMap<u32, Sum>) {
-    let mut calls = Calls::of(summary);
     let mut all: HashMap<&str, More> = HashMap::new();
-    for (device, view) in views {
-        calls.add(device, view);
+    for (_, view) in views {
         for Region { region, figures, .. } in &view.regions {
             let row = all.entry(region).or_insert_with(|| More { most_joules: Some(0.0), ..More::default() });
             row.least_joules += figures.resolved_joules;
             row.most_joules = row.most_joules.zip(figures.possible_joules).map(|(sum, more)| sum + more);
         }
     }
-    let (regions, paths) = calls.sums();
+    let (regions, paths) = over_devices::sums(summary, views);
     for (name, [_, inclusive, seconds, count]) in regions {
         let row = all.entry(name).or_default();
         (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
@@ -105,8 +103,8 @@ fn more<'a>(
 
 /// The ranks of some views, and which group each is in.
 struct RankPlaces<'a> {
-    /// By node and location group.
-    places: HashMap<(&'a str, u32), usize>,
+    /// By node: the place of each location group, by the number of its name.
+    places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }
 
@@ -114,8 +112,10 @@ impl<'a> RankPlaces<'a> {
     fn new(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> RankPlaces<'a> {
         let (mut places, mut names) = (HashMap::new(), Vec::new());
         for (device, view) in views {
+            let of_node =
+                places.entry(device.node.as_str()).or_insert_with(|| vec![None; summary.names.len()]);
             for row in view.callpaths.iter() {
-                places.entry((device.node.as_str(), row.location_group)).or_insert_with(|| {
+                of_node[row.location_group as usize].get_or_insert_with(|| {
                     names.push(summary.name(row.location_group));
                     names.len() - 1
                 });
@@ -124,8 +124,13 @@ impl<'a> RankPlaces<'a> {
         RankPlaces { places, groups: Groups::new(&names) }
     }
 
-    fn group(&self, node: &str, location_group: u32) -> usize {
-        self.groups.of[self.places[&(node, location_group)]] as usize
+    /// The group of each location group of a node, of those that these views have.
+    fn groups_of(&self, node: &str) -> impl Fn(u32) -> usize {
+        let places = &self.places[node];
+        |location_group| {
+            let place = places[location_group as usize].expect("one of the views'");
+            self.groups.of[place] as usize
+        }
     }
 }
 
@@ -136,17 +141,18 @@ fn by_function<'a>(
     ranks: &RankPlaces,
 ) -> Vec<(&'a str, Vec<f64>)> {
     let shown = over_ranks::functions(summary, views, super::ranks::MOST_FUNCTIONS).rows;
-    let shown: Vec<u32> = shown.iter().map(|spread| spread.what).collect();
+    let mut places: Vec<Option<usize>> = vec![None; summary.names.len()];
+    shown.iter().enumerate().for_each(|(at, spread)| places[spread.what as usize] = Some(at));
     let mut all = vec![vec![0.0; ranks.groups.len()]; shown.len()];
     for (device, view) in views {
+        let group = ranks.groups_of(&device.node);
         for row in view.callpaths.iter() {
-            let name = summary.paths.name[row.path as usize];
-            if let Some(at) = shown.iter().position(|shown| *shown == name) {
-                all[at][ranks.group(&device.node, row.location_group)] += row.figures.exclusive_joules;
+            if let Some(at) = places[summary.paths.name[row.path as usize] as usize] {
+                all[at][group(row.location_group)] += row.figures.exclusive_joules;
             }
         }
     }
-    shown.into_iter().map(|name| summary.name(name)).zip(all).collect()
+    shown.iter().map(|spread| summary.name(spread.what)).zip(all).collect()
 }
 
 fn flames(
@@ -165,11 +171,11 @@ fn flames(
     if groups > 1 {
         let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];
         for (device, view) in views {
+            let group = ranks.groups_of(&device.node);
             for row in view.callpaths.iter() {
                 let at = box_of[frames.of_path(row.path) as usize];
                 if at != NO_BOX {
-                    by_rank[ranks.group(&device.node, row.location_group)][at as usize] +=
-                        row.figures.exclusive_joules;
+                    by_rank[group(row.location_group)][at as usize] += row.figures.exclusive_joules;
                 }
             }
         }
