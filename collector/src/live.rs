@@ -86,10 +86,12 @@ impl LiveRun {
         Ok(run)
     }
 
+    /// The shared memory that ranks attach to.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
+    /// The figures that were published last.
     pub fn latest(&self) -> &Latest {
         &self.publisher.latest
     }
@@ -99,10 +101,12 @@ impl LiveRun {
         self.notes.lines()
     }
 
+    /// A line that the summary will have.
     pub fn add_note(&mut self, line: impl Into<String>) {
         self.notes.add(line);
     }
 
+    /// Ranks and other processes that have attached since the run began.
     pub fn processes_seen(&self) -> usize {
         self.ingest.processes.len()
     }
@@ -347,6 +351,7 @@ impl LiveRun {
         self.options.save_manifest(&self.ingest.spool, &mut self.notes);
     }
 
+    /// Those who ask over the network get the figures as of now.
     pub fn publish(&mut self) {
         self.publish_as(false);
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 /// How often other runs are looked for.
 const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
 
+/// Looked at by the collector's loop; the CPU time also by the estimate.
 pub struct NodeWatch {
     run_cpu: SharedRunCpu,
     /// As last read.

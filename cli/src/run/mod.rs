@@ -135,6 +135,11 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         return Err(launched::become_rank(rank_command, rank, given(&arguments.output)).into());
     }
     note_leftovers();
+    measure(&arguments, &parts, &access)
+}
+
+/// The command with a collector, and without one where none can be had.
+fn measure(arguments: &RunArguments, parts: &Parts, access: &Access) -> anyhow::Result<ExitCode> {
     if arguments.host != Host::Scorep && !parts.is_preloadable() {
         say!(
             "ampere: {} cannot be preloaded, for a blank or a colon in its path: only what is built with Score-P is measured; \
@@ -144,20 +149,20 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    let started = start_collector(&arguments, &parts, &name);
+    let started = start_collector(arguments, parts, &name);
     // The witness is started before the command, so that it gets every signal that the command gets.
     let witness = Witness::start();
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
             arguments.note_unmeasured(None, &one_line(&*why))?;
-            return run_unmeasured(&arguments, witness);
+            return run_unmeasured(arguments, witness);
         }
     };
     let output = session.output().unwrap_or_default();
     note_other_output(given(&arguments.output), &output);
     let listener = Listener::start();
-    let child = match start_command(&arguments, &parts, &name, &output) {
+    let child = match start_command(arguments, parts, &name, &output) {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
@@ -167,7 +172,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
                 return Err(CannotRun::refused(&arguments.command[0], &error).into());
             }
             arguments.note_unmeasured(None, &error)?;
-            return run_unmeasured(&arguments, None);
+            return run_unmeasured(arguments, None);
         }
     };
     let live = LiveTable::start(&output, access.token().cloned());

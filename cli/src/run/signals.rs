@@ -129,19 +129,7 @@ async fn pass_on(
     news: UnboundedSender<News>,
     mut all: UnboundedReceiver<News>,
 ) {
-    let says = witness.and_then(|witness| witness.says.take());
-    let says = says.filter(|says| says.set_nonblocking(true).is_ok());
-    let says = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok());
-    let mut has_witness = says.is_some();
-    if let Some(mut says) = says {
-        let news = news.clone();
-        tokio::spawn(async move {
-            while let Ok(number) = says.read_u8().await {
-                let _ = news.send(News::Witnessed(usize::from(number).min(SIGNALS.len() - 1)));
-            }
-            let _ = news.send(News::Gone);
-        });
-    }
+    let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
     // Of each signal: how often only this process got it so far, and how often only the witness did.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
@@ -189,6 +177,22 @@ async fn pass_on(
             }
         }
     }
+}
+
+/// Whether the witness can be heard.
+fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
+    let says = witness.says.take().filter(|says| says.set_nonblocking(true).is_ok());
+    let Some(mut says) = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok()) else {
+        return false;
+    };
+    let news = news.clone();
+    tokio::spawn(async move {
+        while let Ok(number) = says.read_u8().await {
+            let _ = news.send(News::Witnessed(usize::from(number).min(SIGNALS.len() - 1)));
+        }
+        let _ = news.send(News::Gone);
+    });
+    true
 }
 
 /// While results are written after the command, which may take long where a file system hangs: a second order to end makes

@@ -56,6 +56,7 @@ pub(crate) struct Ingest {
 /// What one round of the loop found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Round {
+    /// Taken out of the rings.
     pub records: usize,
     /// How full the fullest ring was, between 0 and 1.
     pub fullest: f64,

@@ -10,9 +10,11 @@ pub enum Gauge {
     CurrentPower,
     /// Power as NVML has it: on some models now, on others a mean over a second.
     Power,
+    /// At the edge of the die.
     EdgeTemperature,
     /// The hottest place of the die.
     JunctionTemperature,
+    /// Of the device's own memory.
     MemoryTemperature,
     /// Where there is one sensor.
     Temperature,
@@ -20,6 +22,7 @@ pub enum Gauge {
     Busy,
     /// The device's own memory.
     MemoryUsed,
+    /// As much memory of its own as it has.
     MemorySize,
 }
 
@@ -38,6 +41,7 @@ pub enum Quantity {
 const CELSIUS: std::ops::RangeInclusive<f64> = -273.15..=1000.0;
 
 impl Gauge {
+    /// What it is a figure of.
     pub fn quantity(self) -> Quantity {
         match self {
             Gauge::AveragePower | Gauge::CurrentPower | Gauge::Power => Quantity::Power,

@@ -75,6 +75,7 @@ pub enum Kind {
     Gpu,
     /// A CPU package, or a part of one.
     Cpu,
+    /// The node's main memory.
     Memory,
     /// The whole node, or as much of it as its board supplies.
     Node,
@@ -108,7 +109,9 @@ pub struct Device {
     pub metric: String,
     /// One of [`COUNTER_SOURCES`].
     pub source: &'static str,
+    /// Whether it is measured, or estimated.
     pub quality: Quality,
+    /// What it counts the energy of.
     pub kind: Kind,
     /// Names of all devices whose joules are also in this one's: a node's counter has those of its GPUs. Devices that no other
     /// contains may be added up.
@@ -145,6 +148,7 @@ pub struct LastReading {
     pub nanojoules: u64,
     /// Power over the time before it; 0 where that is not known.
     pub watts: f64,
+    /// How long before now it was read.
     pub ago: Duration,
 }
 

@@ -27,10 +27,13 @@ pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
 /// CPU time since counting began, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyTime {
+    /// Of the run's own processes.
     pub own_ns: u64,
+    /// Of all processes of the node.
     pub node_ns: u64,
 }
 
+/// The processes of a run, and the CPU time that they have used.
 pub struct RunCpu {
     /// Absent where the node's time cannot be read.
     node: Option<CpuTime>,
@@ -240,6 +243,7 @@ fn children_of(pid: u32, to: &mut Vec<u32>) {
 pub struct Stat {
     /// The name that it has now, of 15 bytes at most.
     pub name: String,
+    /// The pid of its parent.
     pub parent: u32,
     /// CPU time of a process, with all its threads, or of a thread, in steps of 10 ms.
     pub cpu_ns: u64,
@@ -255,6 +259,7 @@ impl Stat {
         Stat::read(&format!("/proc/{pid}/stat"))
     }
 
+    /// `None`: there is no such thread.
     pub fn of_thread(pid: u32, thread: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{thread}/stat"))
     }

@@ -48,10 +48,12 @@ impl Numbers {
         Numbers(ranges)
     }
 
+    /// Whether none is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// How many are missing.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }

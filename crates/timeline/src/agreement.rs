@@ -16,8 +16,11 @@ use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};
 
+/// [`Check::kind`] of a power that the device itself reports.
 pub const POWER_SENSOR: &str = "power sensor";
+/// [`Check::kind`] of another counter of the same device.
 pub const COUNTER: &str = "counter";
+/// [`Check::kind`] of the devices that are parts of this one.
 pub const SUM_OF_PARTS: &str = "sum of parts";
 
 const MOST_WINDOWS: u64 = 64;
@@ -53,6 +56,7 @@ pub struct Check {
     pub source: String,
     /// "power sensor", "counter" or "sum of parts".
     pub kind: String,
+    /// The time that both cover.
     pub seconds: f64,
     /// The device's own.
     pub device_joules: f64,
@@ -68,9 +72,13 @@ pub struct Check {
 /// Seconds since the device's first sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
+    /// Where it begins.
     pub from_seconds: f64,
+    /// Where it ends.
     pub to_seconds: f64,
+    /// The device's own between them.
     pub device_joules: f64,
+    /// Those that it is held against.
     pub joules: f64,
 }
 

@@ -21,7 +21,9 @@ pub(crate) mod find;
 /// What a vendor's library answered, by its number and its header's name for that (without the prefix).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
+    /// As the library returned it.
     pub code: u32,
+    /// `NOT_SUPPORTED`.
     pub name: &'static str,
 }
 

@@ -5,9 +5,12 @@ use ampere_model::LOCAL_RANKS;
 use std::collections::BTreeSet;
 use std::fmt;
 
+/// One of the ranks of a node, by its launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRank {
+    /// From 0.
     pub rank: u32,
+    /// How many ranks the node has.
     pub of: u32,
     variable: &'static str,
 }

@@ -12,8 +12,11 @@
 /// Whose GPU a counter or a stream is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
+    /// By `rocm_smi`, `amd_smi` or `HIP` in its name.
     Amd,
+    /// By `nvml` or `CUDA` in its name.
     Nvidia,
+    /// It may be any vendor's.
     Unknown,
 }
 
@@ -43,16 +46,19 @@ impl Vendor {
     }
 }
 
+/// What a list names a GPU by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The GPU's number on the node.
     Number(u32),
+    /// The GPU's own identifier, or one of its parts'.
     Uuid(String),
 }
 
 /// What a process sees, in its runtime's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
+    /// In the order in which the runtime numbers them.
     pub entries: Vec<Entry>,
     /// The variables that say so: `ROCR_VISIBLE_DEVICES=3`.
     pub because: String,
