@@ -215,6 +215,24 @@ pub const OTF2_SUBSTRATE_POSIX: OTF2_FileSubstrate_enum = 1;
 pub const OTF2_SUBSTRATE_SION: OTF2_FileSubstrate_enum = 2;
 pub const OTF2_SUBSTRATE_NONE: OTF2_FileSubstrate_enum = 3;
 pub type OTF2_FileSubstrate_enum = ::std::os::raw::c_uint;
+pub type OTF2_MappingType = u8;
+pub const OTF2_MAPPING_STRING: OTF2_MappingType_enum = 0;
+pub const OTF2_MAPPING_ATTRIBUTE: OTF2_MappingType_enum = 1;
+pub const OTF2_MAPPING_LOCATION: OTF2_MappingType_enum = 2;
+pub const OTF2_MAPPING_REGION: OTF2_MappingType_enum = 3;
+pub const OTF2_MAPPING_GROUP: OTF2_MappingType_enum = 4;
+pub const OTF2_MAPPING_METRIC: OTF2_MappingType_enum = 5;
+pub const OTF2_MAPPING_COMM: OTF2_MappingType_enum = 6;
+pub const OTF2_MAPPING_PARAMETER: OTF2_MappingType_enum = 7;
+pub const OTF2_MAPPING_RMA_WIN: OTF2_MappingType_enum = 8;
+pub const OTF2_MAPPING_SOURCE_CODE_LOCATION: OTF2_MappingType_enum = 9;
+pub const OTF2_MAPPING_CALLING_CONTEXT: OTF2_MappingType_enum = 10;
+pub const OTF2_MAPPING_INTERRUPT_GENERATOR: OTF2_MappingType_enum = 11;
+pub const OTF2_MAPPING_IO_FILE: OTF2_MappingType_enum = 12;
+pub const OTF2_MAPPING_IO_HANDLE: OTF2_MappingType_enum = 13;
+pub const OTF2_MAPPING_LOCATION_GROUP: OTF2_MappingType_enum = 14;
+pub const OTF2_MAPPING_MAX: OTF2_MappingType_enum = 15;
+pub type OTF2_MappingType_enum = ::std::os::raw::c_uint;
 pub type OTF2_Type = u8;
 pub const OTF2_TYPE_NONE: OTF2_Type_enum = 0;
 pub const OTF2_TYPE_UINT8: OTF2_Type_enum = 1;
@@ -615,10 +633,41 @@ const _: () = {
 pub type OTF2_AttributeValue = OTF2_AttributeValue_union;
 #[repr(C)]
 #[derive(Debug)]
+pub struct OTF2_IdMap_struct {
+    _unused: [u8; 0],
+}
+pub type OTF2_IdMap = OTF2_IdMap_struct;
+unsafe extern "C" {
+    pub fn OTF2_IdMap_CreateFromUint32Array(
+        length: u64,
+        mappings: *const u32,
+        optimizeSize: bool,
+    ) -> *mut OTF2_IdMap;
+}
+unsafe extern "C" {
+    pub fn OTF2_IdMap_Free(instance: *mut OTF2_IdMap);
+}
+#[repr(C)]
+#[derive(Debug)]
 pub struct OTF2_DefWriter_struct {
     _unused: [u8; 0],
 }
 pub type OTF2_DefWriter = OTF2_DefWriter_struct;
+unsafe extern "C" {
+    pub fn OTF2_DefWriter_WriteMappingTable(
+        writer: *mut OTF2_DefWriter,
+        mappingType: OTF2_MappingType,
+        idMap: *const OTF2_IdMap,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_DefWriter_WriteClockOffset(
+        writer: *mut OTF2_DefWriter,
+        time: OTF2_TimeStamp,
+        offset: i64,
+        standardDeviation: f64,
+    ) -> OTF2_ErrorCode;
+}
 #[repr(C)]
 #[derive(Debug)]
 pub struct OTF2_AttributeList_struct {
@@ -661,6 +710,14 @@ unsafe extern "C" {
     pub fn OTF2_EvtWriter_GetNumberOfEvents(
         writer: *mut OTF2_EvtWriter,
         numberOfEvents: *mut u64,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_MeasurementOnOff(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        measurementMode: OTF2_MeasurementMode,
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {
@@ -788,11 +845,20 @@ unsafe extern "C" {
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {
-    pub fn OTF2_EvtWriter_MeasurementOnOff(
+    pub fn OTF2_EvtWriter_ThreadFork(
         writer: *mut OTF2_EvtWriter,
         attributeList: *mut OTF2_AttributeList,
         time: OTF2_TimeStamp,
-        measurementMode: OTF2_MeasurementMode,
+        model: OTF2_Paradigm,
+        numberOfRequestedThreads: u32,
+    ) -> OTF2_ErrorCode;
+}
+unsafe extern "C" {
+    pub fn OTF2_EvtWriter_ThreadJoin(
+        writer: *mut OTF2_EvtWriter,
+        attributeList: *mut OTF2_AttributeList,
+        time: OTF2_TimeStamp,
+        model: OTF2_Paradigm,
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {
@@ -811,23 +877,6 @@ unsafe extern "C" {
         attributeList: *mut OTF2_AttributeList,
         time: OTF2_TimeStamp,
         exitStatus: i64,
-    ) -> OTF2_ErrorCode;
-}
-unsafe extern "C" {
-    pub fn OTF2_EvtWriter_ThreadFork(
-        writer: *mut OTF2_EvtWriter,
-        attributeList: *mut OTF2_AttributeList,
-        time: OTF2_TimeStamp,
-        model: OTF2_Paradigm,
-        numberOfRequestedThreads: u32,
-    ) -> OTF2_ErrorCode;
-}
-unsafe extern "C" {
-    pub fn OTF2_EvtWriter_ThreadJoin(
-        writer: *mut OTF2_EvtWriter,
-        attributeList: *mut OTF2_AttributeList,
-        time: OTF2_TimeStamp,
-        model: OTF2_Paradigm,
     ) -> OTF2_ErrorCode;
 }
 unsafe extern "C" {

@@ -16,7 +16,8 @@ use crate::words::{
 #[allow(missing_docs)]
 pub struct Definitions {
     pub clock: ClockProperties,
-    /// Those that events refer to. Fill with [`add_string`](Definitions::add_string). Written, and not read.
+    /// Those that events refer to. Fill with [`add_string`](Definitions::add_string). Written, and read by
+    /// [`Trace::open_with_strings`](crate::Trace::open_with_strings) alone.
     pub strings: Vec<String>,
     pub paradigms: Vec<Paradigm>,
     pub system_tree_nodes: Table<SystemTreeNodeRef, SystemTreeNode>,
@@ -196,7 +197,7 @@ pub enum PropertyValue {
 }
 
 /// A function, a kernel, a loop.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct Region {
     /// Demangled, for people.
@@ -216,7 +217,7 @@ pub struct Region {
 }
 
 /// One quantity. Its values times `base` to the power of `exponent` are in `unit`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct MetricMember {
     pub name: String,
@@ -265,7 +266,7 @@ pub struct Group {
 }
 
 /// An attribute that events may have, whose values are whole numbers of 64 bits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct Attribute {
     pub name: String,

@@ -7,6 +7,7 @@
 //!   only when all of it was written.
 //! - [`Trace`] reads one: definitions as plain data ([`Definitions`]), events through an [`EventHandler`], in the order of
 //!   time. Files that are missing or cut short cost their own events only, and are named.
+//! - [`JoinedDefinitions`] makes one archive of several: event files go into it as they are.
 //!
 //! Names are OTF2's. Times are in ticks of [`ClockProperties::timer_resolution`].
 //!
@@ -32,6 +33,10 @@ mod error;
 #[forbid(unsafe_code)]
 mod extent;
 #[forbid(unsafe_code)]
+mod joined;
+#[forbid(unsafe_code)]
+mod local;
+#[forbid(unsafe_code)]
 mod merge;
 #[forbid(unsafe_code)]
 mod read_definitions;
@@ -49,6 +54,8 @@ mod writer;
 pub use communication::{Collective, Communication, Message, Root};
 pub use definitions::*;
 pub use error::{Error, Otf2Error};
+pub use joined::{Added, JoinedDefinitions};
+pub use local::LocalDefinitions;
 pub use reader::{EventHandler, ReadReport, Trace};
 pub use table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,

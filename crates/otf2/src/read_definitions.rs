@@ -8,6 +8,7 @@ use crate::definitions::{
     Attribute, CallingContext, ClockProperties, Comm, Definitions, Group, Location, LocationGroup,
     MetricClass, MetricInstance, MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
 };
+use crate::error::Error;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, Reference, Table};
 use crate::words::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
@@ -31,6 +32,20 @@ impl Strings {
         };
         Property { name: self.of(name), value }
     }
+}
+
+/// All strings but the empty one, by their numbers from 1 on, if there is each once.
+pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
+    let of = |number| records.strings.get(&number).cloned();
+    let all: Vec<String> = (1..records.strings.len() as u32).map_while(of).collect();
+    let different: HashSet<&String> = all.iter().collect();
+    if of(0).is_some_and(|first| first.is_empty())
+        && different.len() + 1 == records.strings.len()
+        && !different.contains(&String::new())
+    {
+        return Ok(all);
+    }
+    Err(Error::Definitions("the strings are numbered as another program does".into()))
 }
 
 /// Makes sense of the records.

@@ -112,6 +112,18 @@ impl Trace {
     /// [`Error::NotFound`] without the anchor file, [`Error::NotOtf2`] if it is something else, [`Error::Damaged`] if the
     /// definitions are missing or incomplete.
     pub fn open(path: &Path) -> Result<Trace, Error> {
+        Trace::open_as(path, false)
+    }
+
+    /// As [`open`](Trace::open), for definitions that are written again: with all strings, in their order.
+    ///
+    /// # Errors
+    /// As for [`open`](Trace::open), and [`Error::Definitions`] if they are numbered in another way than this crate does.
+    pub fn open_with_strings(path: &Path) -> Result<Trace, Error> {
+        Trace::open_as(path, true)
+    }
+
+    fn open_as(path: &Path, with_strings: bool) -> Result<Trace, Error> {
         let not_otf2 = |reason: &str| Error::NotOtf2 { path: path.to_owned(), reason: reason.to_owned() };
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
@@ -139,7 +151,7 @@ impl Trace {
         anchor::look(&anchor).map_err(not_otf2)?;
         let definitions_file = path.with_extension("def");
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
-        let definitions = read_global_definitions(&reader, &definitions_file)?;
+        let definitions = read_global_definitions(&reader, &definitions_file, with_strings)?;
         let directory = path.with_extension("");
         let missing = if reader.is_posix() {
             let has_file = |location: &LocationRef| event_file(&directory, *location).exists();
@@ -375,7 +387,7 @@ fn check_whole(path: &Path, chunk_bytes: u64) -> Result<(), Unusable> {
     }
 }
 
-fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, Error> {
+fn read_global_definitions(reader: &Reader, path: &Path, with_strings: bool) -> Result<Definitions, Error> {
     let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
     match fs::metadata(path) {
         Ok(_) => {}
@@ -396,5 +408,6 @@ fn read_global_definitions(reader: &Reader, path: &Path) -> Result<Definitions, 
     if read < expected {
         return Err(damaged(format!("the definitions are cut short: {read} of {expected}")));
     }
-    Ok(read_definitions::definitions(records))
+    let strings = if with_strings { read_definitions::strings(&records)? } else { Vec::new() };
+    Ok(Definitions { strings, ..read_definitions::definitions(records) })
 }

@@ -5,6 +5,7 @@ use crate::call::{Doing, c_path};
 use crate::communication::Communication;
 use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
+use crate::local::LocalDefinitions;
 use crate::table::{AttributeRef, LocationRef, RegionRef, StringRef};
 use crate::write_definitions::{self, Failure};
 use std::cell::RefCell;
@@ -44,6 +45,8 @@ pub struct ArchiveWriter {
     archive: Archive,
     directory: PathBuf,
     locations: RefCell<BTreeMap<u64, Written>>,
+    /// Own definitions of locations, where they have any.
+    local: RefCell<BTreeMap<u64, LocalDefinitions>>,
 }
 
 /// What became of a location.
@@ -73,7 +76,8 @@ impl ArchiveWriter {
         Ok(ArchiveWriter {
             archive,
             directory: directory.to_owned(),
-            locations: RefCell::new(BTreeMap::new()),
+            locations: RefCell::default(),
+            local: RefCell::default(),
         })
     }
 
@@ -127,6 +131,19 @@ impl ArchiveWriter {
         Ok(())
     }
 
+    /// Of a location whose event file comes from elsewhere, and is put in its place by the caller, writes its own definitions.
+    ///
+    /// # Errors
+    /// [`Error::LocationTaken`] for a location that had a writer.
+    pub fn define(&self, location: LocationRef, events: u64, local: LocalDefinitions) -> Result<(), Error> {
+        if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
+            return Err(Error::LocationTaken(location));
+        }
+        self.locations.borrow_mut().insert(location.0, Written::Closed { events });
+        self.local.borrow_mut().insert(location.0, local);
+        Ok(())
+    }
+
     /// Writes the definitions and then the anchor file, which makes the archive readable.
     ///
     /// # Errors
@@ -158,8 +175,10 @@ impl ArchiveWriter {
             }
         }
         self.archive.close_event_files().doing(|| "close the event files".into())?;
+        let (local, none) = (self.local.borrow(), LocalDefinitions::default());
+        let own = |location: &u64| (*location, local.get(location).unwrap_or(&none));
         self.archive
-            .write_local_definitions(locations.keys().copied())
+            .write_local_definitions(locations.keys().map(own))
             .doing(|| format!("write the local definitions in {}", self.directory.join(NAME).display()))?;
         let events = |location| match locations.get(&location) {
             Some(Written::Closed { events }) => Some(*events),

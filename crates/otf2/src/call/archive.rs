@@ -2,10 +2,12 @@
 
 use super::communication;
 use super::global_def_writer::GlobalDefWriter;
+use super::local_definitions;
 use super::{capture_messages, check, failure, forget_message, memory, take_message};
 use crate::communication::Communication;
 use crate::definitions::MetricValue;
 use crate::error::Otf2Error;
+use crate::local::LocalDefinitions;
 use otf2_sys as sys;
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -90,21 +92,23 @@ impl Archive {
         check(unsafe { sys::OTF2_Archive_CloseEvtFiles(self.handle.as_ptr()) })
     }
 
-    /// Writes a local definition file without definitions for each location: OTF2's tools expect one.
-    pub(crate) fn write_local_definitions(
+    /// Writes a local definition file for each location, also where it is empty: OTF2's tools expect one.
+    pub(crate) fn write_local_definitions<'a>(
         &self,
-        locations: impl Iterator<Item = u64>,
+        locations: impl Iterator<Item = (u64, &'a LocalDefinitions)>,
     ) -> Result<(), Otf2Error> {
         forget_message();
         let archive = self.handle.as_ptr();
-        // SAFETY: the handle is open; each writer is closed once, right after it was opened and found not to be null.
+        // SAFETY: the handle is open; each writer is used only between the moment when it was opened and found not to be null,
+        // and when it is closed, once.
         unsafe {
             check(sys::OTF2_Archive_OpenDefFiles(archive))?;
-            for location in locations {
+            for (location, definitions) in locations {
                 let writer = sys::OTF2_Archive_GetDefWriter(archive, location);
                 if writer.is_null() {
                     return Err(failure(sys::OTF2_ERROR_INVALID_CALL));
                 }
+                local_definitions::write(writer, definitions)?;
                 check_written(sys::OTF2_Archive_CloseDefWriter(archive, writer))?;
             }
             check(sys::OTF2_Archive_CloseDefFiles(archive))

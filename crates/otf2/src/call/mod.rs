@@ -17,6 +17,7 @@ pub(crate) mod archive;
 mod communication;
 pub(crate) mod global_def_reader;
 pub(crate) mod global_def_writer;
+mod local_definitions;
 mod memory;
 pub(crate) mod other_events;
 pub(crate) mod reader;

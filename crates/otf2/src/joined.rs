@@ -1,0 +1,370 @@
+//! The definitions of several archives as those of one. The first one's numbers stay as they are; each other one's become
+//! those of the whole by tables in its locations' own definitions, so that no event file is written again.
+
+use crate::definitions::{
+    Attribute, Comm, Definitions, Group, LocationGroup, MetricClass, MetricInstance, MetricMember, Property,
+    Region, SystemTreeNode,
+};
+use crate::local::LocalDefinitions;
+use crate::table::{
+    AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricMemberRef,
+    Reference, RegionRef, SystemTreeNodeRef, Table,
+};
+use crate::words::{GroupType, MetricScope};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+const WORLD: &str = "MPI_COMM_WORLD";
+
+/// Definitions that are joined: those of the archive that has been begun with, and of each one that was added.
+pub struct JoinedDefinitions {
+    whole: Definitions,
+    strings: HashMap<String, u32>,
+    regions: HashMap<Region, RegionRef>,
+    members: HashMap<MetricMember, MetricMemberRef>,
+    attributes: HashMap<Attribute, AttributeRef>,
+}
+
+/// What became of an archive that was added.
+pub struct Added {
+    /// For the own definitions of its locations. They have no clock offsets yet.
+    pub local: LocalDefinitions,
+    /// Its locations as it numbers them, and as the whole does.
+    pub locations: Vec<(LocationRef, LocationRef)>,
+}
+
+/// New references by old ones.
+type Renamed<R> = BTreeMap<R, R>;
+
+/// Where the parts of an archive are in the whole.
+struct Places {
+    nodes: Renamed<SystemTreeNodeRef>,
+    location_groups: Renamed<LocationGroupRef>,
+    locations: Renamed<LocationRef>,
+    members: Renamed<MetricMemberRef>,
+    groups: Renamed<GroupRef>,
+}
+
+impl JoinedDefinitions {
+    /// Begins with those of [`Trace::open_with_strings`](crate::Trace::open_with_strings).
+    pub fn new(first: Definitions) -> JoinedDefinitions {
+        let numbers = first.strings.iter().cloned().zip(1..);
+        JoinedDefinitions {
+            strings: [(String::new(), 0)].into_iter().chain(numbers).collect(),
+            regions: by_value(&first.regions),
+            members: by_value(&first.metric_members),
+            attributes: by_value(&first.attributes),
+            whole: first,
+        }
+    }
+
+    /// Adds those of another archive, from [`Trace::open_with_strings`](crate::Trace::open_with_strings), too. `rename`: the
+    /// whole's reference of each of its locations, which is a new one. `is_one_world`: its MPI ranks are of the same world.
+    pub fn add(
+        &mut self,
+        other: &Definitions,
+        rename: impl Fn(LocationRef) -> LocationRef,
+        is_one_world: bool,
+    ) -> Added {
+        let strings = other.strings.iter().map(|text| self.string(text));
+        let strings = [0].into_iter().chain(strings.collect::<Vec<u32>>()).collect();
+        for paradigm in &other.paradigms {
+            if !self.whole.paradigms.iter().any(|known| known.paradigm == paradigm.paradigm) {
+                self.whole.paradigms.push(paradigm.clone());
+            }
+        }
+        let regions = find_or_add(&mut self.whole.regions, &mut self.regions, &other.regions);
+        let attributes = find_or_add(&mut self.whole.attributes, &mut self.attributes, &other.attributes);
+        let members = find_or_add(&mut self.whole.metric_members, &mut self.members, &other.metric_members);
+        let mut places = Places {
+            nodes: Renamed::new(),
+            location_groups: Renamed::new(),
+            locations: other.locations.iter().map(|(own, _)| (own, rename(own))).collect(),
+            members,
+            groups: Renamed::new(),
+        };
+        self.add_places(other, &mut places);
+        self.add_groups(other, &mut places, is_one_world);
+        let metrics = self.add_metrics(other, &places);
+        let comms = self.add_comms(other, &places);
+        let local = LocalDefinitions {
+            clock_offsets: Vec::new(),
+            strings,
+            attributes: dense(attributes.iter().map(|(own, new)| (own.0, new.0))),
+            regions: dense(regions.iter().map(|(own, new)| (own.0, new.0))),
+            metrics: dense(metrics),
+            comms: dense(comms),
+        };
+        Added { local, locations: places.locations.into_iter().collect() }
+    }
+
+    /// Those of all archives until now.
+    pub fn whole(&mut self) -> &mut Definitions {
+        &mut self.whole
+    }
+
+    fn string(&mut self, text: &str) -> u32 {
+        if let Some(known) = self.strings.get(text) {
+            return *known;
+        }
+        self.whole.strings.push(text.to_owned());
+        let number = self.whole.strings.len() as u32;
+        self.strings.insert(text.to_owned(), number);
+        number
+    }
+
+    /// System tree, location groups, locations. Of the tree only the root is the same.
+    fn add_places(&mut self, other: &Definitions, places: &mut Places) {
+        for (own, node) in other.system_tree_nodes.iter() {
+            let parent = node.parent.map(|parent| renamed(&places.nodes, parent));
+            let is_same = |known: &SystemTreeNode| {
+                known.parent.is_none() && (&known.name, &known.class_name) == (&node.name, &node.class_name)
+            };
+            let mut roots = self.whole.system_tree_nodes.iter().filter(|_| parent.is_none());
+            let root = roots.find_map(|(root, known)| is_same(known).then_some(root));
+            drop(roots);
+            let new = match root {
+                Some(root) => {
+                    let known = self.whole.system_tree_nodes.get_mut(root);
+                    known
+                        .into_iter()
+                        .for_each(|known| add_properties(&mut known.properties, &node.properties));
+                    root
+                }
+                None => self.whole.system_tree_nodes.push(SystemTreeNode { parent, ..node.clone() }),
+            };
+            places.nodes.insert(own, new);
+        }
+        let first = self.whole.location_groups.last().map_or(0, |last| last.0 + 1);
+        places.location_groups = other
+            .location_groups
+            .iter()
+            .zip(first..)
+            .map(|((own, _), new)| (own, LocationGroupRef(new)))
+            .collect();
+        for group in other.location_groups.values() {
+            let creator = group.creating_location_group;
+            self.whole.location_groups.push(LocationGroup {
+                system_tree_parent: group.system_tree_parent.map(|node| renamed(&places.nodes, node)),
+                creating_location_group: creator.map(|group| renamed(&places.location_groups, group)),
+                ..group.clone()
+            });
+        }
+        for (own, location) in other.locations.iter() {
+            let mut location = location.clone();
+            location.group = location.group.map(|group| renamed(&places.location_groups, group));
+            self.whole.locations.insert(renamed(&places.locations, own), location);
+        }
+    }
+
+    /// A communicator's members are places among all locations that communicate, of which there is one list in an archive.
+    fn add_groups(&mut self, other: &Definitions, places: &mut Places, is_one_world: bool) {
+        for (own, group) in other.groups.iter().filter(|(_, group)| group.kind == GroupType::CommLocations) {
+            let members: Vec<u64> = locations_of(group, places).collect();
+            let new = match communicating(&self.whole, group) {
+                Some((known, before)) => {
+                    let mut all: Vec<u64> = before.iter().chain(&members).copied().collect();
+                    if is_one_world {
+                        all.sort_unstable();
+                    }
+                    self.move_members(group, &before, &all);
+                    set_members(&mut self.whole, known, all);
+                    known
+                }
+                None => self.whole.groups.push(Group { members, ..group.clone() }),
+            };
+            places.groups.insert(own, new);
+        }
+        for (own, group) in other.groups.iter().filter(|(_, group)| group.kind != GroupType::CommLocations) {
+            let members = match group.kind {
+                GroupType::Locations => locations_of(group, places).collect(),
+                GroupType::CommGroup => self.places_of(group, other, places),
+                _ => group.members.clone(),
+            };
+            let is_world = is_one_world && group.kind == GroupType::CommGroup && group.name == WORLD;
+            let is_same = |known: &Group| {
+                (&known.name, known.kind, known.paradigm) == (&group.name, group.kind, group.paradigm)
+            };
+            let known = (self.whole.groups.iter())
+                .filter(|_| is_world || group.kind == GroupType::CommSelf)
+                .find_map(|(own, known)| is_same(known).then_some(own));
+            let new = match known {
+                Some(known) => {
+                    self.unite(known, members);
+                    known
+                }
+                None => self.whole.groups.push(Group { members, ..group.clone() }),
+            };
+            places.groups.insert(own, new);
+        }
+    }
+
+    /// Adds members to a group, in order.
+    fn unite(&mut self, known: GroupRef, members: Vec<u64>) {
+        let mut all = members;
+        all.extend(self.whole.groups.get(known).map_or(&[][..], |group| &group.members));
+        all.sort_unstable();
+        all.dedup();
+        set_members(&mut self.whole, known, all);
+    }
+
+    /// The members of a communicator's group, as places in the whole's list.
+    fn places_of(&self, group: &Group, other: &Definitions, places: &Places) -> Vec<u64> {
+        let of_other = communicating(other, group).map_or_else(Vec::new, |(_, members)| members);
+        let of_whole = communicating(&self.whole, group).map_or_else(Vec::new, |(_, members)| members);
+        let at: HashMap<u64, u64> = of_whole.into_iter().zip(0..).collect();
+        let place = |member: &u64| {
+            let location = LocationRef(*of_other.get(usize::try_from(*member).ok()?)?);
+            at.get(&renamed(&places.locations, location).0).copied()
+        };
+        group.members.iter().map(|member| place(member).unwrap_or(*member)).collect()
+    }
+
+    /// The list of locations that communicate changes: their places in it do as well.
+    fn move_members(&mut self, of: &Group, before: &[u64], now: &[u64]) {
+        let at: HashMap<u64, u64> = now.iter().copied().zip(0..).collect();
+        let moved = |member: u64| {
+            let location = usize::try_from(member).ok().and_then(|member| before.get(member));
+            location.and_then(|location| at.get(location).copied()).unwrap_or(member)
+        };
+        let is_moved = |group: &&Group| group.kind == GroupType::CommGroup && group.paradigm == of.paradigm;
+        let groups: Vec<GroupRef> =
+            (self.whole.groups.iter()).filter_map(|(own, group)| is_moved(&group).then_some(own)).collect();
+        for group in groups {
+            let members = self.whole.groups.get(group).map_or(&[][..], |group| &group.members);
+            let members = members.iter().map(|member| moved(*member)).collect();
+            set_members(&mut self.whole, group, members);
+        }
+    }
+
+    /// Classes and instances, which are numbered together.
+    fn add_metrics(&mut self, other: &Definitions, places: &Places) -> Vec<(u32, u32)> {
+        let mut numbers = Vec::new();
+        let mut classes: Renamed<MetricClassRef> = Renamed::new();
+        for (own, class) in other.metric_classes.iter() {
+            let members = class.members.iter().map(|member| renamed(&places.members, *member)).collect();
+            let recorders = class.recorders.iter().map(|location| renamed(&places.locations, *location));
+            let class = MetricClass { members, recorders: recorders.collect(), ..class.clone() };
+            let is_same = |known: &MetricClass| {
+                (&known.members, known.occurrence, known.recorder_kind, known.recorders.is_empty())
+                    == (&class.members, class.occurrence, class.recorder_kind, class.recorders.is_empty())
+            };
+            let known = self.whole.metric_classes.iter().find(|(_, known)| is_same(known));
+            let new = match known.map(|(known, _)| known) {
+                Some(known) => {
+                    let known_class = self.whole.metric_classes.get_mut(known);
+                    known_class.into_iter().for_each(|known| known.recorders.extend(&class.recorders));
+                    known
+                }
+                None => self.whole.add_metric_class(class),
+            };
+            classes.insert(own, new);
+            numbers.push((own.0, new.0));
+        }
+        for (own, instance) in other.metric_instances.iter() {
+            let number = instance.scope_number;
+            let of = |number: Option<u64>| number.unwrap_or(instance.scope_number);
+            let scope_number = match instance.scope {
+                MetricScope::Location => renamed(&places.locations, LocationRef(number)).0,
+                MetricScope::LocationGroup => of(renamed_number(&places.location_groups, number)),
+                MetricScope::SystemTreeNode => of(renamed_number(&places.nodes, number)),
+                _ => of(renamed_number(&places.groups, number)),
+            };
+            let new = self.whole.add_metric_instance(MetricInstance {
+                class: renamed(&classes, instance.class),
+                recorder: renamed(&places.locations, instance.recorder),
+                scope: instance.scope,
+                scope_number,
+            });
+            numbers.push((own.0, new.0));
+        }
+        numbers
+    }
+
+    /// Of a group that is the same, the communicators are the same as well.
+    fn add_comms(&mut self, other: &Definitions, places: &Places) -> Vec<(u32, u32)> {
+        let mut numbers: Vec<(u32, u32)> = Vec::new();
+        for (own, comm) in other.comms.iter() {
+            let group = renamed(&places.groups, comm.group);
+            let is_taken = |number: u32| numbers.iter().any(|(_, new)| *new == number);
+            let same = |(new, known): (CommRef, &Comm)| {
+                let is_same = (&known.name, known.group, known.flags) == (&comm.name, group, comm.flags);
+                (is_same && !is_taken(new.0)).then_some(new)
+            };
+            let known = self.whole.comms.iter().find_map(same);
+            let new = match known {
+                Some(known) => known,
+                None => {
+                    let number = |own| numbers.iter().find(|(known, _)| *known == own).map(|(_, new)| *new);
+                    let parent = comm.parent.and_then(|parent| number(parent.0)).map(CommRef);
+                    self.whole.comms.push(Comm { group, parent, ..comm.clone() })
+                }
+            };
+            numbers.push((own.0, new.0));
+        }
+        numbers
+    }
+}
+
+fn by_value<R: Reference, T: Clone + Eq + Hash>(table: &Table<R, T>) -> HashMap<T, R> {
+    // Of equal ones the first.
+    table.iter().collect::<Vec<_>>().into_iter().rev().map(|(own, value)| (value.clone(), own)).collect()
+}
+
+/// Where the whole has the same definition already, it is that one.
+fn find_or_add<R: Reference, T: Clone + Eq + Hash>(
+    whole: &mut Table<R, T>,
+    known: &mut HashMap<T, R>,
+    other: &Table<R, T>,
+) -> Renamed<R> {
+    let mut all = Renamed::new();
+    for (own, value) in other.iter() {
+        let new = *known.entry(value.clone()).or_insert_with(|| whole.push(value.clone()));
+        all.insert(own, new);
+    }
+    all
+}
+
+/// A reference to what is not defined stays as it is.
+fn renamed<R: Reference>(all: &Renamed<R>, reference: R) -> R {
+    all.get(&reference).copied().unwrap_or(reference)
+}
+
+fn renamed_number<R: Reference>(all: &Renamed<R>, number: u64) -> Option<u64> {
+    all.get(&R::of_number(number)?).map(|new| new.number())
+}
+
+/// New numbers in the places of the old ones. Numbers that are not used stay as they are.
+fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
+    let mut all: Vec<u32> = Vec::new();
+    for (own, new) in numbers {
+        all.extend(all.len() as u32..=own);
+        all[own as usize] = new;
+    }
+    all
+}
+
+/// The list of the locations that communicate as a group's members do.
+fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, Vec<u64>)> {
+    let is_it = |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;
+    let mut all = definitions.groups.iter().filter(|(_, known)| is_it(known));
+    all.next().map(|(own, known)| (own, known.members.clone()))
+}
+
+fn locations_of(group: &Group, places: &Places) -> impl Iterator<Item = u64> {
+    group.members.iter().map(|member| renamed(&places.locations, LocationRef(*member)).0)
+}
+
+fn set_members(definitions: &mut Definitions, group: GroupRef, members: Vec<u64>) {
+    if let Some(group) = definitions.groups.get_mut(group) {
+        group.members = members;
+    }
+}
+
+fn add_properties(known: &mut Vec<Property>, more: &[Property]) {
+    for property in more {
+        if !known.iter().any(|known| known.name == property.name) {
+            known.push(property.clone());
+        }
+    }
+}
