@@ -62,6 +62,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    join_traces(directory);
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -88,7 +89,16 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
             Err(why) => say!("ampere: the run was cut off and cannot be finished: {why}"),
         }
     }
+    join_traces(directory);
     are_finished
+}
+
+/// Puts the traces of a run's nodes together, as far as they have ended.
+fn join_traces(directory: &Path) {
+    let run = nodes::run_in(directory);
+    if let Some(Err(why)) = run.map(|run| nodes::join_traces(directory, &run)) {
+        say!("ampere: the traces of the nodes stay apart: {why}");
+    }
 }
 
 /// Why what of a run was cut off cannot be finished here, if there is a reason.

@@ -91,14 +91,15 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The traces of all nodes of the run, each of which has an archive of its own.
+/// The run's trace, and those of nodes that are not in it.
 fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
-    let summary = summary_of_node(directory)?;
-    let (others, missing) = nodes::other_parts(directory, &summary.run.id, summary_of_node);
-    let mut parts = vec![Part { trace: chrome::trace_beside(directory)?, summary }];
-    parts.extend(others);
-    missing.iter().for_each(|line| say!("ampere: {line}"));
+    let first = summary_of_node(directory)?;
+    let trace = chrome::trace_beside(directory)?;
+    let others = nodes::other_parts(directory, &first.run.id, summary_of_node)?;
+    let mut parts = vec![Part { trace, summary: ampere_report::nodes::joined(first, others.joined) }];
+    parts.extend(others.parts);
+    others.missing.iter().for_each(|line| say!("ampere: {line}"));
     let mut unknown = None;
     for part in &mut parts {
         // A device may be another node's.

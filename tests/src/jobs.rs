@@ -217,7 +217,7 @@ impl Place {
         let digits: String = node.bytes().map(|byte| format!("{byte:02x}")).collect();
         let boot = self.write(&format!("boot-of-{node}"), &format!("{digits:0>32}\n"));
         let shared = self.path(format!("shm-of-{node}"));
-        std::fs::create_dir(&shared).expect("a directory");
+        std::fs::create_dir_all(&shared).expect("a directory");
         format!(
             "AMPERE_SHM='{}' unshare --uts --mount sh -c \"hostname {node} && mount --bind '{}' \
              /proc/sys/kernel/random/boot_id && exec {command}\"",

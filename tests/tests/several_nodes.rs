@@ -1,9 +1,12 @@
-//! A job on two nodes: launchers hand on what the ranks on the other node need, without options of the user's. The other node is
-//! this machine under another name, with shared memory of its own, which a made-up `ssh` reaches with the environment of a login.
+//! A job on two nodes: launchers hand on what the ranks on the other node need, without options of the user's, and the run has
+//! one trace. The other node is this machine under another name, with shared memory of its own, which a made-up `ssh` reaches
+//! with the environment of a login.
 
-use ampere_tests::jobs::{Done, Place, have, run};
-use ampere_tests::runs::may_mount;
-use ampere_tests::skip_unless;
+use ampere_tests::collector::{announced, events};
+use ampere_tests::jobs::{Done, Place, Running, have, kill, run, start, until};
+use ampere_tests::runs::{assert_same_figures, attribute, figures, has_python_otf2, may_mount, relative};
+use ampere_tests::{artifact, skip_unless};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// `ssh HOST COMMAND...`, but for options. Nothing of this environment but the path comes to the other node.
@@ -77,4 +80,147 @@ fn mpichs_launcher_hands_on_what_another_node_needs() {
     let mut command = place.ampere(["run", "-o", "out", "--", "mpiexec.hydra", "-launcher", "ssh"]);
     command.arg("-launcher-exec").arg(&ssh).args(["-hosts", &format!("{own},node-b"), "-n", "2"]);
     assert_both_nodes(&place, &run(command.arg(&program).arg("0")));
+}
+
+/// Each of the two programs goes on when the other one has left a function. They meet their functions in another order.
+const TAKES_TURNS: &str = r#"
+    #include <fcntl.h>
+    #include <time.h>
+    #include <unistd.h>
+    #define PLAIN __attribute__((no_instrument_function))
+    PLAIN static void mark(const char *name) { close(open(name, O_CREAT | O_WRONLY, 0600)); }
+    PLAIN static void await(const char *name) { while (access(name, F_OK)) usleep(1000); }
+    PLAIN static void spin(void) { clock_t end = clock() + CLOCKS_PER_SEC / 20; while (clock() < end); }
+    static void both(void) { spin(); }
+    #ifdef SECOND
+    static void second_alone(void) { spin(); }
+    int main(void) {
+        await("1"); second_alone(); mark("2");
+        await("3"); both(); mark("4");
+        return 0;
+    }
+    #else
+    static void first_alone(void) { spin(); }
+    int main(void) {
+        await("go"); both(); mark("1");
+        await("2"); first_alone(); mark("3");
+        await("4");
+        return 0;
+    }
+    #endif
+"#;
+
+/// A run of both programs that waits for `go`. Returns it, and the command of the second one.
+fn on_two_nodes(place: &Place) -> (Running, String) {
+    let options = ["-finstrument-functions", "-DSECOND"];
+    let [first, second] =
+        [1, 2].map(|node| place.compile("cc", &format!("on{node}"), TAKES_TURNS, &options[..node]));
+    let second = second.display().to_string();
+    let script = format!("{} & {}; wait", place.on_another_node("node-b", &second), first.display());
+    let mut command = place.ampere_run("out", ["sh", "-c", &script]);
+    command.env("AMPERE_OUTPUT", place.path("out")).env("AMPERE_COUNTERS", "estimate");
+    let running = start(command.current_dir(place.path("")));
+    until("the other node is measured", || announced(&place.path("out/node-b")).is_some());
+    until("this one is", || announced(&place.path("out")).is_some());
+    (running, second)
+}
+
+/// Node, function and time of each leave, in the order in which they come; and what is not as it should be.
+const LEAVES: &str = r#"
+import sys, otf2
+with otf2.reader.open(sys.argv[1]) as trace:
+    last = 0
+    for location, event in trace.events:
+        if event.time < last:
+            print("out of order:", location.name, event.time)
+        last = event.time
+        if isinstance(event, otf2.events.Leave):
+            print(location.group.system_tree_parent.name, event.region.name)
+"#;
+
+fn leaves(place: &Place) -> Vec<String> {
+    let done = run(place.command("/usr/bin/python3").args(["-c", LEAVES, "out/traces.otf2"]));
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:#?}");
+    done.stdout.lines().map(str::to_owned).collect()
+}
+
+/// What `ampere attribute` makes of the trace is what the nodes' summaries say.
+fn assert_figures(place: &Place, directories: &[&str]) {
+    let of_nodes: BTreeMap<String, f64> =
+        directories.iter().flat_map(|directory| figures(&place.summary(directory))).collect();
+    let of_trace = figures(&attribute(&place.path("out/traces.otf2"), &[]));
+    assert!(of_nodes.keys().eq(of_trace.keys()) && !of_nodes.is_empty(), "{of_nodes:#?} {of_trace:#?}");
+    for (name, figure) in of_nodes.iter().filter(|(name, _)| name.contains("joules")) {
+        let difference = relative(*figure, of_trace[name]);
+        assert!(difference < 1e-12, "{name}: {figure} and {}", of_trace[name]);
+    }
+}
+
+#[test]
+fn the_nodes_of_a_job_write_one_archive() {
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    let (running, _) = on_two_nodes(&place);
+    place.write("go", "");
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    place.no_process_left();
+    let left: Vec<_> =
+        std::fs::read_dir(place.path("out/node-b")).expect("its directory").flatten().collect();
+    let mut left: Vec<_> =
+        left.iter().map(|entry| entry.file_name().into_string().expect("a name")).collect();
+    left.sort();
+    assert_eq!(left, ["report.html", "summary.json", "summary.txt"], "its trace is in the run's");
+
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let expected = [
+        format!("{own} both"),
+        "node-b second_alone".to_owned(),
+        format!("{own} first_alone"),
+        "node-b both".to_owned(),
+    ];
+    let leaves = leaves(&place);
+    let functions: Vec<&String> = leaves.iter().filter(|line| !line.ends_with(" main")).collect();
+    assert_eq!(functions, expected.iter().collect::<Vec<_>>(), "{leaves:?}");
+    assert_eq!(leaves.len(), 6);
+    let printed = run(place.command("otf2-print").arg("out/traces.otf2"));
+    assert_eq!((printed.code, printed.stderr.as_str()), (0, ""), "{printed:#?}");
+
+    assert_figures(&place, &["out", "out/node-b"]);
+    let replayed = run(&mut place.ampere(["replay", "out/traces.otf2", "--speed", "max", "-o", "again"]));
+    assert_eq!(replayed.code, 0, "{replayed:#?}");
+    assert_same_figures(&place.summary("again"), &attribute(&place.path("out/traces.otf2"), &[]));
+    run(&mut place.ampere(["report", "out"])).said_nothing();
+}
+
+/// The other one's archive is complete, and `ampere report` adds what can be finished.
+#[test]
+fn a_node_that_is_killed_is_added_later() {
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    let (running, second) = on_two_nodes(&place);
+    let collector = announced(&place.path("out/node-b")).expect("it runs");
+    until("its events are read", || events(&place.path("out/node-b")) > 0);
+    for word in ["--supervise", &second] {
+        let processes = place.processes().into_iter().filter(|(_, command)| command.contains(word));
+        let wanted = processes.filter(|(_, command)| !command.contains("sh -c"));
+        wanted.for_each(|(pid, _)| kill(pid));
+    }
+    collector.kill();
+    ["go", "2", "4"].iter().for_each(|mark| drop(place.write(mark, "")));
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(leaves(&place).len() == 3, "{:?}", leaves(&place));
+    assert_figures(&place, &["out"]);
+
+    let there = format!("{} report out", artifact("ampere").display());
+    let there = place.on_another_node("node-b", &there);
+    let report = run(place.command("sh").args(["-c", &there]).current_dir(place.path("")));
+    assert_eq!(report.code, 0, "{report:#?}");
+    report.said_once(&["out/node-b", "the run was cut off: its results were made now"]);
+    assert!(leaves(&place).iter().any(|line| line == "node-b main"), "{:?}", leaves(&place));
+    assert!(!place.path("out/node-b/traces.otf2").exists());
+    assert_figures(&place, &["out", "out/node-b"]);
 }

@@ -6,7 +6,7 @@ use crate::live::{LiveRun, Mode};
 use crate::node_watch::NodeWatch;
 use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
-use crate::sampling::clock::best_reading;
+use crate::sampling::clock::{SessionClock, best_reading};
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_model::Timestamp;
 use ampere_model::filter::ENV_FILTER;
@@ -88,6 +88,7 @@ impl LiveRun {
             seconds,
             timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
+            clock: clock.map_or_else(Vec::new, |clock| self.readings_of(&clock)),
             notes: self.all_notes(attributor, quality, &gaps, &endings),
             node_cpu: self.node.as_ref().and_then(NodeWatch::cpu).or(self
                 .options
@@ -100,6 +101,16 @@ impl LiveRun {
             mpi: MpiRanks::of(self.mpi_ranks()),
             ..Run::default()
         }
+    }
+
+    /// By which the nodes' clocks are compared. A run that is recovered has ended before.
+    fn readings_of(&self, clock: &SessionClock) -> Vec<[u64; 2]> {
+        if !clock.is_dated() || clock.is_replayed() {
+            return Vec::new();
+        }
+        let now = (self.options.mode == Mode::Collector).then(best_reading);
+        let readings = [clock.epoch].into_iter().chain(now);
+        readings.map(|reading| [clock.at(&reading), reading.realtime_ns]).collect()
     }
 
     /// The time that the joules are about, first to last sample: its begin and its end (RFC 3339), and its seconds.

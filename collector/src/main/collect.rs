@@ -7,7 +7,7 @@ use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
 use ampere_collector::run_directory::output::{self, ClaimError, Output};
-use ampere_collector::run_directory::{spool_place, stale};
+use ampere_collector::run_directory::{nodes, spool_place, stale};
 use ampere_collector::sampling::counters_only;
 use ampere_collector::serving::access::Access;
 use ampere_collector::serving::http::{self, Wanted};
@@ -227,6 +227,7 @@ fn collect_into(
         server.as_ref().and_then(|server| name_to_prometheus(server, &config, &manifest, &mut notes));
     session.set_output(&output.directory);
     let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
+    let of_run = manifest.clone();
     let options = Options::new(output, config, manifest, replay, Mode::Collector);
     let node = options
         .replay
@@ -244,6 +245,9 @@ fn collect_into(
     let ended = Instant::now();
     let (_, session) = run.finish(is_over)?;
     output.release();
+    if let Err(why) = nodes::join_traces_at_the_end(&output.directory, &of_run) {
+        eprintln!("ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together");
+    }
     end(session, &output.directory);
     Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
 }

@@ -1,5 +1,5 @@
 //! A run on several nodes: each node has its own collector and summary. The first node's are in the run's output directory,
-//! the others' in subdirectories with the nodes' names.
+//! the others' in subdirectories with the nodes' names. The nodes' traces become one when the last of them ends.
 
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
@@ -7,6 +7,7 @@ use crate::run_directory::output::{CLAIM, file_name};
 use ampere_model::text::one_line;
 use ampere_report::summary::{Head, Run, Summary};
 use ampere_trace::chrome::{Part, trace_beside};
+use ampere_trace::join::{self, JoinError, NodeTrace};
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
@@ -65,26 +66,79 @@ pub fn head(path: &Path) -> Option<Run> {
     Head::of(path).map(|head| head.run)
 }
 
-/// Trace and summary of each other node of a run, and a line for each node without them. `directory`: the first node's.
+/// Puts the traces of the nodes that have ended into the first node's, in whose directory this is. Where that has not ended, or
+/// there is no other, nothing happens. A node that was killed can be added when it has been recovered.
+///
+/// # Errors
+/// Why the traces stay apart.
+pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
+    join::carry_out(directory)?;
+    let of = |directory: &Path, run: Option<&Run>| {
+        let run = run.filter(|run| !run.running && run.id == run_id)?;
+        let is_there = trace_beside(directory).is_ok() && spools_below(directory, 0, 1).0.is_empty();
+        is_there.then(|| NodeTrace { directory: directory.to_owned(), clock: run.clock.clone() })
+    };
+    let others: Vec<NodeTrace> =
+        below(directory, run_id).iter().filter_map(|node| of(&node.directory, node.run.as_ref())).collect();
+    let first = of(directory, head(&directory.join("summary.json")).as_ref()).filter(|_| !others.is_empty());
+    first.map_or(Ok(()), |first| join::join(&first, &others))
+}
+
+/// As [`join_traces`], by the node that ends last; `ended` is the directory of the node that has ended now.
+///
+/// # Errors
+/// Why the traces stay apart.
+pub fn join_traces_at_the_end(ended: &Path, manifest: &Manifest) -> Result<(), JoinError> {
+    let Some(first) = first_of(ended, manifest) else { return Ok(()) };
+    let entries = std::fs::read_dir(&first).into_iter().flatten().flatten();
+    let goes_on = |entry: DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        entry.path().join(format!("{CLAIM}{name}")).exists() || name.starts_with(CLAIM)
+    };
+    // Of many nodes, all but the last few find one that goes on soon.
+    if entries.into_iter().any(goes_on) { Ok(()) } else { join_traces(&first, &manifest.run_id) }
+}
+
+/// The other nodes of a run.
+#[derive(Default)]
+pub struct Others {
+    /// Figures of those that are in the first node's trace.
+    pub joined: Vec<Summary>,
+    /// Those that have a trace of their own.
+    pub parts: Vec<Part>,
+    /// A line for each one that is left out.
+    pub missing: Vec<String>,
+}
+
+/// Trace and summary of each other node of a run. `directory`: the first node's, whose trace is there.
+///
+/// # Errors
+/// The first node's trace cannot be read.
 pub fn other_parts(
     directory: &Path,
     run_id: &str,
     summary_of: impl Fn(&Path) -> anyhow::Result<Summary>,
-) -> (Vec<Part>, Vec<String>) {
-    let (mut parts, mut missing) = (Vec::new(), Vec::new());
-    for node in below(directory, run_id) {
-        let part = trace_beside(&node.directory).and_then(|trace| {
-            let summary = summary_of(&node.directory)?;
-            Ok(Part { trace, summary })
-        });
-        match part {
-            Ok(part) => parts.push(part),
-            Err(why) => {
-                missing.push(format!("{} is left out: {}", node.directory.display(), one_line(&*why)))
+) -> anyhow::Result<Others> {
+    let (mut others, nodes) = (Others::default(), below(directory, run_id));
+    if nodes.is_empty() {
+        return Ok(others);
+    }
+    let in_trace = join::nodes_of(&trace_beside(directory)?)?;
+    for node in nodes {
+        let is_joined = node.run.is_some_and(|run| run.nodes.iter().all(|name| in_trace.contains(name)));
+        let put = summary_of(&node.directory).and_then(|summary| {
+            match is_joined {
+                true => others.joined.push(summary),
+                false => others.parts.push(Part { trace: trace_beside(&node.directory)?, summary }),
             }
+            Ok(())
+        });
+        if let Err(why) = put {
+            let line = format!("{} is left out: {}", node.directory.display(), one_line(&*why));
+            others.missing.push(line);
         }
     }
-    (parts, missing)
+    Ok(others)
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ fn run_of(all: &[Summary]) -> Run {
         command_status: runs().find_map(|run| run.command_status),
         endings,
         gaps: runs().flat_map(|run| run.gaps.iter().cloned()).collect(),
+        clock: Vec::new(),
         mpi,
         ..all[0].run.clone()
     }

@@ -292,6 +292,9 @@ pub struct Run {
     pub timer: String,
     /// Its resolution.
     pub ticks_per_second: u64,
+    /// Of one node: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the run's end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clock: Vec<[u64; 2]>,
     /// What a reader should know, one line each.
     pub notes: Vec<String>,
     /// The run's part of its node's CPU time; `None` of a trace.

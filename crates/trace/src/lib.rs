@@ -3,6 +3,7 @@
 //! ```text
 //! spool/      records on local disk until the trace is written
 //! write.rs    the spool becomes an archive
+//! join/       the archives of several nodes become one
 //! index.rs    nodes, ranks and names of a trace's definitions       evidence.rs  their evidence about devices and locations
 //! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
 //! sensors.rs  powers that are recorded beside a counter
@@ -22,6 +23,7 @@ pub mod chrome;
 mod devices;
 pub mod evidence;
 pub mod index;
+pub mod join;
 pub mod offline;
 pub mod power;
 mod recorders;

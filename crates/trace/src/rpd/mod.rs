@@ -57,13 +57,15 @@ pub fn write(
     connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
     connection.execute_batch(SCHEMA)?;
     let mut database = Database { connection: &connection, strings: HashMap::new(), done: 0, processes: 0 };
-    for (node, (part, mut trace)) in parts.iter().zip(traces).enumerate() {
-        if node == 0 {
+    let mut nodes_before = 0;
+    for (part, mut trace) in parts.iter().zip(traces) {
+        if nodes_before == 0 {
             database.put_metadata(&part.summary)?;
         }
         warnings.extend(trace.missing().iter().map(|l| index::missing_line(&trace, *l)));
         let definitions = trace.definitions().clone();
-        let gpus = Gpus { first: node as i64 * GPUS_OF_A_NODE, summary: &part.summary };
+        let gpus = Gpus { nodes_before, summary: &part.summary };
+        nodes_before += part.summary.run.nodes.len().max(1);
         database.put_summary(&gpus)?;
         let scratch = Scratch(scratch(path));
         let charged = charged(part, choice, config, &scratch, progress);
@@ -183,7 +185,8 @@ impl Database<'_> {
             self.connection.prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         for device in &summary.devices {
             let is_part = !topmost(summary).any(|top| (&top.node, &top.name) == (&device.node, &device.name));
-            let gpu = (device.kind == "gpu" || gpus.are_on(device)).then(|| gpus.number(&device.name));
+            let gpu = (device.kind == "gpu" || gpus.are_on(device))
+                .then(|| gpus.number(&device.node, &device.name));
             put_device.execute(params![
                 device.node,
                 device.name,
@@ -221,17 +224,19 @@ impl Database<'_> {
     }
 }
 
-/// The numbers of a node's GPUs.
+/// The numbers of the GPUs of a part's nodes.
 struct Gpus<'a> {
-    first: i64,
+    nodes_before: usize,
     summary: &'a Summary,
 }
 
 impl Gpus<'_> {
     /// By the number in its name.
-    fn number(&self, device: &str) -> i64 {
+    fn number(&self, node: &str, device: &str) -> i64 {
         let name = device.trim_end_matches(|letter: char| letter.is_ascii_digit());
-        device[name.len()..].parse::<i64>().map_or(NO_GPU, |number| self.first + number)
+        let place = self.summary.run.nodes.iter().position(|other| other == node).unwrap_or_default();
+        let first = (self.nodes_before + place) as i64 * GPUS_OF_A_NODE;
+        device[name.len()..].parse::<i64>().map_or(NO_GPU, |number| first + number)
     }
 
     /// Whether streams draw from this device.
@@ -241,12 +246,12 @@ impl Gpus<'_> {
         })
     }
 
-    /// The GPU of a stream of this name: the device that it draws from.
-    fn of_stream(&self, stream: &str) -> i64 {
-        let links = self.summary.topology.iter();
+    /// The GPU of a node's stream of this name: the device that it draws from.
+    fn of_stream(&self, node: &str, stream: &str) -> i64 {
+        let links = self.summary.topology.iter().filter(|link| link.node == node);
         let link = links.filter(|link| link.view == "kernels" && link.consumer == stream);
         link.filter_map(|link| link.device.as_ref())
-            .map(|device| self.number(device))
+            .map(|device| self.number(node, device))
             .next()
             .unwrap_or(NO_GPU)
     }
@@ -325,7 +330,8 @@ impl<'a, 'b> Events<'a, 'b> {
                     Row::Api { pid, tid: *tid }
                 }
                 LocationType::AcceleratorStream if wants("kernels") => {
-                    let gpu = gpus.of_stream(&format!("{name}/{}", location.name));
+                    let node = node_of(self.definitions, reference);
+                    let gpu = gpus.of_stream(&node, &format!("{name}/{}", location.name));
                     let queue = queues.entry(gpu).and_modify(|queue| *queue += 1).or_insert(0);
                     Row::Op { gpu, queue: *queue, sequence: 0 }
                 }

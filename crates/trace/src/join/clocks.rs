@@ -1,0 +1,147 @@
+//! The nodes' clocks. What they have in common is the time of day, which is as exact as the nodes keep it.
+
+use otf2::ClockProperties;
+
+/// Readings at the begin and the end tell a clock's rate if they are so far apart; else its resolution does.
+const LEAST_APART_NS: u64 = 1_000_000_000;
+/// Clocks that drift apart by no more than this in a run are not told from clocks that do not: the nodes' times of day are less
+/// exact. Durations stay as they were recorded then.
+const DRIFT_SECONDS: f64 = 1e-4;
+
+/// An archive's clock.
+pub struct Clock {
+    properties: ClockProperties,
+    line: Option<Line>,
+}
+
+/// The time of day by the clock's ticks.
+struct Line {
+    ticks: u64,
+    ns: u64,
+    ns_per_tick: f64,
+}
+
+impl Clock {
+    /// `readings`: ticks, and nanoseconds since 1970, in ascending order.
+    pub fn of(properties: &ClockProperties, readings: &[[u64; 2]]) -> Clock {
+        let nominal = 1e9 / properties.timer_resolution.max(1) as f64;
+        let of_trace = properties.realtime_timestamp.map(|ns| [properties.global_offset, ns]);
+        let first = readings.first().copied().or(of_trace);
+        let line = first.map(|[ticks, ns]| {
+            let apart = readings.last().filter(|last| last[0] > ticks && last[1] >= ns + LEAST_APART_NS);
+            let measured = apart.map(|last| (last[1] - ns) as f64 / (last[0] - ticks) as f64);
+            Line { ticks, ns, ns_per_tick: measured.unwrap_or(nominal) }
+        });
+        Clock { properties: properties.clone(), line }
+    }
+
+    /// Another clock's archive becomes a part of this one's. Returns its times, and what is to be added to them. Where no time of
+    /// day is known, both begin together.
+    pub fn take_in(&mut self, other: &Clock) -> Vec<(u64, i64)> {
+        let (own, of) = (&mut self.properties, &other.properties);
+        let (begin, end) = (of.global_offset, of.global_offset.saturating_add(of.trace_length));
+        let offset = |time: u64| match (&self.line, &other.line) {
+            (Some(own), Some(other)) => i128::from(own.at(other.ns_at(time))) - i128::from(time),
+            _ => i128::from(own.global_offset) - i128::from(begin),
+        };
+        let (mut first, mut last) = (offset(begin), offset(end));
+        if (last - first).unsigned_abs() as f64 <= DRIFT_SECONDS * own.timer_resolution as f64 {
+            let mean = first + (last - first) / 2;
+            (first, last) = (mean, mean);
+        }
+        let added = |time: u64, offset: i128| u64::try_from(i128::from(time) + offset).unwrap_or(0);
+        let own_end = own.global_offset.saturating_add(own.trace_length);
+        let (now_begin, now_end) =
+            (added(begin, first).min(own.global_offset), added(end, last).max(own_end));
+        let earlier = u128::from(own.global_offset - now_begin) * 1_000_000_000;
+        let earlier = (earlier / u128::from(own.timer_resolution.max(1))) as u64;
+        own.realtime_timestamp = own.realtime_timestamp.map(|ns| ns.saturating_sub(earlier));
+        (own.global_offset, own.trace_length) = (now_begin, now_end - now_begin);
+        let to_record = |offset: i128| i64::try_from(offset).unwrap_or(0);
+        vec![(begin, to_record(first)), (end.max(begin + 1), to_record(last))]
+    }
+
+    /// With all that was taken in.
+    pub fn properties(self) -> ClockProperties {
+        self.properties
+    }
+}
+
+impl Line {
+    fn ns_at(&self, ticks: u64) -> i128 {
+        let since = (i128::from(ticks) - i128::from(self.ticks)) as f64;
+        i128::from(self.ns) + (since * self.ns_per_tick).round() as i128
+    }
+
+    fn at(&self, ns: i128) -> i64 {
+        let since = (ns - i128::from(self.ns)) as f64;
+        (i128::from(self.ticks) + (since / self.ns_per_tick).round() as i128) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 1_700_000_000_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn clock(ticks_per_second: u64, begin: u64, length: u64, realtime: Option<u64>) -> ClockProperties {
+        ClockProperties {
+            timer_resolution: ticks_per_second,
+            global_offset: begin,
+            trace_length: length,
+            realtime_timestamp: realtime,
+        }
+    }
+
+    /// The other clock counts as fast, from elsewhere, and its archive begins two seconds earlier.
+    #[test]
+    fn an_archive_that_begins_earlier_makes_the_whole_longer() {
+        let mut whole = Clock::of(&clock(SECOND, 50 * SECOND, 5 * SECOND, Some(DAY)), &[]);
+        let other = Clock::of(&clock(SECOND, 7, 4 * SECOND, Some(DAY - 2 * SECOND)), &[]);
+        let offset = (48 * SECOND) as i64 - 7;
+        assert_eq!(whole.take_in(&other), [(7, offset), (7 + 4 * SECOND, offset)]);
+        assert_eq!(whole.properties(), clock(SECOND, 48 * SECOND, 7 * SECOND, Some(DAY - 2 * SECOND)));
+    }
+
+    /// Both say that they have so many ticks in a second, and one has 20 more in a million.
+    #[test]
+    fn the_rate_is_that_between_begin_and_end() {
+        let hour = 3600 * SECOND;
+        let properties = clock(SECOND, 0, hour, Some(DAY));
+        let readings = [[0, DAY], [hour, DAY + hour]];
+        let fast = hour + hour / 50_000;
+        let other = Clock::of(&clock(SECOND, 0, fast, Some(DAY)), &[[0, DAY], [fast, DAY + hour]]);
+        let mut whole = Clock::of(&properties, &readings);
+        assert_eq!(whole.take_in(&other), [(0, 0), (fast, -((hour / 50_000) as i64))]);
+        assert_eq!(whole.properties(), properties);
+    }
+
+    #[test]
+    fn what_cannot_be_told_from_no_drift_is_none() {
+        let minute = 60 * SECOND;
+        let of = |rate: u64| {
+            let ticks = minute + rate;
+            Clock::of(&clock(SECOND, 0, minute, None), &[[0, DAY], [ticks, DAY + minute]])
+        };
+        let offsets = |rate: u64| of(0).take_in(&of(rate));
+        assert_eq!(offsets(90_000)[0].1, offsets(90_000)[1].1);
+        assert_ne!(offsets(110_000)[0].1, offsets(110_000)[1].1);
+    }
+
+    #[test]
+    fn clocks_of_another_resolution() {
+        let mut whole = Clock::of(&clock(2 * SECOND, 100, 20 * SECOND, Some(DAY)), &[]);
+        let other = Clock::of(&clock(SECOND, 1000, 10 * SECOND, Some(DAY)), &[]);
+        assert_eq!(whole.take_in(&other), [(1000, -900), (1000 + 10 * SECOND, 10 * SECOND as i64 - 900)]);
+    }
+
+    #[test]
+    fn without_a_time_of_day_both_begin_together() {
+        let mut whole = Clock::of(&clock(SECOND, 100, 10, Some(DAY)), &[]);
+        let other = Clock::of(&clock(SECOND, 1000, 20, None), &[]);
+        assert_eq!(whole.take_in(&other), [(1000, -900), (1020, -900)]);
+        assert_eq!(whole.properties().trace_length, 20);
+    }
+}

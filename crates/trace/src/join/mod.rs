@@ -1,0 +1,247 @@
+//! The archives of a run's nodes become one: that of the first node takes in those of the others. Event files move as they are;
+//! what makes their numbers and times those of the whole is in the own definitions of their locations.
+//!
+//! All that is new is written beside the archive, and put in its place in one step: a directory of the name [`BEGUN`] has all of
+//! it, and a plan. Whichever process finds that carries the plan out, also if another one does so or was killed meanwhile.
+//! More nodes can be added at any time: the whole is an archive as any.
+//!
+//! ```text
+//! mod.rs   the files        clocks.rs   the times
+//! ```
+
+mod clocks;
+
+use clocks::Clock;
+use otf2::{ArchiveWriter, Definitions, JoinedDefinitions, LocalDefinitions, LocationRef, Trace};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+const ANCHOR: &str = "traces.otf2";
+const DEFINITIONS: &str = "traces.def";
+const LOCATIONS: &str = "traces";
+const PLAN: &str = "plan.json";
+/// A whole that is to be put in its place.
+const BEGUN: &str = ".ampere-joined";
+/// One that is being written, and the name of the process that does.
+const WRITING: &str = ".ampere-joining-";
+
+/// A node's archive.
+pub struct NodeTrace {
+    /// Where it is.
+    pub directory: PathBuf,
+    /// Ticks of its clock, and nanoseconds since 1970 at that moment, as they were read at its begin and its end.
+    pub clock: Vec<[u64; 2]>,
+}
+
+/// Why archives stay apart; what has not been joined is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// One of them cannot be read, or the whole cannot be written.
+    #[error(transparent)]
+    Archive(#[from] otf2::Error),
+    /// The file system.
+    #[error("cannot {doing} {}: {why}", path.display())]
+    File {
+        /// In a word.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
+}
+
+impl JoinError {
+    fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JoinError {
+        move |why| JoinError::File { doing, path: path.to_owned(), why }
+    }
+}
+
+/// Which files go where.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    /// The definitions that the whole was made from.
+    made_from: Identity,
+    nodes: Vec<Moves>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Moves {
+    /// Its directory, below the first node's.
+    node: String,
+    /// Its locations by its own numbers, and by the whole's.
+    locations: Vec<(u64, u64)>,
+}
+
+/// A file, as it is now.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Identity {
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Result<Identity, JoinError> {
+        let data = path.symlink_metadata().map_err(JoinError::of("read", path))?;
+        Ok(Identity { inode: data.ino(), bytes: data.len(), changed: (data.mtime(), data.mtime_nsec()) })
+    }
+}
+
+/// Puts the archives of `others`, which are in directories right below the first one's, into that one.
+///
+/// # Errors
+/// Why they stay apart.
+pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
+    let directory = &first.directory;
+    carry_out(directory)?;
+    remove_left_over(directory);
+    let writing = directory.join(format!("{WRITING}{}", ampere_ring::process::own_name()));
+    let written = write(first, others, &writing).and_then(|()| {
+        let begun = directory.join(BEGUN);
+        std::fs::rename(&writing, &begun).map_err(JoinError::of("make", &begun))
+    });
+    if let Err(why) = written {
+        let _ = std::fs::remove_dir_all(&writing);
+        // Another process was faster.
+        return if directory.join(BEGUN).exists() { carry_out(directory) } else { Err(why) };
+    }
+    carry_out(directory)
+}
+
+/// The names of the nodes in an archive.
+///
+/// # Errors
+/// It cannot be read.
+pub fn nodes_of(anchor: &Path) -> Result<BTreeSet<String>, otf2::Error> {
+    let trace = Trace::open(anchor)?;
+    let nodes = trace.definitions().system_tree_nodes.values().filter(|node| node.class_name == "node");
+    Ok(nodes.map(|node| node.name.clone()).collect())
+}
+
+/// Of processes of this node that were killed.
+fn remove_left_over(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Writes the whole, but for the events.
+fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), JoinError> {
+    let made_from = Identity::of(&first.directory.join(DEFINITIONS))?;
+    let definitions_of =
+        |node: &NodeTrace| Ok(Trace::open_with_strings(&node.directory.join(ANCHOR))?.definitions().clone());
+    let whole = definitions_of(first).map_err(JoinError::Archive)?;
+    let mut clock = Clock::of(&whole.clock, &first.clock);
+    let mut taken = processes_of(&whole);
+    let mut joined = JoinedDefinitions::new(whole);
+    std::fs::create_dir(writing).map_err(JoinError::of("make", writing))?;
+    let archive = ArchiveWriter::create(writing)?;
+    archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
+    let mut nodes = Vec::new();
+    for node in others {
+        let other = definitions_of(node).map_err(JoinError::Archive)?;
+        let clock_offsets = clock.take_in(&Clock::of(&other.clock, &node.clock));
+        let shift = shift_of(&other, &taken);
+        let added = joined.add(&other, |location| shifted(location, shift), shift == 0);
+        taken.extend(processes_of(&other).into_iter().map(|number| number + shift));
+        for (own, new) in &added.locations {
+            let local = LocalDefinitions { clock_offsets: clock_offsets.clone(), ..added.local.clone() };
+            archive.define(*new, other.locations.get(*own).map_or(0, |location| location.events), local)?;
+        }
+        let name = node.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let locations = added.locations.iter().map(|(own, new)| (own.0, new.0)).collect();
+        nodes.push(Moves { node: name, locations });
+    }
+    joined.whole().clock = clock.properties();
+    archive.finish(joined.whole())?;
+    let (plan, path) = (Plan { made_from, nodes }, writing.join(PLAN));
+    let text = serde_json::to_vec(&plan).map_err(io::Error::from);
+    text.and_then(|text| std::fs::write(&path, text)).map_err(JoinError::of("write", &path))
+}
+
+/// The lower halves of locations' numbers: ranks, where all processes have one.
+fn processes_of(definitions: &Definitions) -> HashSet<u64> {
+    definitions.locations.iter().map(|(location, _)| location.0 & u64::from(u32::MAX)).collect()
+}
+
+/// Processes of several programs may have the same numbers: those of the other archive are made larger by this.
+fn shift_of(other: &Definitions, taken: &HashSet<u64>) -> u64 {
+    let is_taken = processes_of(other).iter().any(|number| taken.contains(number));
+    if is_taken { taken.iter().max().map_or(0, |last| last + 1) } else { 0 }
+}
+
+fn shifted(location: LocationRef, shift: u64) -> LocationRef {
+    LocationRef(location.0 + shift)
+}
+
+/// Puts a whole that has been begun in its place. If there is none, this does nothing.
+///
+/// # Errors
+/// What is in the way. It can be done again.
+pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
+    let begun = directory.join(BEGUN);
+    let path = begun.join(PLAN);
+    let plan: Plan = match std::fs::read(&path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => {
+            read.and_then(|text| Ok(serde_json::from_slice(&text)?)).map_err(JoinError::of("read", &path))?
+        }
+    };
+    // In this order: once the definitions are in their place, they are no longer beside it.
+    let is_made_from = Identity::of(&directory.join(DEFINITIONS)).is_ok_and(|now| now == plan.made_from);
+    if begun.join(DEFINITIONS).exists() {
+        if !is_made_from {
+            // Others were faster: nothing has been moved.
+            return remove(&begun);
+        }
+        plan.nodes.iter().try_for_each(|moves| move_locations(directory, &begun, moves))?;
+        rename(&begun.join(DEFINITIONS), &directory.join(DEFINITIONS))?;
+    }
+    rename(&begun.join(ANCHOR), &directory.join(ANCHOR))?;
+    for node in plan.nodes.iter().filter_map(|moves| directory_of(directory, moves)) {
+        let _ = std::fs::remove_file(node.join(DEFINITIONS));
+        let _ = std::fs::remove_dir_all(node.join(LOCATIONS));
+    }
+    remove(&begun)
+}
+
+fn move_locations(directory: &Path, begun: &Path, moves: &Moves) -> Result<(), JoinError> {
+    let Some(node) = directory_of(directory, moves) else { return Ok(()) };
+    // It is no archive from here on.
+    let _ = std::fs::remove_file(node.join(ANCHOR));
+    let file = |of: &Path, location: u64, kind: &str| of.join(LOCATIONS).join(format!("{location}.{kind}"));
+    for &(own, new) in &moves.locations {
+        rename(&file(&node, own, "evt"), &file(directory, new, "evt"))?;
+        rename(&file(begun, new, "def"), &file(directory, new, "def"))?;
+    }
+    Ok(())
+}
+
+/// `None`: it would be somewhere else.
+fn directory_of(directory: &Path, moves: &Moves) -> Option<PathBuf> {
+    let mut parts = Path::new(&moves.node).components();
+    let is_below = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    is_below.then(|| directory.join(&moves.node))
+}
+
+/// What is not there has been moved already.
+fn rename(from: &Path, to: &Path) -> Result<(), JoinError> {
+    match std::fs::rename(from, to) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("move the trace to", to)(why)),
+        _ => Ok(()),
+    }
+}
+
+fn remove(directory: &Path) -> Result<(), JoinError> {
+    match std::fs::remove_dir_all(directory) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("remove", directory)(why)),
+        _ => Ok(()),
+    }
+}
