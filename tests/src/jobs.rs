@@ -226,6 +226,30 @@ impl Place {
         )
     }
 
+    /// `ssh HOST COMMAND...`, but for options. Nothing of this environment but the path comes to the other node.
+    pub fn ssh(&self) -> PathBuf {
+        for name in ["shm-b", "tmp-b"] {
+            std::fs::create_dir(self.path(name)).expect("a directory");
+        }
+        let boot = self.write("boot-b", "22222222-2222-2222-2222-222222222222\n");
+        let (shm, own) = (self.path("shm"), self.path("shm-b"));
+        self.script(
+            "ssh",
+            &format!(
+                "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=$1; shift\nprintf '%s\\n' \"$*\" > '{}'\n\
+                 exec env -i PATH=\"$PATH\" HOME=/ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR='{}' \
+                 unshare --uts --mount sh -c \"hostname $host && mount --bind '{}' '{}' && \
+                 mount --bind '{}' /proc/sys/kernel/random/boot_id && . '{}'\"\n",
+                self.path("command").display(),
+                self.path("tmp-b").display(),
+                own.display(),
+                shm.display(),
+                boot.display(),
+                self.path("command").display(),
+            ),
+        )
+    }
+
     /// The root of a node that has CPU time and no counter, whatever this machine has.
     pub fn made_up_node(&self) -> PathBuf {
         let root = self.path("node");

@@ -1,9 +1,12 @@
 //! Messages and collectives of an unmodified MPI program, in ampere's trace, as python3-otf2 reads it.
 
 use ampere_tests::jobs::Place;
-use ampere_tests::runs::{attribute, compile, has_python_otf2, json, number, on_path, parse, succeed};
+use ampere_tests::runs::{
+    attribute, compile, has_python_otf2, json, may_mount, number, on_path, parse, succeed,
+};
 use ampere_tests::skip_unless;
 use serde_json::json;
+use std::path::Path;
 use std::process::Command;
 
 const EXCHANGE: &str = r#"
@@ -39,14 +42,14 @@ int main(int c, char **v) {
 "#;
 
 /// What a reader finds: messages by sender and receiver, collectives by what they do. Each event lies in the MPI call that it is of, and
-/// messages between two ranks are received as they were sent.
+/// messages between two ranks are received as they were sent, and later, but for so many seconds.
 const READ: &str = r#"
 import collections, json, otf2, sys
 E = otf2.events
 sent, received = collections.defaultdict(list), collections.defaultdict(list)
 collectives, stacks, last, begun = collections.Counter(), collections.defaultdict(list), {}, set()
 with otf2.reader.open(sys.argv[1]) as trace:
-    comms = {}
+    apart = float(sys.argv[2]) * trace.timer_resolution
     def members(comm, rank):
         group = comm.group
         if group.group_type == otf2.GroupType.COMM_SELF: return [rank]
@@ -77,7 +80,7 @@ assert not begun and not any(stacks.values())
 assert sent.keys() == received.keys(), (sent.keys(), received.keys())
 for key in sent:
     assert [m[:2] for m in sent[key]] == [m[:2] for m in received[key]], key
-    assert all(s[2] < r[2] for s, r in zip(sent[key], received[key])), key
+    assert all(s[2] < r[2] + apart for s, r in zip(sent[key], received[key])), key
 sizes = {f'{a} to {b}': [sorted(set((m[0], m[1]) for m in all)), len(all)] for (a, b), all in sent.items()}
 print(json.dumps({'messages': sizes, 'collectives': collectives}))
 "#;
@@ -92,7 +95,21 @@ fn messages_of(mpi: (&str, &[&str])) {
     let mut run = place.ampere(["run", "-o"]);
     succeed(run.arg(&output).arg("--").args(launcher).args(["-n", "4"]).arg(program));
     let trace = output.join("traces.otf2");
-    let read = succeed(Command::new("/usr/bin/python3").args(["-c", READ]).arg(&trace));
+    check(&trace, "0");
+    let summary = json(&output.join("summary.json"));
+    assert_eq!(
+        (number(&summary["quality"], "dropped_records"), &summary["run"]["complete"]),
+        (0.0, &json!(true))
+    );
+    // What the figures are made of is the same.
+    let again = attribute(&trace, &[]);
+    assert_eq!(again["devices"][0]["total_joules"], summary["devices"][0]["total_joules"]);
+    place.is_clean();
+}
+
+/// What is in the trace of the program. `apart`: seconds by which clocks may differ.
+fn check(trace: &Path, apart: &str) {
+    let read = succeed(Command::new("/usr/bin/python3").args(["-c", READ]).arg(trace).arg(apart));
     let read = parse(read.stdout).unwrap();
     // By pair of ranks: tags with bytes, and how many. Ranks count backwards in the half: 3, 1 and 2, 0.
     let long: Vec<_> = (0..10).map(|i| json!([40 + i, 8 * (3 + i)])).collect();
@@ -120,15 +137,6 @@ fn messages_of(mpi: (&str, &[&str])) {
         expect(format!("MPI_Barrier BARRIER {all} 0 0"), 1);
     }
     assert_eq!(read["collectives"].as_object(), Some(&collectives));
-    let summary = json(&output.join("summary.json"));
-    assert_eq!(
-        (number(&summary["quality"], "dropped_records"), &summary["run"]["complete"]),
-        (0.0, &json!(true))
-    );
-    // What the figures are made of is the same.
-    let again = attribute(&trace, &[]);
-    assert_eq!(again["devices"][0]["total_joules"], summary["devices"][0]["total_joules"]);
-    place.is_clean();
 }
 
 #[test]
@@ -139,6 +147,31 @@ fn messages_and_collectives_under_open_mpi() {
 #[test]
 fn messages_and_collectives_under_mpich() {
     messages_of(("mpicc.mpich", &["mpirun.mpich"]));
+}
+
+/// Two ranks are on another node: the one archive of both has what one node's would have.
+#[test]
+fn messages_and_collectives_of_two_nodes() {
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(on_path("mpicc.openmpi"), "no mpicc.openmpi on the PATH");
+    let place = Place::new();
+    let program = compile(&place, &["mpicc.openmpi", "-O1"], "exchange", EXCHANGE);
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut run =
+        place.ampere(["run", "-o", "out", "--", "mpirun.openmpi", "--mca", "plm", "rsh", "-n", "4"]);
+    run.arg("--host").arg(format!("{own}:2,node-b:2"));
+    run.args(["--mca", "plm_rsh_agent"]).arg(place.ssh()).arg(program);
+    succeed(&mut run);
+    place.no_process_left();
+    succeed(&mut place.ampere(["report", "out"]));
+    check(&place.path("out/traces.otf2"), "1e-4");
+    let printed = succeed(Command::new("otf2-print").arg("-G").arg(place.path("out/traces.otf2")));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(
+        printed.contains("4 Members: 0 (\"Master thread\" <0>), 1 (") && !printed.contains("INVALID"),
+        "{printed}"
+    );
 }
 
 /// Nothing is taken that only a trace would have.

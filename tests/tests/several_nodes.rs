@@ -7,31 +7,6 @@ use ampere_tests::jobs::{Done, Place, Running, have, kill, run, start, until};
 use ampere_tests::runs::{assert_same_figures, attribute, figures, has_python_otf2, may_mount, relative};
 use ampere_tests::{artifact, skip_unless};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-/// `ssh HOST COMMAND...`, but for options. Nothing of this environment but the path comes to the other node.
-fn ssh(place: &Place) -> PathBuf {
-    for name in ["shm-b", "tmp-b"] {
-        std::fs::create_dir(place.path(name)).expect("a directory");
-    }
-    let boot = place.write("boot-b", "22222222-2222-2222-2222-222222222222\n");
-    let (shm, own) = (place.path("shm"), place.path("shm-b"));
-    place.script(
-        "ssh",
-        &format!(
-            "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nhost=$1; shift\nprintf '%s\\n' \"$*\" > '{}'\n\
-             exec env -i PATH=\"$PATH\" HOME=/ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR='{}' \
-             unshare --uts --mount sh -c \"hostname $host && mount --bind '{}' '{}' && \
-             mount --bind '{}' /proc/sys/kernel/random/boot_id && . '{}'\"\n",
-            place.path("command").display(),
-            place.path("tmp-b").display(),
-            own.display(),
-            shm.display(),
-            boot.display(),
-            place.path("command").display(),
-        ),
-    )
-}
 
 fn assert_both_nodes(place: &Place, done: &Done) {
     assert_eq!((done.code, done.stdout.as_str()), (0, "sum 1\n"), "{done:#?}");
@@ -52,7 +27,7 @@ fn open_mpis_launcher_hands_on_what_another_node_needs() {
         return;
     }
     let place = Place::new();
-    let (ssh, program) = (ssh(&place), place.mpi_program());
+    let (ssh, program) = (place.ssh(), place.mpi_program());
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let hosts = format!("{own}:1,node-b:1");
     for of_the_user in [&[][..], &["-x", "PATH"], &["-x", "AMPERE_COUNTERS"]] {
@@ -75,7 +50,7 @@ fn mpichs_launcher_hands_on_what_another_node_needs() {
         return;
     }
     let place = Place::new();
-    let (ssh, program) = (ssh(&place), place.mpi_program_by("mpicc.mpich"));
+    let (ssh, program) = (place.ssh(), place.mpi_program_by("mpicc.mpich"));
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut command = place.ampere(["run", "-o", "out", "--", "mpiexec.hydra", "-launcher", "ssh"]);
     command.arg("-launcher-exec").arg(&ssh).args(["-hosts", &format!("{own},node-b"), "-n", "2"]);

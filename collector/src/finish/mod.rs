@@ -253,6 +253,7 @@ impl LiveRun {
             samples: samples.and_then(|samples| samples.spool.as_ref()),
             power,
             complete: self.is_complete(is_over) && !self.trace_is_cut(),
+            is_part: nodes::first_of(&self.options.output, &self.options.manifest).is_some(),
         };
         write::write(&self.options.output, &self.ingest.spool.directory, &run)
     }

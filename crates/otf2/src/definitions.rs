@@ -83,6 +83,13 @@ impl Definitions {
     /// Adds MPI_COMM_WORLD over these locations, one for each rank, in the order of the ranks, with the two groups that
     /// OTF2 wants for it: the locations that take part in MPI, and the ranks among them.
     pub fn add_mpi_world(&mut self, ranks: &[LocationRef]) -> CommRef {
+        self.add_mpi_world_of(ranks, (0..ranks.len() as u64).collect())
+    }
+
+    /// As [`add_mpi_world`](Definitions::add_mpi_world), of these places among the locations, one for each rank. Where some are not in
+    /// this archive, the first location comes once more at the end, and that is their place until archives are
+    /// [joined](crate::JoinedDefinitions).
+    pub fn add_mpi_world_of(&mut self, ranks: &[LocationRef], members: Vec<u64>) -> CommRef {
         self.groups.push(Group {
             name: "MPI locations".into(),
             kind: GroupType::CommLocations,
@@ -95,7 +102,7 @@ impl Definitions {
             kind: GroupType::CommGroup,
             paradigm: ParadigmType::Mpi,
             flags: 0,
-            members: (0..ranks.len() as u64).collect(),
+            members,
         });
         self.comms.push(Comm { name: "MPI_COMM_WORLD".into(), group, parent: None, flags: 0 })
     }

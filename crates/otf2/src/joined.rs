@@ -100,6 +100,7 @@ impl JoinedDefinitions {
 
     /// Those of all archives until now.
     pub fn whole(&mut self) -> &mut Definitions {
+        self.forget_unknown();
         &mut self.whole
     }
 
@@ -160,18 +161,21 @@ impl JoinedDefinitions {
     /// A communicator's members are places among all locations that communicate, of which there is one list in an archive.
     fn add_groups(&mut self, other: &Definitions, places: &mut Places, is_one_world: bool) {
         for (own, group) in other.groups.iter().filter(|(_, group)| group.kind == GroupType::CommLocations) {
-            let members: Vec<u64> = locations_of(group, places).collect();
+            let added = Communicating::of(locations_of(group, places));
             let new = match communicating(&self.whole, group) {
                 Some((known, before)) => {
-                    let mut all: Vec<u64> = before.iter().chain(&members).copied().collect();
+                    let mut all = Communicating {
+                        locations: before.locations.iter().chain(&added.locations).copied().collect(),
+                        has_unknown: before.has_unknown || added.has_unknown,
+                    };
                     if is_one_world {
-                        all.sort_unstable();
+                        all.locations.sort_unstable();
                     }
                     self.move_members(group, &before, &all);
-                    set_members(&mut self.whole, known, all);
+                    set_members(&mut self.whole, known, all.list());
                     known
                 }
-                None => self.whole.groups.push(Group { members, ..group.clone() }),
+                None => self.whole.groups.push(Group { members: added.list(), ..group.clone() }),
             };
             places.groups.insert(own, new);
         }
@@ -181,59 +185,93 @@ impl JoinedDefinitions {
                 GroupType::CommGroup => self.places_of(group, other, places),
                 _ => group.members.clone(),
             };
-            let is_world = is_one_world && group.kind == GroupType::CommGroup && group.name == WORLD;
-            let is_same = |known: &Group| {
-                (&known.name, known.kind, known.paradigm) == (&group.name, group.kind, group.paradigm)
+            let known = match group.kind {
+                GroupType::CommGroup if is_one_world => self.united(group, &members),
+                GroupType::CommSelf => self.same_groups(group).next(),
+                _ => None,
             };
-            let known = (self.whole.groups.iter())
-                .filter(|_| is_world || group.kind == GroupType::CommSelf)
-                .find_map(|(own, known)| is_same(known).then_some(own));
-            let new = match known {
-                Some(known) => {
-                    self.unite(known, members);
-                    known
-                }
-                None => self.whole.groups.push(Group { members, ..group.clone() }),
-            };
+            let new = known.unwrap_or_else(|| self.whole.groups.push(Group { members, ..group.clone() }));
             places.groups.insert(own, new);
         }
     }
 
-    /// Adds members to a group, in order.
-    fn unite(&mut self, known: GroupRef, members: Vec<u64>) {
-        let mut all = members;
-        all.extend(self.whole.groups.get(known).map_or(&[][..], |group| &group.members));
-        all.sort_unstable();
-        all.dedup();
-        set_members(&mut self.whole, known, all);
+    fn same_groups<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = GroupRef> + 'a {
+        let is_same = |known: &Group| {
+            (&known.name, known.kind, known.paradigm) == (&group.name, group.kind, group.paradigm)
+        };
+        self.whole.groups.iter().filter_map(move |(own, known)| is_same(known).then_some(own))
+    }
+
+    /// The group that these are further members of: those of the world, or such as are not known there.
+    fn united(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
+        let unknown = communicating(&self.whole, group).and_then(|(_, all)| all.unknown());
+        let same: Vec<GroupRef> = self.same_groups(group).collect();
+        for known in same {
+            let before = self.whole.groups.get(known).map_or(&[][..], |known| &known.members);
+            let is_unknown = |member: &u64| Some(*member) == unknown;
+            let lacks_some = before.iter().chain(members).any(is_unknown);
+            let mut all: Vec<u64> = match lacks_some {
+                true if before.len() == members.len() => {
+                    let pairs = before.iter().zip(members);
+                    pairs.map(|(known, other)| if is_unknown(known) { *other } else { *known }).collect()
+                }
+                false if group.name == WORLD => before.iter().chain(members).copied().collect(),
+                _ => continue,
+            };
+            if !lacks_some {
+                all.sort_unstable();
+            }
+            set_members(&mut self.whole, known, all);
+            return Some(known);
+        }
+        None
     }
 
     /// The members of a communicator's group, as places in the whole's list.
     fn places_of(&self, group: &Group, other: &Definitions, places: &Places) -> Vec<u64> {
-        let of_other = communicating(other, group).map_or_else(Vec::new, |(_, members)| members);
-        let of_whole = communicating(&self.whole, group).map_or_else(Vec::new, |(_, members)| members);
-        let at: HashMap<u64, u64> = of_whole.into_iter().zip(0..).collect();
+        let of = |definitions| communicating(definitions, group).map(|(_, all)| all).unwrap_or_default();
+        let (of_other, of_whole) = (of(other), of(&self.whole));
+        let at = of_whole.places();
         let place = |member: &u64| {
-            let location = LocationRef(*of_other.get(usize::try_from(*member).ok()?)?);
-            at.get(&renamed(&places.locations, location).0).copied()
+            let location = renamed(&places.locations, LocationRef(of_other.at(*member)?));
+            at.get(&location.0).copied()
         };
-        group.members.iter().map(|member| place(member).unwrap_or(*member)).collect()
+        group.members.iter().map(|member| place(member).or(of_whole.unknown()).unwrap_or(*member)).collect()
     }
 
     /// The list of locations that communicate changes: their places in it do as well.
-    fn move_members(&mut self, of: &Group, before: &[u64], now: &[u64]) {
-        let at: HashMap<u64, u64> = now.iter().copied().zip(0..).collect();
+    fn move_members(&mut self, of: &Group, before: &Communicating, now: &Communicating) {
+        let at = now.places();
         let moved = |member: u64| {
-            let location = usize::try_from(member).ok().and_then(|member| before.get(member));
-            location.and_then(|location| at.get(location).copied()).unwrap_or(member)
+            let place = before.at(member).and_then(|location| at.get(&location).copied());
+            place.or(now.unknown()).unwrap_or(member)
         };
-        let is_moved = |group: &&Group| group.kind == GroupType::CommGroup && group.paradigm == of.paradigm;
+        let is_moved = |group: &Group| group.kind == GroupType::CommGroup && group.paradigm == of.paradigm;
         let groups: Vec<GroupRef> =
-            (self.whole.groups.iter()).filter_map(|(own, group)| is_moved(&group).then_some(own)).collect();
+            (self.whole.groups.iter()).filter_map(|(own, group)| is_moved(group).then_some(own)).collect();
         for group in groups {
             let members = self.whole.groups.get(group).map_or(&[][..], |group| &group.members);
             let members = members.iter().map(|member| moved(*member)).collect();
             set_members(&mut self.whole, group, members);
+        }
+    }
+
+    /// Where all members are known by now, their lists end with the last of them.
+    fn forget_unknown(&mut self) {
+        let lists: Vec<GroupRef> = (self.whole.groups.iter())
+            .filter_map(|(own, group)| (group.kind == GroupType::CommLocations).then_some(own))
+            .collect();
+        for list in lists {
+            let Some(group) = self.whole.groups.get(list) else { continue };
+            let all = Communicating::of(group.members.iter().copied());
+            let is_needed = |known: &Group| {
+                known.kind == GroupType::CommGroup
+                    && known.paradigm == group.paradigm
+                    && known.members.iter().any(|member| Some(*member) == all.unknown())
+            };
+            if !self.whole.groups.values().any(is_needed) {
+                set_members(&mut self.whole, list, all.locations);
+            }
         }
     }
 
@@ -344,11 +382,48 @@ fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     all
 }
 
+/// The locations that communicate. An archive of some of the ranks has its first one a second time, at the end: that place stands
+/// for all members that it does not have, because readers want a location for each.
+#[derive(Default)]
+struct Communicating {
+    locations: Vec<u64>,
+    has_unknown: bool,
+}
+
+impl Communicating {
+    fn of(list: impl Iterator<Item = u64>) -> Communicating {
+        let mut locations: Vec<u64> = list.collect();
+        let has_unknown = locations.len() > 1 && locations.first() == locations.last();
+        if has_unknown {
+            locations.pop();
+        }
+        Communicating { locations, has_unknown }
+    }
+
+    fn list(&self) -> Vec<u64> {
+        let again = self.locations.first().filter(|_| self.has_unknown);
+        self.locations.iter().chain(again).copied().collect()
+    }
+
+    /// The place of members that are not known.
+    fn unknown(&self) -> Option<u64> {
+        self.has_unknown.then_some(self.locations.len() as u64)
+    }
+
+    fn at(&self, place: u64) -> Option<u64> {
+        self.locations.get(usize::try_from(place).ok()?).copied()
+    }
+
+    fn places(&self) -> HashMap<u64, u64> {
+        self.locations.iter().copied().zip(0..).collect()
+    }
+}
+
 /// The list of the locations that communicate as a group's members do.
-fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, Vec<u64>)> {
+fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, Communicating)> {
     let is_it = |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;
-    let mut all = definitions.groups.iter().filter(|(_, known)| is_it(known));
-    all.next().map(|(own, known)| (own, known.members.clone()))
+    let (own, known) = definitions.groups.iter().find(|(_, known)| is_it(known))?;
+    Some((own, Communicating::of(known.members.iter().copied())))
 }
 
 fn locations_of(group: &Group, places: &Places) -> impl Iterator<Item = u64> {

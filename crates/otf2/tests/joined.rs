@@ -172,6 +172,42 @@ fn numbers_and_times_become_those_of_the_whole() {
     assert_eq!(events, d.events());
 }
 
+/// Two ranks of a world of four in each archive; the second rank of the first archive and the first of the second share a group.
+#[test]
+fn members_that_other_archives_have_are_found_there() {
+    let of = |own: [u64; 2], members: [u64; 4], pair: [u64; 2]| {
+        let mut d = Definitions::default();
+        for rank in own {
+            d.locations.insert(LocationRef(rank), Location::default());
+        }
+        d.add_mpi_world_of(&[own[0], own[1], own[0]].map(LocationRef), members.to_vec());
+        let group = d.groups.push(Group {
+            name: "pair".into(),
+            kind: GroupType::CommGroup,
+            paradigm: ParadigmType::Mpi,
+            flags: 0,
+            members: pair.to_vec(),
+        });
+        d.comms.push(Comm { name: "pair".into(), group, parent: None, flags: 0 });
+        d
+    };
+    let members = |d: &Definitions| d.groups.values().map(|group| group.members.clone()).collect::<Vec<_>>();
+    // Ranks 1 and 2, then 0 and 3: in the first archive place 2 is that of the others.
+    let mut joined = JoinedDefinitions::new(of([1, 2], [2, 0, 1, 2], [0, 2]));
+    assert_eq!(members(joined.whole()), [vec![1, 2, 1], vec![2, 0, 1, 2], vec![0, 2]]);
+    let added = joined.add(&of([0, 3], [0, 2, 2, 1], [2, 1]), |location| location, true);
+    assert_eq!(members(joined.whole()), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![1, 3]]);
+    assert_eq!((joined.whole().comms.len(), added.local.comms), (2, vec![0, 1]));
+
+    // Of another program, whose ranks have the same numbers.
+    let moved = |location: LocationRef| LocationRef(location.0 + 10);
+    let added = joined.add(&of([0, 3], [0, 2, 2, 1], [2, 1]), moved, false);
+    let groups = members(joined.whole());
+    assert_eq!(groups[0], [0, 1, 2, 3, 10, 13, 0], "it still lacks some");
+    assert_eq!(groups[1..], [vec![0, 1, 2, 3], vec![1, 3], vec![4, 6, 6, 5], vec![6, 5]]);
+    assert_eq!(added.local.comms, [2, 3]);
+}
+
 /// The tables of archives that are added one after the other do not disturb each other.
 #[test]
 fn a_third_archive_is_added_later() {

@@ -49,6 +49,8 @@ pub struct TracedRun<'a> {
     pub power: Power<'a>,
     /// Whether nothing of the run is missing.
     pub complete: bool,
+    /// Whether other nodes have processes of it.
+    pub is_part: bool,
 }
 
 /// A process, as the trace's definitions have it.
@@ -233,7 +235,8 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     let numbers = process_numbers(&run.processes);
     let mut order: Vec<usize> = (0..run.processes.len()).collect();
     order.sort_by_key(|at| numbers[*at]);
-    let communicators = communicators::define(&mut trace.definitions, &run.processes, &numbers, &order);
+    let communicators =
+        communicators::define(&mut trace.definitions, &run.processes, (&numbers, &order), run.is_part);
     let mut tasks = Vec::new();
     for at in &order {
         let (process, number) = (&run.processes[*at], numbers[*at]);

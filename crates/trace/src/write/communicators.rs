@@ -2,7 +2,7 @@
 //!
 //! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is the
 //! same in all of its processes. A communicator of which not all processes have said that is left out, and the events in it
-//! as well.
+//! as well. Those of other nodes say it in their traces: until they are joined, members that are there have no location here.
 
 use super::TracedProcess;
 use ampere_model::{LocationKind, Members};
@@ -29,14 +29,16 @@ enum Key {
 /// The world that all processes are of.
 struct World {
     size: u32,
+    /// Ranks that are here, in order.
+    own: Vec<u32>,
     /// Ranks by the communicator's own, as far as processes have said them.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
 }
 
 impl World {
-    /// `None`: there are no ranks, or those of several programs, which could not be told apart, or some are of other nodes: readers
+    /// `None`: there are no ranks, or those of several programs, which could not be told apart, or some are nowhere: readers
     /// want a location for every member of a communicator.
-    fn new(processes: &[TracedProcess], numbers: &[u32]) -> Option<World> {
+    fn new(processes: &[TracedProcess], numbers: &[u32], is_part: bool) -> Option<World> {
         let mut size = None;
         for (process, number) in processes.iter().zip(numbers) {
             let (rank, of) = process.rank.filter(|_| process.is_mpi_rank)?;
@@ -44,7 +46,9 @@ impl World {
                 return None;
             }
         }
-        let size = size.filter(|size: &u32| *size as usize == processes.len())?;
+        let size = size.filter(|size: &u32| is_part || *size as usize == processes.len())?;
+        let mut own = numbers.to_vec();
+        own.sort_unstable();
         let mut shared: BTreeMap<_, BTreeMap<u32, u32>> = BTreeMap::new();
         for (process, number) in processes.iter().zip(numbers) {
             for communicator in process.communicators {
@@ -53,28 +57,65 @@ impl World {
                 }
             }
         }
-        Some(World { size, shared })
+        Some(World { size, own, shared })
     }
 
-    /// The communicator, and the ranks of its members where it is not known by them alone. `None`: they are not all known.
+    /// Whether some ranks are on other nodes.
+    fn is_part(&self) -> bool {
+        self.own.len() < self.size as usize
+    }
+
+    /// One for each rank that is here. Once more the first one, for those that are elsewhere.
+    fn locations(&self) -> Vec<LocationRef> {
+        let elsewhere = self.own.first().filter(|_| self.is_part());
+        self.own.iter().chain(elsewhere).map(|rank| LocationRef((*rank).into())).collect()
+    }
+
+    /// The place of a rank among them.
+    fn place(&self, rank: Option<u32>) -> u64 {
+        let found = rank.and_then(|rank| self.own.binary_search(&rank).ok());
+        found.unwrap_or(self.own.len()) as u64
+    }
+
+    fn all(&self) -> Vec<u64> {
+        (0..self.size).map(|rank| self.place(Some(rank))).collect()
+    }
+
+    /// The communicator, and its members where it is not known by them alone. `None`: they are not all known.
     fn find(&self, members: &Members) -> Option<(Key, Vec<u64>)> {
-        let all = || (0..u64::from(self.size)).collect();
         match members {
-            Members::World => Some((Key::World, all())),
+            Members::World => Some((Key::World, self.all())),
             Members::Ranks(ranks) if ranks.len() == 1 => Some((Key::Alone(0), Vec::new())),
             Members::Ranks(ranks) => {
                 let is_known = !ranks.is_empty() && ranks.iter().all(|rank| *rank < self.size);
-                let ranks_of = || ranks.iter().map(|rank| u64::from(*rank)).collect();
-                is_known.then(|| (Key::Ranks(ranks.clone()), ranks_of()))
+                let places = || ranks.iter().map(|rank| self.place(Some(*rank))).collect();
+                is_known.then(|| (Key::Ranks(ranks.clone()), places()))
             }
             Members::Shared { id, size: 1, .. } => Some((Key::Alone(*id), Vec::new())),
-            Members::Shared { root: 0, id: 0, size, .. } if *size == self.size => Some((Key::World, all())),
+            Members::Shared { root: 0, id: 0, size, .. } if *size == self.size => {
+                Some((Key::World, self.all()))
+            }
             Members::Shared { root, id, size, .. } => {
                 let ranks = self.shared.get(&(*root, *id))?;
                 let is_whole = ranks.len() == *size as usize && ranks.keys().copied().eq(0..*size);
-                is_whole
-                    .then(|| (Key::Shared(*root, *id), ranks.values().map(|rank| (*rank).into()).collect()))
+                let is_known = is_whole || (self.is_part() && *size <= self.size);
+                let places = || (0..*size).map(|rank| self.place(ranks.get(&rank).copied())).collect();
+                is_known.then(|| (Key::Shared(*root, *id), places()))
             }
+        }
+    }
+
+    /// The name of a group of ranks. By it and its size nodes know those that they have in common.
+    fn group_name(&self, key: &Key) -> String {
+        match key {
+            Key::Ranks(ranks) if self.is_part() => {
+                let hash = ranks.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, rank| {
+                    (hash ^ u64::from(*rank)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
+                });
+                format!("ranks {hash:016x}")
+            }
+            Key::Shared(root, id) if self.is_part() => format!("ranks of communicator {id} of rank {root}"),
+            _ => String::new(),
         }
     }
 }
@@ -89,32 +130,34 @@ fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
 }
 
 /// Defines the communicators. `numbers`: of the processes, which are ranks where each has its own. `order`: the processes in the
-/// order of their numbers. Returns their handles, for each process.
+/// order of their numbers. `is_part`: others are on other nodes. Returns their handles, for each process.
 pub fn define(
     definitions: &mut Definitions,
     processes: &[TracedProcess],
-    numbers: &[u32],
-    order: &[usize],
+    (numbers, order): (&[u32], &[usize]),
+    is_part: bool,
 ) -> Vec<Handles> {
     let mut handles = vec![Handles::new(); processes.len()];
     let has_communicators = processes.iter().any(|process| !process.communicators.is_empty());
-    let Some(world) = World::new(processes, numbers).filter(|world| world.size > 1 || has_communicators)
-    else {
+    let world = World::new(processes, numbers, is_part);
+    let Some(world) = world.filter(|world| world.size > 1 || has_communicators) else {
         define_world_of_some(definitions, processes, numbers, order);
         return handles;
     };
-    let ranks: Vec<LocationRef> = (0..world.size).map(|rank| LocationRef(rank.into())).collect();
-    let mut known = BTreeMap::from([(Key::World, definitions.add_mpi_world(&ranks))]);
+    let world_comm = definitions.add_mpi_world_of(&world.locations(), world.all());
+    let mut known = BTreeMap::from([(Key::World, world_comm)]);
     let mut alone = None;
     for at in order {
         for communicator in processes[*at].communicators {
-            let Some((key, ranks)) = world.find(&communicator.members) else { continue };
+            let Some((key, members)) = world.find(&communicator.members) else { continue };
             let comm = known.entry(key.clone()).or_insert_with(|| {
                 let group = match key {
                     Key::Alone(_) => *alone.get_or_insert_with(|| {
-                        definitions.groups.push(group("MPI_COMM_SELF", GroupType::CommSelf, ranks))
+                        definitions.groups.push(group("MPI_COMM_SELF", GroupType::CommSelf, members))
                     }),
-                    _ => definitions.groups.push(group("", GroupType::CommGroup, ranks)),
+                    _ => {
+                        definitions.groups.push(group(&world.group_name(&key), GroupType::CommGroup, members))
+                    }
                 };
                 let is_shared = matches!(communicator.members, Members::Shared { .. });
                 let flags = if is_shared { HAS_EVENTS } else { 0 };
