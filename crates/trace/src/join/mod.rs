@@ -10,6 +10,8 @@
 //! ```
 
 mod clocks;
+#[cfg(test)]
+mod tests;
 
 use clocks::Clock;
 use otf2::{ArchiveWriter, Definitions, JoinedDefinitions, LocalDefinitions, LocationRef, Trace};

@@ -1,0 +1,185 @@
+//! Joins that are cut off, or that others have overtaken.
+
+use super::*;
+use otf2::{
+    EventHandler, Location, LocationGroup, LocationGroupType, LocationType, Region, RegionRef, SystemTreeNode,
+};
+use std::ops::ControlFlow;
+
+const RANKS: u64 = 2;
+const CALLS: u64 = 10;
+
+/// A node's archive. Each one enters other regions.
+fn node(directory: &Path, number: u64) -> NodeTrace {
+    std::fs::create_dir_all(directory).unwrap();
+    let mut d = Definitions::default();
+    d.clock.realtime_timestamp = Some(1_700_000_000_000_000_000);
+    d.clock.trace_length = CALLS;
+    let parent = SystemTreeNode { name: "m".into(), class_name: "machine".into(), ..Default::default() };
+    let parent = Some(d.system_tree_nodes.push(parent));
+    let (name, class_name) = (format!("n{number}"), "node".to_owned());
+    let node = d.system_tree_nodes.push(SystemTreeNode { name, class_name, parent, ..Default::default() });
+    let regions = [format!("on {number}"), "main".to_owned()]
+        .map(|name| d.regions.push(Region { name, ..Region::default() }));
+    let ranks: Vec<LocationRef> = (number * RANKS..(number + 1) * RANKS).map(LocationRef).collect();
+    d.add_mpi_world(&ranks);
+    let archive = ArchiveWriter::create(directory).unwrap();
+    for rank in ranks {
+        let (name, kind) = (format!("MPI Rank {rank}"), LocationGroupType::Process);
+        let group = LocationGroup { name, kind, system_tree_parent: Some(node), ..Default::default() };
+        let group = Some(d.location_groups.push(group));
+        let kind = LocationType::CpuThread;
+        d.locations.insert(rank, Location { name: "main".into(), kind, group, ..Location::default() });
+        let mut events = archive.event_writer(rank).unwrap();
+        for time in 0..CALLS {
+            events.enter(time, regions[0]).unwrap();
+            events.leave(time, regions[0]).unwrap();
+        }
+        events.close().unwrap();
+    }
+    archive.finish(&d).unwrap();
+    NodeTrace { directory: directory.to_owned(), clock: Vec::new() }
+}
+
+fn nodes(place: &Path, count: u64) -> (NodeTrace, Vec<NodeTrace>) {
+    let others = (1..count).map(|number| node(&place.join(format!("n{number}")), number));
+    (node(place, 0), others.collect())
+}
+
+/// Counts enters of regions that are another node's.
+struct Check {
+    names: Vec<String>,
+    right: u64,
+}
+
+impl EventHandler for Check {
+    fn enter(&mut self, location: LocationRef, _: u64, region: RegionRef) -> ControlFlow<()> {
+        let expected = format!("on {}", location.0 / RANKS);
+        self.right += u64::from(self.names.get(region.0 as usize) == Some(&expected));
+        ControlFlow::Continue(())
+    }
+    fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+fn assert_whole(place: &Path, count: u64) {
+    let mut trace = Trace::open(&place.join(ANCHOR)).unwrap();
+    let names = trace.definitions().regions.values().map(|region| region.name.clone()).collect();
+    let mut check = Check { names, right: 0 };
+    let report = trace.read_events(&mut check).unwrap();
+    assert!(report.truncated.is_empty() && trace.missing().is_empty(), "{report:?}");
+    assert_eq!(check.right, count * RANKS * CALLS);
+    let mut left: Vec<String> = std::fs::read_dir(place)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| !entry_is_node(name))
+        .collect();
+    left.sort();
+    assert_eq!(left, [LOCATIONS, DEFINITIONS, ANCHOR]);
+    for number in 1..count {
+        assert_eq!(std::fs::read_dir(place.join(format!("n{number}"))).unwrap().count(), 0);
+    }
+}
+
+fn entry_is_node(name: &str) -> bool {
+    name.strip_prefix('n').is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+fn begun(first: &NodeTrace, others: &[NodeTrace]) -> PathBuf {
+    let begun = first.directory.join(BEGUN);
+    write(first, others, &begun).unwrap();
+    begun
+}
+
+#[test]
+fn nodes_are_added_in_any_number_of_steps() {
+    let place = tempfile::tempdir().unwrap();
+    let (first, others) = nodes(place.path(), 5);
+    join(&first, &others[2..3]).unwrap();
+    join(&first, &others[..2]).unwrap();
+    join(&first, &others[3..]).unwrap();
+    assert_whole(place.path(), 5);
+}
+
+#[test]
+fn what_was_cut_off_is_carried_out_by_the_next_one() {
+    for cut_after in 0..4 {
+        let place = tempfile::tempdir().unwrap();
+        let (first, others) = nodes(place.path(), 3);
+        let begun = begun(&first, &others);
+        let plan: Plan = serde_json::from_slice(&std::fs::read(begun.join(PLAN)).unwrap()).unwrap();
+        let moved = match cut_after {
+            0 => 0,
+            1 => 1,
+            _ => plan.nodes.len(),
+        };
+        for moves in &plan.nodes[..moved] {
+            move_locations(place.path(), &begun, moves).unwrap();
+        }
+        if cut_after == 3 {
+            rename(&begun.join(DEFINITIONS), &place.path().join(DEFINITIONS)).unwrap();
+        }
+        carry_out(place.path()).unwrap();
+        assert_whole(place.path(), 3);
+        carry_out(place.path()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_made_from_another_archive_is_dropped() {
+    let place = tempfile::tempdir().unwrap();
+    let (first, others) = nodes(place.path(), 3);
+    // As by two processes at once, of which one is overtaken before it has begun to move anything.
+    let late = place.path().join("late");
+    write(&first, &others[..1], &late).unwrap();
+    join(&first, &others[1..]).unwrap();
+    std::fs::rename(late, place.path().join(BEGUN)).unwrap();
+    carry_out(place.path()).unwrap();
+    assert!(others[0].directory.join(ANCHOR).exists() && !place.path().join(BEGUN).exists());
+    join(&first, &others[..1]).unwrap();
+    assert_whole(place.path(), 3);
+}
+
+#[test]
+fn programs_with_ranks_of_the_same_numbers_stay_apart() {
+    let place = tempfile::tempdir().unwrap();
+    let first = node(place.path(), 0);
+    let other = node(&place.path().join("other"), 0);
+    join(&first, &[other]).unwrap();
+    let trace = Trace::open(&place.path().join(ANCHOR)).unwrap();
+    let d = trace.definitions();
+    assert_eq!(d.locations.iter().map(|(location, _)| location.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!((d.comms.len(), d.system_tree_nodes.len()), (2, 3));
+    let members: Vec<_> = d.groups.values().map(|group| group.members.clone()).collect();
+    assert_eq!(members, [vec![0, 1, 2, 3], vec![0, 1], vec![2, 3]]);
+}
+
+#[test]
+fn a_plan_moves_nothing_from_elsewhere() {
+    let place = tempfile::tempdir().unwrap();
+    let (first, elsewhere) = (place.path().join("first"), place.path().join("elsewhere"));
+    let (first, other) = (node(&first, 0), node(&elsewhere, 1));
+    let begun = begun(&first, &[other]);
+    let plan =
+        std::fs::read_to_string(begun.join(PLAN)).unwrap().replace("\"elsewhere\"", "\"../elsewhere\"");
+    std::fs::write(begun.join(PLAN), plan).unwrap();
+    carry_out(&first.directory).unwrap();
+    assert!(elsewhere.join(ANCHOR).exists() && elsewhere.join("traces/2.evt").exists());
+    std::fs::create_dir(&begun).unwrap();
+    std::fs::write(begun.join(PLAN), "{").unwrap();
+    assert!(carry_out(&first.directory).unwrap_err().to_string().starts_with("cannot read "));
+}
+
+#[test]
+fn archives_that_cannot_be_read_stay_apart() {
+    let place = tempfile::tempdir().unwrap();
+    let (first, others) = nodes(place.path(), 2);
+    let anchor = others[0].directory.join(ANCHOR);
+    std::fs::write(&anchor, "nothing of the kind").unwrap();
+    assert!(join(&first, &others).unwrap_err().to_string().contains(&*anchor.to_string_lossy()));
+    let left = std::fs::read_dir(place.path()).unwrap().count();
+    assert_eq!(left, 4, "three of the archive, and the other node's directory");
+    assert!(Trace::open(&place.path().join(ANCHOR)).unwrap().missing().is_empty());
+}
