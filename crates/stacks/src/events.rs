@@ -1,0 +1,364 @@
+//! The kernel's events and rings: one event for each thread of the launcher and CPU, one ring for each CPU.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::machine;
+use crate::sampler::Options;
+
+/// Why a command cannot be sampled: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StacksError {
+    /// A setting of the machine keeps users from it.
+    #[error(
+        "the kernel lets no user sample processes (/proc/sys/kernel/perf_event_paranoid is {level}): have it set to 2"
+    )]
+    Paranoid {
+        /// What the setting is.
+        level: i32,
+    },
+    /// A container or a security module keeps processes from it.
+    #[error(
+        "perf_event_open of process {process} is denied, as containers do by seccomp: allow perf_event_open there"
+    )]
+    Denied {
+        /// The launcher.
+        process: u32,
+    },
+    /// A kernel without it.
+    #[error("this kernel has no perf_event_open: use one that was built with CONFIG_PERF_EVENTS")]
+    Absent,
+    /// The launcher has ended.
+    #[error("process {process} is not there: begin sampling before it ends")]
+    NoProcess {
+        /// The launcher.
+        process: u32,
+    },
+    /// One for each CPU and thread of the launcher is needed.
+    #[error("{needed} open files are needed, one for each CPU and thread: raise the limit (ulimit -n)")]
+    Files {
+        /// So many.
+        needed: usize,
+    },
+    /// Even the smallest rings are too much.
+    #[error(
+        "no memory for the kernel's rings: raise the limit of locked memory (ulimit -l) or /proc/sys/kernel/perf_event_mlock_kb"
+    )]
+    LockedMemory,
+    /// A setting that the kernel does not take.
+    #[error("{what} cannot be sampled with: {advice}")]
+    Option {
+        /// Which, and what it is.
+        what: String,
+        /// What it can be.
+        advice: &'static str,
+    },
+    /// Another failure of a system call.
+    #[error("{call} of process {process} failed: {source}")]
+    System {
+        /// Which call.
+        call: &'static str,
+        /// The launcher.
+        process: u32,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+/// `perf_event_attr` as in its fifth version.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const SOFTWARE: u32 = 1;
+const CPU_CLOCK: u64 = 0;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_REGS_USER: u64 = 1 << 12;
+const SAMPLE_STACK_USER: u64 = 1 << 13;
+const DISABLED: u64 = 1;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const MAP: u64 = 1 << 8;
+const NAME: u64 = 1 << 9;
+const ENABLE_ON_EXEC: u64 = 1 << 12;
+const TASK: u64 = 1 << 13;
+const WATERMARK: u64 = 1 << 14;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const EXCLUDE_CHAIN_KERNEL: u64 = 1 << 21;
+const EXCLUDE_CHAIN_USER: u64 = 1 << 22;
+const MAP2: u64 = 1 << 23;
+const NAME_AT_EXEC: u64 = 1 << 24;
+const USE_CLOCK: u64 = 1 << 25;
+
+const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+/// `_IO('$', 5)`.
+const SET_OUTPUT: libc::Ioctl = 0x2405u32 as libc::Ioctl;
+/// Where the kernel's page has its own position and the reader's.
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+/// The sizes of rings that are tried, the largest first: what users may lock is often 8 MB, or 516 kB for each CPU.
+const RING_BYTES: [usize; 4] = [2 << 20, 1 << 20, 512 << 10, 256 << 10];
+
+fn attributes(options: &Options) -> Attributes {
+    let kernel = if options.kernel { 0 } else { EXCLUDE_KERNEL };
+    Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: CPU_CLOCK,
+        sample_period: options.period.as_nanos() as u64,
+        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        flags: kernel
+            | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | ENABLE_ON_EXEC | TASK | WATERMARK)
+            | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK),
+        wakeup_watermark: u32::MAX,
+        sample_regs_user: machine::mask(),
+        sample_stack_user: options.stack_bytes,
+        clockid: options.clock,
+        ..Attributes::default()
+    }
+}
+
+fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are as the kernel has them, with their size, and outlive the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes as *const Attributes,
+            thread as libc::pid_t,
+            cpu as libc::c_int,
+            -1 as libc::c_int,
+            CLOSE_ON_EXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// What a failure to open an event means.
+fn open_error(source: io::Error, process: u32, needed: usize) -> StacksError {
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => match paranoia() {
+            Some(level) if level > 2 => StacksError::Paranoid { level },
+            _ => StacksError::Denied { process },
+        },
+        Some(libc::ENOSYS) => StacksError::Absent,
+        Some(libc::ESRCH) => StacksError::NoProcess { process },
+        Some(libc::EMFILE | libc::ENFILE) => StacksError::Files { needed },
+        _ => StacksError::System { call: "perf_event_open", process, source },
+    }
+}
+
+fn paranoia() -> Option<i32> {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
+}
+
+/// The events of a launcher, which what it starts inherits.
+pub(crate) struct Events {
+    /// Open as long as there is sampling.
+    _files: Vec<OwnedFd>,
+    pub(crate) rings: Vec<Ring>,
+}
+
+impl Events {
+    pub(crate) fn open(launcher: u32, options: &Options) -> Result<Events, StacksError> {
+        let threads = threads_of(launcher)?;
+        let cpus = online_cpus();
+        let needed = threads.len() * cpus.len();
+        let attributes = attributes(options);
+        let mut of_cpus = Vec::with_capacity(cpus.len());
+        for cpu in cpus {
+            let mut files = Vec::with_capacity(threads.len());
+            for &thread in &threads {
+                match open(&attributes, thread, cpu) {
+                    Ok(file) => files.push(file),
+                    // A thread that has ended meanwhile, or a CPU that went offline.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != launcher => {}
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                    Err(error) => return Err(open_error(error, launcher, needed)),
+                }
+            }
+            if !files.is_empty() {
+                of_cpus.push(files);
+            }
+        }
+        let failed = |call| move |source| StacksError::System { call, process: launcher, source };
+        let rings = map_rings(&of_cpus).map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::ENOMEM) => StacksError::LockedMemory,
+            _ => failed("mmap of a ring")(source),
+        })?;
+        for files in &of_cpus {
+            for file in &files[1..] {
+                // SAFETY: both are events of one CPU that this function opened.
+                if unsafe { libc::ioctl(file.as_raw_fd(), SET_OUTPUT, files[0].as_raw_fd()) } != 0 {
+                    return Err(failed("ioctl of a ring")(io::Error::last_os_error()));
+                }
+            }
+        }
+        Ok(Events { _files: of_cpus.into_iter().flatten().collect(), rings })
+    }
+}
+
+/// The largest rings that the limits allow: one for each CPU, all alike.
+fn map_rings(of_cpus: &[Vec<OwnedFd>]) -> io::Result<Vec<Ring>> {
+    let mut result = Err(io::ErrorKind::NotFound.into());
+    for bytes in RING_BYTES {
+        result = of_cpus.iter().map(|files| Ring::map(&files[0], bytes)).collect();
+        match &result {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {}
+            _ => break,
+        }
+    }
+    result
+}
+
+fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/task"));
+    let entries = entries.map_err(|_| StacksError::NoProcess { process })?;
+    let mut threads: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+/// The CPUs of `/sys/devices/system/cpu/online`, `0-3,8`; without it, as many as there are.
+fn online_cpus() -> Vec<u32> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let parse = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    let cpus: Option<Vec<_>> = text.trim().split(',').map(parse).collect();
+    match cpus {
+        Some(ranges) => ranges.into_iter().flatten().collect(),
+        None => (0..std::thread::available_parallelism().map_or(1, |count| count.get() as u32)).collect(),
+    }
+}
+
+/// What the kernel writes of one CPU. Bytes between `position` and `head` are the reader's.
+pub(crate) struct Ring {
+    page: NonNull<u8>,
+    page_bytes: usize,
+    bytes: usize,
+    /// Up to here it has been read.
+    position: u64,
+    head: u64,
+}
+
+// SAFETY: the mapping belongs to this value alone.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn map(event: &OwnedFd, bytes: usize) -> io::Result<Ring> {
+        let page_bytes = rustix::param::page_size();
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page_bytes + bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let page = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Ring { page, page_bytes, bytes, position: 0, head: 0 })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sees what the kernel has written meanwhile.
+    pub(crate) fn refresh(&mut self) {
+        // SAFETY: an aligned word of the kernel's page, which lives as long as this.
+        let head = unsafe { self.page.add(HEAD).cast::<AtomicU64>().as_ref() };
+        self.head = head.load(Ordering::Acquire);
+    }
+
+    pub(crate) fn range(&self) -> std::ops::Range<u64> {
+        self.position..self.head
+    }
+
+    /// Gives what lies before `position` back to the kernel.
+    pub(crate) fn release(&mut self, position: u64) {
+        self.position = position.clamp(self.position, self.head);
+        // SAFETY: an aligned word of the kernel's page, which lives as long as this.
+        let tail = unsafe { self.page.add(TAIL).cast::<AtomicU64>().as_ref() };
+        tail.store(self.position, Ordering::Release);
+    }
+
+    /// What lies there, as far as the end of the ring's memory.
+    fn part(&self, position: u64, length: usize) -> Option<&[u8]> {
+        let end = position.checked_add(length as u64)?;
+        if position < self.position || end > self.head || self.head - self.position > self.bytes as u64 {
+            return None;
+        }
+        let start = (position % self.bytes as u64) as usize;
+        let length = length.min(self.bytes - start);
+        // SAFETY: inside the mapping; the kernel does not write between the reader's position and the head, and
+        // `release` needs this value alone.
+        Some(unsafe { std::slice::from_raw_parts(self.page.add(self.page_bytes + start).as_ptr(), length) })
+    }
+
+    /// A word there. Records are aligned: none lies across the end of the ring's memory.
+    pub(crate) fn word(&self, position: u64) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.part(position, 8)?.try_into().ok()?))
+    }
+
+    /// Bytes there, in place, or in `scratch` if they lie across the end of the ring's memory.
+    pub(crate) fn slice<'a>(
+        &'a self,
+        position: u64,
+        length: usize,
+        scratch: &'a mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
+        let first = self.part(position, length)?;
+        if first.len() == length {
+            return Some(first);
+        }
+        scratch.clear();
+        scratch.extend_from_slice(first);
+        scratch.extend_from_slice(self.part(position + first.len() as u64, length - first.len())?);
+        Some(scratch)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made; nothing borrows from it any more.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.bytes) };
+    }
+}

@@ -1,0 +1,106 @@
+//! Functions and their names.
+
+use std::sync::Arc;
+
+/// A function's number: the same in all processes that have its file mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionId(pub u32);
+
+/// A function that was found on a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// As its language writes it; `libx.so+0x1234` without a symbol, `[unknown]` without even an unwind table.
+    pub name: String,
+    /// As the file writes it: the symbol. Empty without one.
+    pub canonical: String,
+    /// The file that it is in.
+    pub module: Arc<str>,
+    /// Its source file, as far as known; empty else.
+    pub file: String,
+    /// Where in its source file it begins, as far as known; 0 else.
+    pub line: u32,
+    /// Frames of it are left out at the outer end: it only starts a process or a thread.
+    pub(crate) starts: bool,
+}
+
+/// So many are told apart; all others are one.
+const FUNCTIONS_MAX: usize = 1 << 20;
+
+/// All functions that were found.
+pub(crate) struct Functions(Vec<Function>);
+
+impl Functions {
+    pub(crate) fn new() -> Functions {
+        Functions(vec![Function {
+            name: "[unknown]".into(),
+            canonical: String::new(),
+            module: "".into(),
+            file: String::new(),
+            line: 0,
+            starts: false,
+        }])
+    }
+
+    pub(crate) fn get(&self, id: FunctionId) -> &Function {
+        self.0.get(id.0 as usize).unwrap_or(&self.0[0])
+    }
+
+    pub(crate) fn add(&mut self, function: Function) -> FunctionId {
+        if self.0.len() >= FUNCTIONS_MAX {
+            return FunctionId(0);
+        }
+        self.0.push(function);
+        FunctionId(self.0.len() as u32 - 1)
+    }
+}
+
+/// A symbol's name as its language writes it.
+pub(crate) fn demangle(symbol: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+        return format!("{rust:#}");
+    }
+    if symbol.starts_with("_Z") {
+        let decoded = cpp_demangle::Symbol::new(symbol).ok().and_then(|symbol| symbol.demangle().ok());
+        return decoded.unwrap_or_else(|| symbol.to_owned());
+    }
+    ampere_model::fortran::demangle(symbol).unwrap_or_else(|| symbol.to_owned())
+}
+
+/// Whether a function with this symbol only starts a process or a thread.
+pub(crate) fn is_start(symbol: &str) -> bool {
+    const STARTS: [&str; 14] = [
+        "_start",
+        "_dl_start_user",
+        "__libc_start_main",
+        "__libc_start_main_impl",
+        "__libc_start_call_main",
+        "libc_start_main_stage2",
+        "start_thread",
+        "start",
+        "clone",
+        "__clone",
+        "clone3",
+        "__clone3",
+        "__clone_internal",
+        "thread_start",
+    ];
+    STARTS.contains(&symbol.strip_prefix("__GI_").unwrap_or(symbol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_in_their_language() {
+        for (symbol, name) in [
+            ("_ZN3hpl6updateEi", "hpl::update(int)"),
+            ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+            ("__work_MOD_heavy", "work::heavy"),
+            ("_Zbroken", "_Zbroken"),
+            ("main", "main"),
+        ] {
+            assert_eq!(demangle(symbol), name);
+        }
+    }
+}

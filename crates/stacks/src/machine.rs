@@ -1,0 +1,74 @@
+//! The registers of each architecture: which the kernel records, and which DWARF's rules restore.
+
+/// A register by the number that DWARF gives it.
+pub(crate) type Register = u8;
+
+#[cfg(target_arch = "x86_64")]
+mod registers {
+    use super::Register;
+
+    /// The kernel's number of each recorded register, ascending, and DWARF's: bx, bp, sp, ip, r10, r12 to r15.
+    pub(crate) const RECORDED: [(u8, Register); 9] =
+        [(1, 3), (6, 6), (7, SP), (8, RETURN), (18, 10), (20, 12), (21, 13), (22, 14), (23, 15)];
+    /// What a frame's rules restore: what functions preserve, and last the return address.
+    pub(crate) const RESTORED: [Register; 7] = [3, 6, 12, 13, 14, 15, RETURN];
+    pub(crate) const COUNT: usize = 17;
+    pub(crate) const FRAME: Register = 6;
+    pub(crate) const SP: Register = 7;
+    /// Where DWARF has the return address; for the innermost frame, the instruction pointer.
+    pub(crate) const RETURN: Register = 16;
+    pub(crate) const PC: Register = RETURN;
+    /// The return address is on the stack from the first instruction on.
+    pub(crate) const RETURN_IN_REGISTER: bool = false;
+    pub(crate) const CODE_MASK: u64 = u64::MAX;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod registers {
+    use super::Register;
+
+    /// The kernel's number of each recorded register, ascending, and DWARF's: x19 to x30, sp, pc.
+    pub(crate) const RECORDED: [(u8, Register); 14] = [
+        (19, 19),
+        (20, 20),
+        (21, 21),
+        (22, 22),
+        (23, 23),
+        (24, 24),
+        (25, 25),
+        (26, 26),
+        (27, 27),
+        (28, 28),
+        (29, FRAME),
+        (30, RETURN),
+        (31, SP),
+        (32, PC),
+    ];
+    /// What a frame's rules restore: what functions preserve, and last the return address.
+    pub(crate) const RESTORED: [Register; 12] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, FRAME, RETURN];
+    pub(crate) const COUNT: usize = 33;
+    pub(crate) const FRAME: Register = 29;
+    pub(crate) const SP: Register = 31;
+    pub(crate) const RETURN: Register = 30;
+    pub(crate) const PC: Register = 32;
+    /// A function that calls none has its return address in a register alone.
+    pub(crate) const RETURN_IN_REGISTER: bool = true;
+    /// Without what signs a pointer.
+    pub(crate) const CODE_MASK: u64 = (1 << 48) - 1;
+}
+
+pub(crate) use registers::*;
+
+/// The kernel's mask of the recorded registers.
+pub(crate) fn mask() -> u64 {
+    RECORDED.iter().fold(0, |mask, (bit, _)| mask | 1 << bit)
+}
+
+/// Which of the recorded registers is the stack pointer.
+pub(crate) const SP_RECORDED: usize = {
+    let mut index = 0;
+    while RECORDED[index].1 != SP {
+        index += 1;
+    }
+    index
+};

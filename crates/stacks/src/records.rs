@@ -1,0 +1,166 @@
+//! What is in a record that the kernel wrote.
+
+use crate::machine;
+
+/// What is said of every record.
+pub(crate) struct Header {
+    kind: u32,
+    flags: u16,
+    pub(crate) bytes: u16,
+}
+
+const MAP: u32 = 1;
+const LOST: u32 = 2;
+const NAME: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const SAMPLE: u32 = 9;
+const MAP2: u32 = 10;
+const NAMED_AT_EXEC: u16 = 1 << 13;
+/// `PERF_SAMPLE_REGS_ABI_64`.
+const ABI_64: u64 = 2;
+
+impl Header {
+    /// `None`: it is none.
+    pub(crate) fn of_word(word: u64) -> Option<Header> {
+        let [k0, k1, k2, k3, f0, f1, b0, b1] = word.to_ne_bytes();
+        let bytes = u16::from_ne_bytes([b0, b1]);
+        let kind = u32::from_ne_bytes([k0, k1, k2, k3]);
+        (bytes >= 24 && bytes % 8 == 0).then_some(Header { kind, flags: u16::from_ne_bytes([f0, f1]), bytes })
+    }
+
+    /// How far from the record's beginning its time is.
+    pub(crate) fn time_at(&self) -> u64 {
+        if self.kind == SAMPLE { 16 } else { u64::from(self.bytes) - 8 }
+    }
+}
+
+/// A mapping of a file that can be executed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mapped<'a> {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    /// The file's device and number, as the kernel numbers them.
+    pub(crate) identity: [u64; 2],
+    pub(crate) path: &'a [u8],
+}
+
+/// A record, as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    Sample {
+        process: u32,
+        thread: u32,
+        /// As recorded, in the order of `machine::RECORDED`; `None` of a program of 32 bits.
+        registers: Option<[u64; machine::RECORDED.len()]>,
+        stack: &'a [u8],
+    },
+    Mapped {
+        process: u32,
+        mapped: Mapped<'a>,
+    },
+    Exec {
+        process: u32,
+        thread: u32,
+        name: &'a [u8],
+    },
+    Forked {
+        process: u32,
+        parent: u32,
+    },
+    Ended {
+        process: u32,
+        thread: u32,
+    },
+    Lost(u64),
+    Other,
+}
+
+/// Reads one number after another.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (these, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(these)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    /// Up to a zero, or all of it.
+    fn text(&self) -> &'a [u8] {
+        self.0.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+}
+
+impl<'a> Record<'a> {
+    /// `None`: it is damaged.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let header = Header::of_word(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))?;
+        let body = bytes.get(8..header.bytes.into())?;
+        if header.kind == SAMPLE {
+            return sample(Reader(body));
+        }
+        // Behind each other record are its thread and time.
+        let mut reader = Reader(body.get(..body.len().checked_sub(16)?)?);
+        Some(match header.kind {
+            MAP => mapped(reader, false)?,
+            MAP2 => mapped(reader, true)?,
+            NAME if header.flags & NAMED_AT_EXEC != 0 => {
+                Record::Exec { process: reader.u32()?, thread: reader.u32()?, name: reader.text() }
+            }
+            FORK | EXIT => {
+                let [process, parent, thread] = [reader.u32()?, reader.u32()?, reader.u32()?];
+                match header.kind {
+                    FORK => Record::Forked { process, parent },
+                    _ => Record::Ended { process, thread },
+                }
+            }
+            LOST => {
+                reader.u64()?;
+                Record::Lost(reader.u64()?)
+            }
+            _ => Record::Other,
+        })
+    }
+}
+
+fn sample(mut reader: Reader) -> Option<Record> {
+    let (process, thread) = (reader.u32()?, reader.u32()?);
+    reader.u64()?;
+    let abi = reader.u64()?;
+    let mut registers = [0; machine::RECORDED.len()];
+    if abi != 0 {
+        for register in &mut registers {
+            *register = reader.u64()?;
+        }
+    }
+    let size = usize::try_from(reader.u64()?).ok()?;
+    let mut stack = reader.bytes(size)?;
+    if size > 0 {
+        stack = stack.get(..usize::try_from(reader.u64()?).ok()?)?;
+    }
+    Some(Record::Sample { process, thread, registers: (abi == ABI_64).then_some(registers), stack })
+}
+
+fn mapped(mut reader: Reader, has_identity: bool) -> Option<Record> {
+    let process = reader.u32()?;
+    reader.u32()?;
+    let (start, length, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let mut identity = [0; 2];
+    if has_identity {
+        let device = u64::from(reader.u32()?) << 32 | u64::from(reader.u32()?);
+        identity = [device, reader.u64()?];
+        // Generation, rights and flags.
+        reader.bytes(16)?;
+    }
+    Some(Record::Mapped { process, mapped: Mapped { start, length, offset, identity, path: reader.text() } })
+}

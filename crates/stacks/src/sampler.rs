@@ -1,0 +1,284 @@
+//! Begin and poll: records of all CPUs in the order of time, handed to a `Sink`.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::events::{Events, Ring, StacksError};
+use crate::figures::{Counts, CutReason, Figures};
+use crate::file::Files;
+use crate::functions::{Function, FunctionId, Functions};
+use crate::machine;
+use crate::processes::Processes;
+use crate::records::{Header, Record};
+use crate::stack::{End, Registers, Stack, Walker};
+
+/// How a command is sampled.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// CPU time of a thread between two samples of it.
+    pub period: Duration,
+    /// How much of a stack is copied: what lies deeper is cut off. A multiple of 8, less than 64 kB.
+    pub stack_bytes: u32,
+    /// The clock of all times: CLOCK_MONOTONIC, or another one that `perf_event_open` takes.
+    pub clock: libc::clockid_t,
+    /// Samples where a thread is in the kernel, too: they are of the function that called it. Users may do so where
+    /// perf_event_paranoid is at most 1.
+    pub kernel: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            period: Duration::from_millis(1),
+            stack_bytes: 16 << 10,
+            clock: libc::CLOCK_MONOTONIC,
+            kernel: false,
+        }
+    }
+}
+
+/// Who takes samples and what happens to processes: all in the order of time.
+pub trait Sink {
+    /// A thread was there after another period of its CPU time. The outermost function comes first. `is_cut_off`: more
+    /// functions are outside it, which are not known.
+    fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool);
+    /// A process executes a program with this name; a forked process (without a name) is its parent's copy so far.
+    fn started(&mut self, process: u32, time_ns: u64, name: Option<&str>);
+    /// A thread has ended; without one, the process.
+    fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
+}
+
+/// Records may come into the rings so much later than their time.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// Samples what a launcher starts.
+pub struct Sampler {
+    events: Events,
+    options: Options,
+    files: Files,
+    functions: Functions,
+    processes: Processes,
+    counts: Counts,
+    /// The latest time in each ring, and of what was handed over.
+    latest_of_rings: Vec<u64>,
+    latest: u64,
+    scratch: Scratch,
+}
+
+/// Memory that is used again at each poll.
+#[derive(Default)]
+struct Scratch {
+    /// Time, ring and position of the records to be handed over.
+    records: Vec<(u64, usize, u64)>,
+    record: Vec<u8>,
+    frames: Vec<FunctionId>,
+}
+
+impl Sampler {
+    /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
+    /// not, nor what its threads start that begin later.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not allow it, or has no room.
+    pub fn begin(launcher: u32, options: &Options) -> Result<Sampler, StacksError> {
+        check(options)?;
+        let events = Events::open(launcher, options)?;
+        Ok(Sampler {
+            latest_of_rings: vec![0; events.rings.len()],
+            events,
+            options: options.clone(),
+            files: Files::new(),
+            functions: Functions::new(),
+            processes: Processes::default(),
+            counts: Counts::default(),
+            latest: 0,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// How long the rings last when every CPU is busy. Polling twice as often loses nothing.
+    pub fn lasts(&self) -> Duration {
+        let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
+        let samples = ring / (self.options.stack_bytes as usize + 128);
+        self.options.period * samples as u32
+    }
+
+    /// Hands over what happened until now, but for the last millisecond.
+    pub fn poll(&mut self, sink: &mut dyn Sink) {
+        let now = clock_ns(self.options.clock);
+        self.hand_over(now.saturating_sub(SLACK.as_nanos() as u64), sink);
+    }
+
+    /// Hands over all that is there: after the command has ended.
+    pub fn finish(&mut self, sink: &mut dyn Sink) {
+        self.hand_over(u64::MAX, sink);
+    }
+
+    /// How many samples there were, and which were cut off, and why.
+    pub fn figures(&self) -> Figures {
+        self.counts.figures(|file| self.files.path(file))
+    }
+
+    /// A function that was handed over.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        self.functions.get(id)
+    }
+
+    fn hand_over(&mut self, until: u64, sink: &mut dyn Sink) {
+        let began = cpu_ns();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let ends: Vec<u64> =
+            (0..self.events.rings.len()).map(|ring| self.gather(ring, until, &mut scratch.records)).collect();
+        // Within a ring, the order is the ring's.
+        scratch.records.sort_unstable();
+        for (time, ring, position) in scratch.records.drain(..) {
+            let time = time.max(self.latest);
+            self.latest = time;
+            self.hand_over_one(time, ring, position, &mut scratch.record, &mut scratch.frames, sink);
+        }
+        for (ring, end) in self.events.rings.iter_mut().zip(ends) {
+            ring.release(end);
+        }
+        self.scratch = scratch;
+        self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
+    }
+
+    /// The records of a ring whose time has come. Where they end.
+    fn gather(&mut self, number: usize, until: u64, records: &mut Vec<(u64, usize, u64)>) -> u64 {
+        let ring = &mut self.events.rings[number];
+        ring.refresh();
+        let range = ring.range();
+        let mut position = range.start;
+        while position < range.end {
+            let header = ring.word(position).and_then(Header::of_word);
+            let timed = header.and_then(|header| {
+                let end = position.checked_add(header.bytes.into()).filter(|end| *end <= range.end)?;
+                Some((ring.word(position + header.time_at())?, end))
+            });
+            let Some((time, end)) = timed else {
+                // Where the next record begins is not known.
+                self.counts.figures.lost += 1;
+                return range.end;
+            };
+            // Records that interrupted each other can be a little out of order.
+            let time = time.max(self.latest_of_rings[number]);
+            if time > until {
+                break;
+            }
+            self.latest_of_rings[number] = time;
+            records.push((time, number, position));
+            position = end;
+        }
+        position
+    }
+
+    fn hand_over_one(
+        &mut self,
+        time: u64,
+        ring: usize,
+        position: u64,
+        scratch: &mut Vec<u8>,
+        frames: &mut Vec<FunctionId>,
+        sink: &mut dyn Sink,
+    ) {
+        let ring = &self.events.rings[ring];
+        let bytes = ring.word(position).and_then(Header::of_word).map_or(0, |header| header.bytes);
+        let record = ring.slice(position, bytes.into(), scratch).and_then(Record::parse);
+        let Some(record) = record else {
+            self.counts.figures.lost += 1;
+            return;
+        };
+        match record {
+            Record::Sample { process, thread, registers, stack } => {
+                let (files, functions) = (&mut self.files, &mut self.functions);
+                let mappings = self.processes.mappings(process, |mapped| files.number(mapped));
+                let mut walker = Walker { files, functions, process, mappings: &mappings };
+                let end = match registers {
+                    Some(recorded) => {
+                        let registers = Registers::new(&recorded);
+                        let sp = recorded[machine::SP_RECORDED];
+                        let is_full = stack.len() >= self.options.stack_bytes as usize;
+                        walker.walk(registers, &Stack::new(sp, stack, is_full), frames)
+                    }
+                    None => {
+                        frames.clear();
+                        frames.push(FunctionId(0));
+                        End::CutOff(CutReason::OtherMachine, 0)
+                    }
+                };
+                frames.reverse();
+                let figures = &mut self.counts.figures;
+                figures.samples += 1;
+                figures.frames += frames.len() as u64;
+                match end {
+                    End::Complete => figures.complete += 1,
+                    End::CutOff(reason, file) => {
+                        *self.counts.cut_off.entry((file, reason)).or_default() += 1;
+                    }
+                }
+                sink.sample(process, thread, time, frames, end != End::Complete);
+            }
+            Record::Mapped { process, mapped } => {
+                let file = self.files.number(&mapped);
+                self.processes.mapped(process, &mapped, file);
+            }
+            Record::Exec { process, name, .. } => {
+                self.processes.exec(process);
+                sink.started(process, time, Some(&String::from_utf8_lossy(name)));
+            }
+            Record::Forked { process, parent } => {
+                if self.processes.forked(process, parent) {
+                    sink.started(process, time, None);
+                }
+            }
+            Record::Ended { process, thread } => {
+                sink.ended(process, Some(thread), time);
+                if self.processes.ended(process) {
+                    sink.ended(process, None, time);
+                }
+            }
+            Record::Lost(count) => {
+                self.counts.figures.lost = self.counts.figures.lost.saturating_add(count);
+                for process in self.processes.lost() {
+                    sink.ended(process, None, time);
+                }
+            }
+            Record::Other => {}
+        }
+    }
+}
+
+fn check(options: &Options) -> Result<(), StacksError> {
+    let error = |what: String, advice| Err(StacksError::Option { what, advice });
+    // The kernel's records have at most 64 kB.
+    if options.stack_bytes % 8 != 0 || options.stack_bytes > 64000 {
+        return error(format!("{} bytes of a stack", options.stack_bytes), "a multiple of 8, at most 64000");
+    }
+    if options.period < Duration::from_micros(10) || options.period > Duration::from_secs(3600) {
+        return error(format!("a period of {:?}", options.period), "10 us to an hour");
+    }
+    match options.clock {
+        libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_RAW | libc::CLOCK_REALTIME | libc::CLOCK_BOOTTIME => {
+            Ok(())
+        }
+        clock => error(format!("clock {clock}"), "CLOCK_MONOTONIC, _RAW, CLOCK_REALTIME or CLOCK_BOOTTIME"),
+    }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let clock = match clock {
+        libc::CLOCK_MONOTONIC_RAW => ClockId::MonotonicRaw,
+        libc::CLOCK_REALTIME => ClockId::Realtime,
+        libc::CLOCK_BOOTTIME => ClockId::Boottime,
+        _ => ClockId::Monotonic,
+    };
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
