@@ -53,6 +53,8 @@ const ROOM: usize = 2 << 30;
 const SECTION_MAX: u64 = 512 << 20;
 const SYMBOLS_MAX: u64 = 4 << 20;
 const SECTIONS_MAX: u64 = 1 << 16;
+/// An entry point without a symbol or table is not longer.
+const ENTRY_BYTES: u64 = 64;
 const NAME_MAX: usize = 1 << 12;
 
 /// All files that a process has mapped.
@@ -115,7 +117,10 @@ impl Files {
         }
         let tables = file.image.as_ref().and_then(|image| image.tables.as_ref());
         let rule = tables.map_or(Rule::FramePointer, |tables| tables.rule(address, &mut self.context));
-        let place = Place { function: file.function(address, functions), rule };
+        let function = file.function(address, functions);
+        // Entry points have no caller, and often no table that says so.
+        let is_start = rule == Rule::FramePointer && functions.get(function).starts;
+        let place = Place { function, rule: if is_start { Rule::Outermost } else { rule } };
         if file.places.len() >= PLACES_MAX {
             file.places.clear();
         }
@@ -193,8 +198,12 @@ impl File {
     fn function(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
         let Some(image) = &self.image else { return self.unknown(functions) };
         let symbol = image.symbol(address);
-        let range = || image.tables.as_ref()?.range(address);
-        let start = match symbol.map(|symbol| symbol.start).or_else(|| Some(range()?.start)) {
+        let by_table = || Some(image.tables.as_ref()?.range(address)?.start);
+        let by_entry = || {
+            let after = address.checked_sub(image.entry)?;
+            (image.entry != 0 && after < ENTRY_BYTES).then_some(image.entry)
+        };
+        let start = match symbol.map(|symbol| symbol.start).or_else(by_table).or_else(by_entry) {
             Some(start) => start,
             None => return self.unknown(functions),
         };
@@ -463,6 +472,21 @@ impl Sections {
         })
     }
 
+    /// Where the section of code ends that an address is in.
+    fn end_of_code(&self, address: u64) -> u64 {
+        let ranges =
+            self.headers.iter().filter(|header| header.sh_flags.get(LE).0 & elf::SHF_EXECINSTR.0 != 0).map(
+                |header| {
+                    header.sh_addr.get(LE)..header.sh_addr.get(LE).saturating_add(header.sh_size.get(LE))
+                },
+            );
+        ranges
+            .filter(|range| range.contains(&address))
+            .map(|range| range.end)
+            .next()
+            .unwrap_or(address.saturating_add(1))
+    }
+
     fn is_code(&self, section: elf::SymbolSection) -> bool {
         // Sections whose number does not fit are believed.
         section == elf::SHN_XINDEX
@@ -503,11 +527,12 @@ impl Sections {
         found.sort_unstable_by_key(|(rank, symbol)| (symbol.start, *rank, symbol.name));
         found.dedup_by_key(|(_, symbol)| symbol.start);
         let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
-        // Those of assemblers often have no size: they go on until the next one.
+        // Those of assemblers often have no size: they go on until the next one, or their section's end.
         for index in 0..symbols.len() {
+            let start = symbols[index].start;
             if symbols[index].bytes == 0 {
-                let next = symbols.get(index + 1).map_or(1, |next| next.start - symbols[index].start);
-                symbols[index].bytes = next.min(1 << 20) as u32;
+                let next = symbols.get(index + 1).map_or(u64::MAX, |next| next.start);
+                symbols[index].bytes = (self.end_of_code(start).min(next) - start).min(1 << 20) as u32;
             }
         }
         Some(symbols)

@@ -253,7 +253,7 @@ impl Sampler {
 fn check(options: &Options) -> Result<(), StacksError> {
     let error = |what: String, advice| Err(StacksError::Option { what, advice });
     // The kernel's records have at most 64 kB.
-    if options.stack_bytes % 8 != 0 || options.stack_bytes > 64000 {
+    if !options.stack_bytes.is_multiple_of(8) || options.stack_bytes > 64000 {
         return error(format!("{} bytes of a stack", options.stack_bytes), "a multiple of 8, at most 64000");
     }
     if options.period < Duration::from_micros(10) || options.period > Duration::from_secs(3600) {

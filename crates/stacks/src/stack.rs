@@ -193,7 +193,7 @@ impl Walker<'_> {
                 if fp == 0 && !self.files.has_tables(mapping.file) {
                     return Step::End(None);
                 }
-                if fp < sp || fp % 8 != 0 {
+                if fp < sp || !fp.is_multiple_of(8) {
                     return Step::End(Some(CutReason::NoUnwindTables));
                 }
                 registers.set(machine::RETURN, Place::At(fp.wrapping_add(8)));
