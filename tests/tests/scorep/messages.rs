@@ -1,6 +1,7 @@
 //! Messages, collectives and requests: as many of each kind as in Score-P's own trace of the same run.
 
 use super::*;
+use ampere_tests::runs::may_mount;
 
 const EXCHANGE: &str = r#"
 #include <mpi.h>
@@ -102,8 +103,12 @@ fn messages_are_those_of_score_p(openmp: bool) {
         .env("SCOREP_ENABLE_TRACING", "true")
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
     succeed(&mut command);
-    let (ours, theirs) = (place.path("out/traces.otf2"), theirs.join("traces.otf2"));
-    let (counted, expected) = (events(&ours), events(&theirs));
+    assert_same_events(&place.path("out/traces.otf2"), &theirs.join("traces.otf2"));
+    place.is_clean();
+}
+
+fn assert_same_events(ours: &Path, theirs: &Path) {
+    let (counted, expected) = (events(ours), events(theirs));
     let differ: Vec<_> = expected
         .keys()
         .chain(counted.keys())
@@ -116,7 +121,31 @@ fn messages_are_those_of_score_p(openmp: bool) {
     };
     assert_eq!((of_kind(" MPI_SEND "), of_kind(" MPI_ISEND ")), (5 + 20, 20));
     assert!(of_kind(" MPI_COLLECTIVE_END ") > 7 * 20);
-    place.is_clean();
+}
+
+/// Score-P gathers the events of all nodes in one archive, and ampere joins the nodes'.
+#[test]
+fn messages_between_nodes() {
+    skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    let place = Place::new();
+    let program = compile(&place, &["scorep", "mpicc", "-O1"], "exchange", EXCHANGE);
+    let theirs = place.path("scorep");
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut command = place.ampere(["run", "-o", "out", "--", "mpirun", "--mca", "plm", "rsh", "-n", "4"]);
+    command.arg("--host").arg(format!("{own}:2,node-b:2")).args(["--mca", "plm_rsh_agent"]).arg(place.ssh());
+    let variables = [
+        ("SCOREP_ENABLE_PROFILING", "false".into()),
+        ("SCOREP_ENABLE_TRACING", "true".into()),
+        ("SCOREP_EXPERIMENT_DIRECTORY", theirs.clone().into_os_string()),
+    ];
+    for (name, value) in variables {
+        command.args(["-x", name]).env(name, value);
+    }
+    succeed(command.arg(&program));
+    place.no_process_left();
+    succeed(&mut place.ampere(["report", "out"]));
+    assert_same_events(&place.path("out/traces.otf2"), &theirs.join("traces.otf2"));
 }
 
 #[test]
