@@ -248,14 +248,17 @@ fn open(path: &Path) -> io::Result<(std::fs::File, [u64; 3])> {
 impl Source {
     /// The file at a path as the process sees it. `None`: it is gone, or another one is there.
     fn of_file(path: &str, [device, number]: [u64; 2], process: u32) -> Option<Source> {
-        let below_root = PathBuf::from(format!("/proc/{process}/root{path}"));
-        [below_root, PathBuf::from(path)].into_iter().find_map(|path| {
-            let (_, identity) = open(&path).ok()?;
-            let of_kernel = u64::from(libc::major(identity[0])) << 32 | u64::from(libc::minor(identity[0]));
-            // Stacked file systems have devices of their own.
-            let is_other = of_kernel == device && identity[1] != number;
-            (!is_other).then_some(Source::Path(path, identity))
-        })
+        let [in_process, here] = [PathBuf::from(format!("/proc/{process}/root{path}")), PathBuf::from(path)];
+        let identity_of = |path: &Path| Some(open(path).ok()?.1);
+        // The process' view goes with it; it is needed where the file is another one here, or not there.
+        let (path, identity) = match (identity_of(&in_process), identity_of(&here)) {
+            (Some(in_process_is), here_is) if here_is != Some(in_process_is) => (in_process, in_process_is),
+            (_, here_is) => (here, here_is?),
+        };
+        let of_kernel = u64::from(libc::major(identity[0])) << 32 | u64::from(libc::minor(identity[0]));
+        // Stacked file systems have devices of their own.
+        let is_other = of_kernel == device && identity[1] != number;
+        (!is_other).then_some(Source::Path(path, identity))
     }
 
     fn reader(&self) -> Option<Reader<'_>> {

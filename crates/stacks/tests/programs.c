@@ -1,0 +1,134 @@
+/* What the tests sample: `programs WHAT`. Functions that are not static have names in every build. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+volatile double result;
+volatile char *keep;
+
+double cpu(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+__attribute__((noipa)) void work(double seconds) {
+    double end = cpu() + seconds;
+    while (cpu() < end)
+        for (int i = 1; i < 20000; i++) result += sqrt(i);
+}
+
+__attribute__((noipa)) void other(double seconds) {
+    double end = cpu() + seconds;
+    while (cpu() < end)
+        for (int i = 1; i < 20000; i++) result += sqrt(i);
+}
+
+/* Each call takes `bytes` of the stack. */
+__attribute__((noipa)) void deep(int depth, int bytes, double seconds) {
+    char *space = alloca(bytes);
+    memset(space, depth, bytes);
+    keep = space;
+    if (depth == 0) work(seconds);
+    else deep(depth - 1, bytes, seconds);
+    result += space[bytes / 2];
+}
+
+/* A frame that is aligned more than the stack: its address is not a register plus an offset. */
+__attribute__((noipa)) void aligned(double seconds) {
+    char space[256] __attribute__((aligned(128)));
+    memset(space, 1, sizeof space);
+    keep = space;
+    work(seconds);
+    result += space[7];
+}
+
+void *thread(void *seconds) {
+    work(*(double *)seconds);
+    return NULL;
+}
+
+void on_signal(int number) {
+    (void)number;
+    other(0.1);
+    result += 1;
+}
+
+sigjmp_buf before;
+void jump(int number) {
+    (void)number;
+    siglongjmp(before, 1);
+}
+
+ucontext_t main_context, coroutine_context;
+void coroutine(void) {
+    for (;;) {
+        other(0.02);
+        swapcontext(&coroutine_context, &main_context);
+    }
+}
+
+void on_other_stack(int on_it) {
+    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = on_it ? SA_ONSTACK : 0};
+    sigaltstack(&stack, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    for (int i = 0; i < 2; i++) {
+        work(0.05);
+        raise(SIGUSR1);
+    }
+}
+
+int main(int count, char **arguments) {
+    const char *what = count > 1 ? arguments[1] : "";
+    double seconds = 0.2;
+    if (!strcmp(what, "work")) work(seconds);
+    else if (!strcmp(what, "two")) { work(0.3); other(0.1); }
+    else if (!strcmp(what, "deep")) deep(30, 64, seconds);
+    else if (!strcmp(what, "deeper")) deep(30, 4000, seconds);
+    else if (!strcmp(what, "aligned")) aligned(seconds);
+    else if (!strcmp(what, "at_once")) return 7;
+    else if (!strcmp(what, "signal")) on_other_stack(0);
+    else if (!strcmp(what, "other_stack")) on_other_stack(1);
+    else if (!strcmp(what, "threads")) {
+        pthread_t threads[3];
+        for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, thread, &seconds);
+        for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    } else if (!strcmp(what, "fork")) {
+        if (fork() == 0) {
+            other(seconds);
+            execl(arguments[0], "programs", "work", (char *)NULL);
+        }
+        wait(NULL);
+        deep(3, 64, seconds);
+    } else if (!strcmp(what, "loaded")) {
+        work(0.05);
+        void (*loaded)(double) = (void (*)(double))dlsym(dlopen(arguments[2], RTLD_NOW), "loaded");
+        loaded(seconds);
+        result += 1;
+    } else if (!strcmp(what, "jump")) {
+        struct sigaction action = {.sa_handler = jump};
+        sigaction(SIGUSR1, &action, NULL);
+        for (volatile int i = 0; i < 20; i++)
+            if (sigsetjmp(before, 1) == 0) { other(0.01); raise(SIGUSR1); }
+            else work(0.01);
+    } else if (!strcmp(what, "coroutine")) {
+        getcontext(&coroutine_context);
+        coroutine_context.uc_stack.ss_sp = malloc(1 << 16);
+        coroutine_context.uc_stack.ss_size = 1 << 16;
+        makecontext(&coroutine_context, coroutine, 0);
+        for (int i = 0; i < 5; i++) { work(0.02); swapcontext(&main_context, &coroutine_context); }
+    }
+    result += 1;
+    return 0;
+}

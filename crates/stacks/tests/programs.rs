@@ -1,0 +1,406 @@
+//! Real programs, sampled: which functions are found, and what is said of those that are not.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ampere_stacks::{CutReason, Figures, FunctionId, Options, Sampler, Sink, StacksError};
+use tempfile::TempDir;
+
+/// What a sink was told.
+#[derive(Default)]
+struct Told {
+    samples: Vec<(u32, u32, Vec<FunctionId>, bool)>,
+    /// Processes in the order in which they began, with the program's name at last.
+    started: Vec<(u32, Option<String>)>,
+    ended: Vec<(u32, Option<u32>)>,
+    times: Vec<u64>,
+}
+
+impl Sink for Told {
+    fn sample(&mut self, process: u32, thread: u32, time: u64, frames: &[FunctionId], is_cut_off: bool) {
+        self.times.push(time);
+        self.samples.push((process, thread, frames.to_vec(), is_cut_off));
+    }
+
+    fn started(&mut self, process: u32, time: u64, name: Option<&str>) {
+        self.times.push(time);
+        self.started.push((process, name.map(str::to_owned)));
+    }
+
+    fn ended(&mut self, process: u32, thread: Option<u32>, time: u64) {
+        self.times.push(time);
+        self.ended.push((process, thread));
+    }
+}
+
+/// A command that was sampled until its end.
+struct Run {
+    told: Told,
+    /// The names on each sample's stack, `a;b;c`, with how many samples; those that were cut off begin with `...;`.
+    stacks: BTreeMap<String, usize>,
+    figures: Figures,
+    /// When it began and ended.
+    times: [u64; 2],
+}
+
+impl Run {
+    /// How much of the samples' stacks contain this, in percent.
+    fn percent(&self, part: &str) -> f64 {
+        let with: usize =
+            self.stacks.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum();
+        100.0 * with as f64 / self.figures.samples as f64
+    }
+
+    fn check(&self) {
+        assert!(self.told.times.is_sorted(), "all is told in the order of time");
+        let [began, ended] = self.times;
+        assert!(
+            self.told.times.iter().all(|time| (began..ended).contains(time)),
+            "times are those of the clock"
+        );
+        assert_eq!(self.figures.lost, 0);
+        let cut_off: u64 = self.figures.cut_off.iter().map(|cut| cut.samples).sum();
+        assert_eq!(self.figures.complete + cut_off, self.figures.samples);
+        assert_eq!(self.told.samples.len() as u64, self.figures.samples);
+        assert!(
+            self.told.samples.iter().all(|(.., frames, _)| !frames.is_empty()),
+            "each sample has a function"
+        );
+    }
+
+    fn complete_percent(&self) -> f64 {
+        100.0 * self.figures.complete as f64 / self.figures.samples as f64
+    }
+}
+
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Samples a command. `None`, with the reason printed: this machine does not allow it.
+fn run_with(command: &[&str], options: &Options) -> Option<Run> {
+    // A launcher of its own: what other tests start is not sampled.
+    let mut launcher = Command::new("sh")
+        .args(["-c", "read go; \"$@\"; exit $?", "sh"])
+        .args(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut go = launcher.stdin.take().unwrap();
+    let mut sampler = match Sampler::begin(launcher.id(), options) {
+        Ok(sampler) => sampler,
+        Err(error @ (StacksError::Paranoid { .. } | StacksError::Denied { .. } | StacksError::Absent)) => {
+            println!("skipped: perf_event_open is not allowed here");
+            eprintln!("{error}");
+            drop(go);
+            launcher.wait().unwrap();
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let began = now();
+    go.write_all(b"\n").unwrap();
+    let mut told = Told::default();
+    while launcher.try_wait().unwrap().is_none() {
+        sampler.poll(&mut told);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    sampler.finish(&mut told);
+    let times = [began, now()];
+    let mut stacks = BTreeMap::new();
+    for (.., frames, is_cut_off) in &told.samples {
+        let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
+        names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
+        *stacks.entry(names.join(";")).or_default() += 1;
+    }
+    let run = Run { told, stacks, figures: sampler.figures(), times };
+    run.check();
+    Some(run)
+}
+
+/// The tests' program, compiled.
+struct Programs {
+    directory: TempDir,
+    path: PathBuf,
+}
+
+fn compile(options: &[&str]) -> Programs {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("programs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c");
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=gnu17", "-O2", "-w"])
+        .args(options)
+        .arg("-o")
+        .arg(&path)
+        .arg(source)
+        .args(["-lm", "-pthread"]);
+    assert!(command.status().unwrap().success());
+    Programs { directory, path }
+}
+
+impl Programs {
+    fn run(&self, arguments: &[&str]) -> Option<Run> {
+        let mut command = vec![self.path.to_str().unwrap()];
+        command.extend(arguments);
+        run_with(&command, &Options::default())
+    }
+}
+
+const POINTERS: &[&str] = &["-fno-omit-frame-pointer"];
+const TABLES: &[&str] = &["-fomit-frame-pointer"];
+const POINTERS_ALONE: &[&str] =
+    &["-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+
+#[test]
+fn stacks_are_whole_with_frame_pointers_with_tables_and_with_both() {
+    let expected = format!("main;{}work", "deep;".repeat(31));
+    for options in [POINTERS, TABLES, POINTERS_ALONE, &["-static"], &["-static-pie"], &["-O0"]] {
+        let Some(run) = compile(options).run(&["deep"]) else { return };
+        assert!(run.percent(&expected) > 90.0, "{options:?}: {:?}", run.stacks);
+        assert!(run.complete_percent() > 99.0, "{options:?}: {:?}", run.figures);
+        let outermost = run.stacks.keys().filter(|stack| !stack.starts_with("main;"));
+        // Before main and after it.
+        assert!(outermost.count() < 10, "{options:?}: {:?}", run.stacks);
+    }
+}
+
+#[test]
+fn a_frame_that_is_aligned_more_than_the_stack_is_passed() {
+    let Some(run) = compile(TABLES).run(&["aligned"]) else { return };
+    assert!(run.percent("main;aligned;work") > 90.0, "{:?}", run.stacks);
+}
+
+#[test]
+fn samples_follow_cpu_time() {
+    let Some(run) = compile(TABLES).run(&["two"]) else { return };
+    // 400 ms of CPU time, and what starting the program takes.
+    assert!((380..520).contains(&run.figures.samples), "{:?}", run.figures);
+    let ratio = run.percent("main;work") / run.percent("main;other");
+    assert!((2.7..3.3).contains(&ratio), "{ratio}: {:?}", run.stacks);
+}
+
+#[test]
+fn a_stack_that_is_deeper_than_the_copy_is_cut_off_and_counted() {
+    let Some(run) = compile(TABLES).run(&["deeper"]) else { return };
+    let cut = &run.figures.cut_off[0];
+    assert_eq!((cut.reason, cut.module.ends_with("/programs")), (CutReason::StackTooDeep, true), "{cut:?}");
+    assert!(run.percent("...;deep;deep;deep;") > 90.0, "{:?}", run.stacks);
+}
+
+#[test]
+fn each_thread_has_its_own_samples_from_its_start_function_on() {
+    let Some(run) = compile(TABLES).run(&["threads"]) else { return };
+    let mut of_threads = BTreeMap::<u32, usize>::new();
+    for (process, thread, ..) in &run.told.samples {
+        *of_threads.entry(*thread).or_default() += usize::from(process != thread);
+    }
+    let counts: Vec<usize> = of_threads.into_values().filter(|count| *count > 0).collect();
+    assert_eq!(counts.len(), 3);
+    assert!(counts.iter().all(|count| (180..230).contains(count)), "{counts:?}");
+    let started: usize = run.stacks.iter().filter(|(stack, _)| *stack == "thread;work").map(|(_, n)| n).sum();
+    assert!(started as f64 / run.figures.samples as f64 > 0.9, "{:?}", run.stacks);
+    // Three threads, the main thread, the process.
+    assert_eq!(run.told.ended.len(), 5, "{:?}", run.told.ended);
+    assert_eq!(run.told.ended.last().unwrap().1, None);
+}
+
+#[test]
+fn forked_and_executed_processes_are_told_and_sampled() {
+    let Some(run) = compile(TABLES).run(&["fork"]) else { return };
+    let [first, forked, executed] = &run.told.started[..] else { panic!("{:?}", run.told.started) };
+    assert_eq!(
+        (first.1.as_deref(), &forked.1, executed.1.as_deref()),
+        (Some("programs"), &None, Some("programs"))
+    );
+    assert_eq!(forked.0, executed.0);
+    assert_ne!(first.0, forked.0);
+    let ended: Vec<u32> =
+        run.told.ended.iter().filter(|(_, thread)| thread.is_none()).map(|(process, _)| *process).collect();
+    assert_eq!(ended, [forked.0, first.0]);
+    for part in ["main;other", "main;work", "main;deep;deep;deep;deep;work"] {
+        assert!((25.0..40.0).contains(&run.percent(part)), "{part}: {:?}", run.stacks);
+    }
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_told() {
+    let Some(run) = compile(TABLES).run(&["at_once"]) else { return };
+    assert_eq!(run.told.started.len(), 1);
+    assert_eq!(run.told.ended.iter().filter(|(_, thread)| thread.is_none()).count(), 1);
+}
+
+#[test]
+fn a_library_that_is_loaded_later_is_known() {
+    let programs = compile(TABLES);
+    let (source, library) =
+        (programs.directory.path().join("l.c"), programs.directory.path().join("libl.so"));
+    std::fs::write(
+        &source,
+        "void work(double); void loaded(double seconds) { work(seconds); __asm__(\"\"); }",
+    )
+    .unwrap();
+    let status = Command::new("cc")
+        .args(["-O1", "-shared", "-fPIC", "-fno-optimize-sibling-calls", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .status();
+    assert!(status.unwrap().success());
+    let programs = Programs { path: compile_into(&programs, &["-rdynamic"]), ..programs };
+    let Some(run) = programs.run(&["loaded", library.to_str().unwrap()]) else { return };
+    assert!(run.percent("main;loaded;work") > 70.0, "{:?}", run.stacks);
+}
+
+fn compile_into(programs: &Programs, options: &[&str]) -> PathBuf {
+    let other = compile(options);
+    std::fs::copy(&other.path, &programs.path).unwrap();
+    programs.path.clone()
+}
+
+#[test]
+fn a_signal_handler_is_above_what_it_interrupted() {
+    let Some(run) = compile(TABLES).run(&["signal"]) else { return };
+    let nested = run
+        .stacks
+        .iter()
+        .filter(|(stack, _)| stack.starts_with("main;on_other_stack;") && stack.ends_with("on_signal;other"));
+    let nested: usize = nested.map(|(_, count)| count).sum();
+    assert!(nested as f64 / run.figures.samples as f64 > 0.5, "{:?}", run.stacks);
+}
+
+#[test]
+fn a_handler_on_its_own_stack_is_cut_off_and_counted() {
+    let Some(run) = compile(TABLES).run(&["other_stack"]) else { return };
+    let cut = &run.figures.cut_off[0];
+    assert_eq!(cut.reason, CutReason::OtherStack, "{:?}", run.figures);
+    assert!(run.percent("on_signal;other") > 50.0, "{:?}", run.stacks);
+    assert!(run.percent("main;on_other_stack;work") > 20.0, "{:?}", run.stacks);
+}
+
+#[test]
+fn jumps_out_of_handlers_and_coroutines_leave_nothing_behind() {
+    let programs = compile(TABLES);
+    let Some(run) = programs.run(&["jump"]) else { return };
+    for part in ["main;work", "main;other"] {
+        assert!(run.percent(part) > 40.0, "{part}: {:?}", run.stacks);
+    }
+    let Some(run) = programs.run(&["coroutine"]) else { return };
+    assert!(run.percent("main;work") > 40.0, "{:?}", run.stacks);
+    assert!(run.percent("coroutine;other") > 40.0, "{:?}", run.stacks);
+    assert_eq!(run.percent("main;coroutine"), 0.0);
+}
+
+#[test]
+fn a_program_without_symbols_has_functions_by_address() {
+    let Some(run) = compile(&["-s"]).run(&["deep"]) else { return };
+    assert!(run.complete_percent() > 99.0, "{:?}", run.figures);
+    let deepest = run.stacks.iter().max_by_key(|(_, count)| **count).unwrap().0;
+    assert_eq!(deepest.split(';').count(), 33, "{deepest}");
+    assert!(deepest.split(';').all(|name| name.starts_with("programs+0x")), "{deepest}");
+}
+
+#[test]
+fn a_file_that_is_gone_has_unknown_functions() {
+    let programs = compile(TABLES);
+    let script = format!("cp {0} {0}2; {0}2 two & sleep 0.1; rm {0}2; wait", programs.path.display());
+    // The file is read at the first poll, which comes too late.
+    let options = Options { period: Duration::from_millis(1), ..Options::default() };
+    let mut launcher = Command::new("sh")
+        .args(["-c", "read go; sh -c \"$1\"; exit 0", "sh", &script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut go = launcher.stdin.take().unwrap();
+    let Ok(mut sampler) = Sampler::begin(launcher.id(), &options) else {
+        println!("skipped: perf_event_open is not allowed here");
+        return;
+    };
+    go.write_all(b"\n").unwrap();
+    let mut told = Told::default();
+    std::thread::sleep(Duration::from_millis(150));
+    while launcher.try_wait().unwrap().is_none() {
+        sampler.poll(&mut told);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    sampler.finish(&mut told);
+    let name = |(.., frames, _): &(u32, u32, Vec<FunctionId>, bool)| {
+        sampler.function(*frames.last().unwrap()).clone()
+    };
+    let unknown = told
+        .samples
+        .iter()
+        .map(name)
+        .filter(|function| function.module.ends_with("programs2") && function.name == "[unknown]");
+    assert!(unknown.count() > 200, "{:?}", sampler.figures());
+}
+
+#[test]
+fn a_launcher_that_has_ended_and_odd_settings_are_errors() {
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let error = Sampler::begin(ended.id(), &Options::default()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        format!("process {} is not there: begin sampling before it ends", ended.id())
+    );
+    let options = Options { stack_bytes: 70000, ..Options::default() };
+    let error = Sampler::begin(std::process::id(), &options).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "70000 bytes of a stack cannot be sampled with: a multiple of 8, at most 64000"
+    );
+}
+
+/// The share of each function among perf's samples, in percent.
+fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
+    let record = Command::new("perf")
+        .args(["record", "-q", "-e", "cpu-clock:u", "-c", "1000000", "-o"])
+        .arg(data)
+        .arg(program)
+        .arg("two")
+        .output();
+    if !record.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no perf");
+        return None;
+    }
+    let report = Command::new("perf")
+        .args(["report", "--stdio", "-q", "-t", "|", "--no-children", "-s", "symbol", "-i"])
+        .arg(data)
+        .output()
+        .unwrap();
+    let parse = |line: &str| {
+        let mut fields = line.split('|');
+        let (percent, symbol) = (fields.next()?, fields.next()?);
+        Some((
+            symbol.trim().trim_start_matches("[.] ").to_owned(),
+            percent.trim().trim_end_matches('%').parse().ok()?,
+        ))
+    };
+    Some(String::from_utf8(report.stdout).unwrap().lines().filter_map(parse).collect())
+}
+
+#[test]
+fn the_flat_profile_is_perfs() {
+    let programs = compile(TABLES);
+    let Some(perf) = of_perf(&programs.path, &programs.directory.path().join("data")) else { return };
+    let Some(run) = programs.run(&["two"]) else { return };
+    let mut top: Vec<_> = perf.iter().filter(|(_, percent)| **percent > 1.0).collect();
+    top.sort_by(|a, b| b.1.total_cmp(a.1));
+    assert!(top.len() >= 2, "{perf:?}");
+    for (name, percent) in top.iter().take(10) {
+        let ours: usize = run
+            .stacks
+            .iter()
+            .filter(|(stack, _)| stack.rsplit(';').next() == Some(name.as_str()))
+            .map(|(_, n)| n)
+            .sum();
+        let ours = 100.0 * ours as f64 / run.figures.samples as f64;
+        assert!((ours - **percent).abs() < 2.0, "{name}: {ours} % here, {percent} % in perf's profile");
+    }
+}
