@@ -549,3 +549,70 @@ fn binding_rank(binding: elf::SymbolBind) -> u8 {
         _ => 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is done with a file: it is read, all its functions are named, all rules are made and followed.
+    fn use_all(bytes: Vec<u8>) -> usize {
+        let Some(image) = Image::read(Source::Memory(bytes), ROOM) else { return 0 };
+        let mut context = Context::new();
+        let mapping = Mapping { start: 0x10000, end: u64::MAX, offset: 0, file: 0 };
+        let words = [0x41; 512];
+        let stack = Stack::new(0x7000, &words, true);
+        let mut named = 0;
+        for address in (0x10000..0x20000).step_by(13) {
+            let Some(address) = image.address(&mapping, address) else { continue };
+            named += usize::from(image.symbol(address).and_then(|symbol| image.name(symbol)).is_some());
+            if let Some(tables) = &image.tables {
+                tables.rule(address, &mut context);
+                let mut registers = Registers::new(&[0x7010; crate::machine::RECORDED.len()]);
+                tables.step(address, &mut context, &mut registers, &stack);
+            }
+        }
+        named
+    }
+
+    #[test]
+    fn damaged_files_do_no_harm() {
+        let good = own_vdso().expect("a vDSO");
+        assert!(use_all(good.clone()) > 10);
+        for cut in (0..good.len()).step_by(97) {
+            use_all(good[..cut].to_vec());
+        }
+        let mut random = 88172645463325252_u64;
+        for _ in 0..3000 {
+            let mut bytes = good.clone();
+            for _ in 0..8 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Half of the damage is in headers, where it does most.
+                let within = if random & 1 == 0 { bytes.len() } else { 512.min(bytes.len()) };
+                let at = (random >> 8) as usize % within;
+                bytes[at] = (random >> 56) as u8;
+            }
+            use_all(bytes);
+        }
+    }
+
+    #[test]
+    fn a_file_that_says_it_is_huge_takes_no_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("huge");
+        let mut bytes = own_vdso().expect("a vDSO");
+        let header: &elf::FileHeader64<LE> = pod::from_bytes(&bytes).unwrap().0;
+        let (at, count) = (header.e_shoff.get(LE) as usize, usize::from(header.e_shnum.get(LE)));
+        for section in 0..count {
+            // Its size.
+            let field = at + section * 64 + 32;
+            bytes[field..field + 8].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 42).unwrap();
+        let identity = open(&path).unwrap().1;
+        let image = Image::read(Source::Path(path, identity), ROOM).expect("segments are known");
+        assert!(image.tables.is_none() && image.symbols.is_empty());
+    }
+}

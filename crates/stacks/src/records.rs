@@ -164,3 +164,82 @@ fn mapped(mut reader: Reader, has_identity: bool) -> Option<Record> {
     }
     Some(Record::Mapped { process, mapped: Mapped { start, length, offset, identity, path: reader.text() } })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, flags: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend((8 + body.len() as u16).to_ne_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// A thread and a process as one word.
+    fn pair(process: u32, thread: u32) -> u64 {
+        u64::from_ne_bytes([process.to_ne_bytes(), thread.to_ne_bytes()].concat().try_into().unwrap())
+    }
+
+    fn a_sample() -> Vec<u8> {
+        let mut body = vec![pair(7, 8), 1234, ABI_64];
+        body.extend(1..=machine::RECORDED.len() as u64);
+        body.extend([16, 0xaa, 0xbb, 8]);
+        record(SAMPLE, 0, &words(&body))
+    }
+
+    #[test]
+    fn records_are_understood() {
+        let sample = a_sample();
+        let Some(Record::Sample { process: 7, thread: 8, registers: Some(registers), stack }) =
+            Record::parse(&sample)
+        else {
+            panic!("{:?}", Record::parse(&sample));
+        };
+        assert_eq!((registers[0], registers[registers.len() - 1]), (1, registers.len() as u64));
+        assert_eq!(stack, 0xaa_u64.to_ne_bytes());
+        let mut body = words(&[pair(7, 8), 0x1000, 0x2000, 0x3000, pair(8, 1), 77, 0, 0]);
+        body.extend(b"/a/file\0");
+        body.extend(words(&[pair(7, 8), 1234]));
+        let mapped = Mapped {
+            start: 0x1000,
+            length: 0x2000,
+            offset: 0x3000,
+            identity: [8 << 32 | 1, 77],
+            path: b"/a/file",
+        };
+        assert_eq!(Record::parse(&record(MAP2, 0, &body)), Some(Record::Mapped { process: 7, mapped }));
+        let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
+        assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6 }));
+        let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
+        assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
+    }
+
+    #[test]
+    fn damaged_records_are_refused_or_are_something_else() {
+        let sample = a_sample();
+        for cut in 0..sample.len() {
+            assert_eq!(Record::parse(&sample[..cut]), None, "{cut} bytes");
+        }
+        let mut random = 88172645463325252_u64;
+        for _ in 0..200_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let mut bytes = sample.clone();
+            bytes[0] = (random >> 40) as u8 % 12;
+            for part in 0..3 {
+                let at = (random >> (part * 8)) as usize % bytes.len();
+                bytes[at] = (random >> (24 + part * 8)) as u8;
+            }
+            if let Some(Record::Sample { stack, .. }) = Record::parse(&bytes) {
+                assert!(stack.len() < bytes.len());
+            }
+        }
+    }
+}

@@ -31,7 +31,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             period: Duration::from_millis(1),
-            stack_bytes: 16 << 10,
+            stack_bytes: 24 << 10,
             clock: libc::CLOCK_MONOTONIC,
             kernel: false,
         }

@@ -95,7 +95,7 @@ int main(int count, char **arguments) {
     if (!strcmp(what, "work")) work(seconds);
     else if (!strcmp(what, "two")) { work(0.3); other(0.1); }
     else if (!strcmp(what, "deep")) deep(30, 64, seconds);
-    else if (!strcmp(what, "deeper")) deep(30, 4000, seconds);
+    else if (!strcmp(what, "deeper")) deep(30, 6000, seconds);
     else if (!strcmp(what, "aligned")) aligned(seconds);
     else if (!strcmp(what, "at_once")) return 7;
     else if (!strcmp(what, "signal")) on_other_stack(0);

@@ -317,11 +317,13 @@ fn a_file_that_is_gone_has_unknown_functions() {
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    let Ok(mut sampler) = Sampler::begin(launcher.id(), &options) else {
+    let begun = Sampler::begin(launcher.id(), &options);
+    go.write_all(b"\n").unwrap();
+    let Ok(mut sampler) = begun else {
         println!("skipped: perf_event_open is not allowed here");
+        launcher.wait().unwrap();
         return;
     };
-    go.write_all(b"\n").unwrap();
     let mut told = Told::default();
     std::thread::sleep(Duration::from_millis(150));
     while launcher.try_wait().unwrap().is_none() {
