@@ -16,9 +16,15 @@ pub struct Response {
 
 /// GET. HTTP/1.0, so that a body never comes in chunks and ends with the connection.
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<Response> {
+    ask(address, "GET", path, None)
+}
+
+/// The same with any method, and a token.
+pub fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n\r\n")?;
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAccept: */*\r\n{token}\r\n")?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;
     parse(&String::from_utf8_lossy(&text)).ok_or_else(|| std::io::Error::other("this is not HTTP"))

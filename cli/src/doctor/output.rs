@@ -77,7 +77,14 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
         Ok((_, Some(note))) => group.note("metrics", note, None),
         Ok((bound, None)) if bound.is_open_to_others() => {
             let found = format!("{}/metrics, which is not this node's alone", bound.url());
-            group.note("metrics", found, Some("set AMPERE_TOKEN_FILE, or listen on 127.0.0.1".to_owned()));
+            group.note(
+                "metrics",
+                found,
+                Some(
+                    "set AMPERE_TOKEN_FILE, or take the token that each run makes in its output directory"
+                        .to_owned(),
+                ),
+            );
         }
         Ok((bound, None)) => {
             let url = bound.url();

@@ -9,10 +9,11 @@ use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
 use ampere_collector::run_directory::output::{self, ClaimError, Output};
 use ampere_collector::run_directory::{nodes, spool_place, stale};
 use ampere_collector::sampling::counters_only;
-use ampere_collector::serving::access::Access;
+use ampere_collector::serving::access::{Access, RUN_TOKEN, Token};
 use ampere_collector::serving::http::{self, Wanted};
+use ampere_collector::serving::job::gather::Gathering;
 use ampere_collector::serving::linger;
-use ampere_collector::serving::listen::Listen;
+use ampere_collector::serving::listen::{Listen, NETWORK_ADDRESS};
 use ampere_collector::serving::metrics::Latest;
 use ampere_collector::serving::targets::TargetFile;
 use ampere_collector::signals::asked_to_end;
@@ -84,7 +85,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
 struct Start {
     config: Config,
     /// Where metrics are served, and to which requests.
-    serving: anyhow::Result<(Listen, Access)>,
+    serving: anyhow::Result<(Option<Listen>, Access)>,
     manifest: Manifest,
     notes: Vec<String>,
     /// In the place of a killed collector: only what makes measuring impossible is a reason to give up.
@@ -173,7 +174,7 @@ fn take_over(
 ) -> anyhow::Result<Option<Served>> {
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     output.release_reserve(); // the disk may be full
-    let address = output.announced().map_or_else(|| listen_address(arguments), Ok);
+    let address = output.announced().map_or_else(|| listen_address(arguments), |address| Ok(Some(address)));
     // The program goes on.
     (manifest.progress.has_ended, manifest.progress.is_drained) = (false, false);
     let manifest = manifest.by_this_process();
@@ -198,7 +199,8 @@ fn collect_into(
     let not_on_cpus = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
     let latest = Latest::default();
     let (summaries, requests) = crossbeam_channel::bounded(16);
-    let server = match serve(serving, latest.clone(), summaries) {
+    let of = (output, &manifest);
+    let server = match serve(serving, of, latest.clone(), summaries, &mut notes) {
         Ok(server) => Some(server),
         // A job is measured even if its metrics cannot be served.
         Err(why) => {
@@ -264,18 +266,48 @@ fn name_to_prometheus(
     written.map_err(|why| notes.push(why.to_string())).ok()
 }
 
+/// Of a run on several nodes the first node's collector asks the others', which therefore listen on the network unless told
+/// otherwise. Beyond loopback nothing is told without a token.
 fn serve(
-    serving: anyhow::Result<(Listen, Access)>,
+    serving: anyhow::Result<(Option<Listen>, Access)>,
+    (output, manifest): (&Output, &Manifest),
     latest: Latest,
     summaries: Sender<Wanted>,
+    notes: &mut Vec<String>,
 ) -> anyhow::Result<http::Server> {
     let (address, access) = serving?;
-    Ok(http::serve(&address, access, latest, summaries)?)
+    let first = output.first_nodes_directory(&manifest.node);
+    let default = if first.is_some() { Listen::Tcp(NETWORK_ADDRESS) } else { Listen::default() };
+    let is_told = address.is_some();
+    let mut address = address.unwrap_or(default);
+    if address.is_open_to_others() && !access.has_set_token() {
+        match Token::of_run(first.as_ref().unwrap_or(&output.directory)) {
+            Ok(token) => access.admit_with(token),
+            Err(why) => {
+                notes.push(format!("metrics are on loopback alone: {why}"));
+                address = Listen::default();
+            }
+        }
+    }
+    let gathers = first.is_none() && !manifest.replay;
+    let gathering = gathers.then(|| Gathering {
+        output: output.clone(),
+        run: manifest.run_id.clone(),
+        node: manifest.node.clone(),
+        opens: None,
+    });
+    let mut server = http::serve(&address, access, latest, summaries, gathering)?;
+    if first.is_some() && !is_told {
+        server.notes.clear(); // as on each node of every such run
+    }
+    Ok(server)
 }
 
 /// Ends the session. The files go first: a process that waits for the state finds everything done.
 fn end(session: Session, output: &Path) {
-    let _ = std::fs::remove_file(output.join("collector.json"));
+    for name in ["collector.json", RUN_TOKEN] {
+        let _ = std::fs::remove_file(output.join(name));
+    }
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
 }
@@ -301,9 +333,10 @@ fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config
     Ok((path, config))
 }
 
-fn listen_address(arguments: &Arguments) -> anyhow::Result<Listen> {
+/// `None`: it was not said where to listen.
+fn listen_address(arguments: &Arguments) -> anyhow::Result<Option<Listen>> {
     let wanted = arguments.listen.clone().map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
-    Ok(wanted.map_or_else(|| Ok(Listen::default()), |text| text.to_string_lossy().parse())?)
+    Ok(wanted.map(|text| text.to_string_lossy().parse()).transpose()?)
 }
 
 /// Raises the limit on open files: each process of the application has a log, and its handle.

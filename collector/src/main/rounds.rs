@@ -174,6 +174,7 @@ fn answer(run: &mut LiveRun, wanted: Wanted) {
             let page = run.page(rank);
             let _ = told.send((page, begun.elapsed()));
         }
+        Wanted::Note(line) => run.add_note(line),
     }
 }
 

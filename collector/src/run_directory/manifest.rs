@@ -273,6 +273,11 @@ impl Manifest {
         self.node == node_name() && self.boot == boot_id()
     }
 
+    /// Whether it was written on this machine since its last boot, whatever the machine is called there.
+    pub fn is_of_this_machine(&self) -> bool {
+        self.boot == boot_id() && self.boot != [0, 0]
+    }
+
     /// Whether both are of one run on one machine, even if the machine has other names there. Two collectors that cannot see
     /// each other's shared memory (in containers) notice each other only in the output directory.
     pub fn is_of_same_run(&self, other: &Manifest) -> bool {

@@ -7,7 +7,7 @@
 use crate::run_directory::disk_space;
 use crate::run_directory::files::WriteError;
 use crate::run_directory::manifest::{self, Manifest};
-use crate::serving::listen::Listen;
+use crate::serving::listen::{Listen, own_addresses};
 use ampere_report::clock_text;
 use ampere_report::summary::{Head, Run};
 use ampere_ring::files::{is_without_rename, replace_private, write_private};
@@ -30,7 +30,7 @@ pub const CLAIM: &str = "spool-";
 const BESIDE_MAX: u32 = 10_000;
 
 /// A claimed directory.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// Where the results go.
     pub directory: PathBuf,
@@ -380,9 +380,24 @@ impl Output {
         Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)) }
     }
 
+    /// The output directory of the run's first node, if this is another's.
+    pub fn first_nodes_directory(&self, node: &str) -> Option<PathBuf> {
+        let node = file_name(node);
+        let above = self
+            .directory
+            .parent()
+            .filter(|_| self.directory.file_name().is_some_and(|own| *own == *node))?;
+        let owner = std::fs::read_link(above.join(OWNER)).ok()?;
+        (owner != Path::new(&node)).then(|| above.to_owned())
+    }
+
     /// Writes `collector.json`: where this collector can be found while the job runs.
     pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), WriteError> {
-        let text = serde_json::json!({ "pid": std::process::id(), "url": url, "node": node, "run": run });
+        let is_any = ["http://0.0.0.0:", "http://[::]:"].iter().any(|any| url.starts_with(any));
+        let addresses = if is_any { own_addresses() } else { Vec::new() };
+        let pid = std::process::id();
+        let text =
+            serde_json::json!({ "pid": pid, "url": url, "node": node, "run": run, "addresses": addresses });
         let path = self.directory.join("collector.json");
         replace_private(&path, &format!("{text}\n")).map_err(|why| WriteError::new(&path, why))
     }

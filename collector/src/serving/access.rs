@@ -1,5 +1,5 @@
 //! Which HTTP requests are answered: those that name this node by one of its names or addresses and, if a token is set, carry
-//! it.
+//! it. Without one, requests from beyond loopback carry the run's own token, which its first collector that needs it makes.
 //!
 //! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
 //! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
@@ -8,12 +8,22 @@ use ampere_ring::process::node_name;
 use ampere_settings::Config;
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
+use std::io::{Read, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Shorter ones can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 const LONGEST_TOKEN: usize = 4096;
+/// The run's own token, in the output directory of its first node.
+pub const RUN_TOKEN: &str = "collector.token";
+/// Random bytes of it.
+const RANDOM_BYTES: usize = 24;
+/// Another node's collector that makes it has written it by then.
+const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The secret that requests carry. It is never printed.
 #[derive(Clone)]
@@ -31,6 +41,8 @@ pub struct TokenError {
 enum TokenProblem {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
+    #[error("cannot be made: {0}")]
+    Unwritable(std::io::Error),
     #[error("is no file")]
     NoFile,
     #[error("belongs to another user: make one of your own")]
@@ -81,6 +93,27 @@ impl Token {
         Ok(Token(token.to_owned()))
     }
 
+    /// The run's own, made unless another of its collectors has made it. `directory`: the output directory of the first node.
+    pub fn of_run(directory: &Path) -> Result<Token, TokenError> {
+        let path = directory.join(RUN_TOKEN);
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let written = match made {
+            Ok(mut file) => random_words().and_then(|words| file.write_all(words.as_bytes())),
+            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            Err(why) => Err(why),
+        };
+        written.map_err(|why| TokenError { path: path.clone(), problem: TokenProblem::Unwritable(why) })?;
+        let begun = Instant::now();
+        loop {
+            match Token::load(&path) {
+                Err(TokenError { problem: TokenProblem::Length(_), .. }) if begun.elapsed() < WRITE_LIMIT => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                loaded => return loaded,
+            }
+        }
+    }
+
     /// The value of a request's `Authorization` header.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
@@ -105,10 +138,18 @@ pub enum Refusal {
     Host,
 }
 
+fn random_words() -> std::io::Result<String> {
+    let mut bytes = [0; RANDOM_BYTES];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+}
+
 /// What a request must carry.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     token: Option<Token>,
+    /// The run's own, for requests from beyond loopback where no other is set.
+    of_run: Arc<OnceLock<Token>>,
     /// This node's names, in lower case.
     names: Vec<String>,
     any_name: bool,
@@ -120,26 +161,50 @@ impl Access {
         let token = config.metrics.token_file.as_deref().map(Token::load).transpose()?;
         let mut names = own_names(&node_name(), &search_domains());
         names.extend(config.metrics.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
-        Ok(Access { token, any_name: names.iter().any(|name| name == "*"), names })
+        let any_name = names.iter().any(|name| name == "*");
+        Ok(Access { token, of_run: Arc::default(), names, any_name })
     }
 
-    /// The token, if one is set.
+    /// The token of requests: the one that is set, else the run's own, if it is known.
     pub fn token(&self) -> Option<&Token> {
-        self.token.as_ref()
+        self.token.as_ref().or(self.of_run.get())
     }
 
-    /// Whether a request may be answered. `host`: from the request; `None` if it names no host, as HTTP/1.0 allows. Browsers
-    /// always do.
-    pub fn check(&self, host: Option<&str>, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+    /// Whether a token is set: then every request carries it.
+    pub fn has_set_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// The run's own token is this one: requests from beyond loopback are answered with it.
+    pub fn admit_with(&self, of_run: Token) {
+        let _ = self.of_run.set(of_run);
+    }
+
+    /// Whether a request from there carries a token.
+    pub fn wants_token(&self, from: Option<IpAddr>) -> bool {
+        self.token.is_some() || from.is_some_and(|from| !from.to_canonical().is_loopback())
+    }
+
+    /// Whether a request may be answered. `from`: `None` of a Unix socket. `host`: from the request; `None` if it names no host,
+    /// as HTTP/1.0 allows. Browsers always do.
+    pub fn check(
+        &self,
+        from: Option<IpAddr>,
+        host: Option<&str>,
+        authorization: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
         if !host.is_none_or(|host| self.has_name(host)) {
             return Err(Refusal::Host);
         }
-        let Some(token) = &self.token else { return Ok(()) };
+        if !self.wants_token(from) {
+            return Ok(());
+        }
         let given = authorization.and_then(|value| {
             let (scheme, given) = value.split_at_checked(b"Bearer ".len())?;
             scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
         });
-        if given.is_some_and(|given| token.is(given)) { Ok(()) } else { Err(Refusal::Token) }
+        let is_right = given.zip(self.token()).is_some_and(|(given, token)| token.is(given));
+        if is_right { Ok(()) } else { Err(Refusal::Token) }
     }
 
     fn has_name(&self, host: &str) -> bool {
@@ -204,7 +269,7 @@ mod tests {
             "node7:1",
             "node7.cluster.example",
         ] {
-            assert_eq!(access.check(Some(host), None), Ok(()), "{host}");
+            assert_eq!(access.check(None, Some(host), None), Ok(()), "{host}");
         }
         for host in [
             "",
@@ -219,18 +284,18 @@ mod tests {
             "user@localhost",
             "*",
         ] {
-            assert_eq!(access.check(Some(host), None), Err(Refusal::Host), "{host}");
+            assert_eq!(access.check(None, Some(host), None), Err(Refusal::Host), "{host}");
         }
-        assert_eq!(access.check(None, None), Ok(()));
+        assert_eq!(access.check(None, None, None), Ok(()));
         let any = Access { any_name: true, ..access };
-        assert_eq!(any.check(Some("evil.example"), None), Ok(()));
+        assert_eq!(any.check(None, Some("evil.example"), None), Ok(()));
     }
 
     #[test]
     fn only_the_exact_token_is_accepted() {
         let access = Access { token: Some(Token(b"0123456789abcdef".to_vec())), ..access() };
         for given in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
-            assert_eq!(access.check(None, Some(given.as_bytes())), Ok(()), "{given}");
+            assert_eq!(access.check(None, None, Some(given.as_bytes())), Ok(()), "{given}");
         }
         for given in [
             "",
@@ -242,10 +307,32 @@ mod tests {
             "Bearer 0123456789abcdef0123456789abcdef",
             "Basic 0123456789abcdef",
         ] {
-            assert_eq!(access.check(None, Some(given.as_bytes())), Err(Refusal::Token), "{given}");
+            assert_eq!(access.check(None, None, Some(given.as_bytes())), Err(Refusal::Token), "{given}");
         }
-        assert_eq!(access.check(None, None), Err(Refusal::Token));
+        assert_eq!(access.check(None, None, None), Err(Refusal::Token));
         assert_eq!(format!("{access:?}").find("0123"), None, "a token is not printed");
+    }
+
+    #[test]
+    fn beyond_loopback_the_runs_own_token_is_asked_for_where_no_other_is_set() {
+        let from = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        let access = access();
+        for near in [None, from("127.0.0.1"), from("::1"), from("::ffff:127.0.0.1")] {
+            assert_eq!(access.check(near, None, None), Ok(()), "{near:?}");
+        }
+        let far = from("10.0.0.7");
+        assert_eq!(access.check(far, None, None), Err(Refusal::Token));
+        assert_eq!(access.check(far, None, Some(b"Bearer ")), Err(Refusal::Token), "there is none yet");
+        let place = tempfile::tempdir().unwrap();
+        let tokens: Vec<String> = std::thread::scope(|scope| {
+            let make = || Token::of_run(place.path()).unwrap().authorization();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(tokens.iter().all(|token| *token == tokens[0] && token.len() > 40), "all have the same one");
+        access.admit_with(Token::of_run(place.path()).unwrap());
+        assert_eq!(access.check(far, None, Some(tokens[0].as_bytes())), Ok(()));
+        assert_eq!(access.check(far, None, None), Err(Refusal::Token));
     }
 
     #[test]

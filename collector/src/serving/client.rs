@@ -29,12 +29,19 @@ pub enum Error {
 
 /// Asks for `path` and returns the body of the answer. `url`: as `collector.json` has it.
 pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, Error> {
+    let answer = ask(url, request(path, token).as_bytes(), limit);
+    body_of(answer.map_err(|why| Error::Unreachable { url: url.to_owned(), why })?, url, path)
+}
+
+/// A request after which the connection is closed.
+pub(crate) fn request(path: &str, token: Option<&Token>) -> String {
     let authorization =
         token.map_or_else(String::new, |token| format!("Authorization: {}\r\n", token.authorization()));
-    let request =
-        format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
-    let answer =
-        ask(url, request.as_bytes(), limit).map_err(|why| Error::Unreachable { url: url.to_owned(), why })?;
+    format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n")
+}
+
+/// The body of an answer. `url`, `path`: what was asked.
+pub(crate) fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
     let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
     let head = head.ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
@@ -47,7 +54,7 @@ pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Res
             status: ampere_model::text::printable(&first),
         });
     }
-    Ok(answer[head + 4..].to_vec())
+    Ok(answer.split_off(head + 4))
 }
 
 fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {

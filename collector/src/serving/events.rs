@@ -54,6 +54,11 @@ impl Default for Pages {
 impl Service {
     /// The page as of now, or that of the run's end. `None`: the collector has no time for it just now.
     pub(crate) async fn page(&self, rank: Option<usize>) -> Option<Arc<Page>> {
+        let page = self.page_of_this_node(rank).await?;
+        Some(self.job().map_or_else(|| page.clone(), |job| Arc::new(page.with_job(&job))))
+    }
+
+    async fn page_of_this_node(&self, rank: Option<usize>) -> Option<Arc<Page>> {
         let last = &self.latest.page;
         if let Some(page) = last.get() {
             return Some(page);

@@ -1,4 +1,4 @@
-//! The HTTP server of the live page, /metrics, /summary.json and /snapshot.json. It has a thread of its own, so that a scrape never makes
+//! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures that ampere's own programs ask for. It has a thread of its own, so that a scrape never makes
 //! the collector's loop wait.
 //!
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
@@ -6,11 +6,15 @@
 
 use crate::serving::access::{Access, Refusal};
 use crate::serving::events::{Events, Pages};
+use crate::serving::job::Nodes;
+use crate::serving::job::gather::{self, Gathering, gather};
+use crate::serving::job::share::Share;
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
 use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
 use crate::serving::snapshot::Snapshot;
 use ampere_report::page::Page;
+use ampere_report::page::job::Job;
 use ampere_report::summary::Summary;
 use crossbeam_channel::Sender;
 use http_body_util::{Either, Full};
@@ -20,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -50,6 +54,8 @@ pub enum Wanted {
     Summary(oneshot::Sender<Box<Summary>>),
     /// The page, with the call paths of one rank alone or of all, and how long it took to make.
     Page(Option<usize>, oneshot::Sender<(Page, Duration)>),
+    /// A line for the run's notes.
+    Note(String),
 }
 
 /// A server that listens.
@@ -84,13 +90,18 @@ pub enum ServeError {
 pub struct Service {
     pub(crate) latest: Latest,
     pub(crate) summaries: Sender<Wanted>,
-    access: Access,
+    pub(crate) access: Access,
     pub(crate) scrapers: Scrapers,
-    /// The last snapshot that was encoded, and its text.
-    metrics: Mutex<Option<(Arc<Snapshot>, Bytes)>>,
+    /// What was encoded last, and its text.
+    metrics: Mutex<Option<(Figures, Bytes)>>,
+    /// The run's other nodes.
+    pub(crate) nodes: RefCell<Nodes>,
     summary: Mutex<SummaryCache>,
     pub(crate) pages: Pages,
 }
+
+/// This node's, and those of all nodes if there are several.
+type Figures = (Arc<Snapshot>, Option<Arc<Job>>);
 
 #[derive(Default)]
 struct SummaryCache {
@@ -100,25 +111,27 @@ struct SummaryCache {
     asked: Option<(Instant, oneshot::Receiver<Box<Summary>>)>,
 }
 
-/// Listens where it is wanted, or on the next free port, and serves until the process ends.
+/// Listens where it is wanted, or on the next free port, and serves until the process ends. `gathering`: on a run's first node.
 pub fn serve(
     wanted: &Listen,
     access: Access,
     latest: Latest,
     summaries: Sender<Wanted>,
+    gathering: Option<Gathering>,
 ) -> Result<Server, ServeError> {
     let (bound, note) = listen::bind(wanted)?;
     let (url, lingers_as) = (bound.url(), bound.lingers_as());
     let mut notes: Vec<String> = note.into_iter().collect();
     if bound.is_open_to_others() {
-        let readers = match access.token() {
-            Some(_) => "clients with the token can read them",
-            None => {
-                "every client that reaches it can read them: set AMPERE_TOKEN_FILE, or listen on 127.0.0.1"
-            }
-        };
-        notes.push(format!("metrics are on {url}, which is not this node's alone: {readers}"));
+        notes.push(format!(
+            "metrics are on {url}, which is not this node's alone: clients with the token can read them"
+        ));
     }
+    // Of an address that was chosen it is known where it is reached.
+    let opens = match &bound {
+        Bound::Tcp(_, address) if *wanted == Listen::default() => Some(*address),
+        _ => None,
+    };
     let (listener, socket) = match bound {
         Bound::Tcp(listener, _) => (listener.set_nonblocking(true).map(|()| Listener::Tcp(listener)), None),
         Bound::Unix(listener, file) => {
@@ -134,7 +147,11 @@ pub fn serve(
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
                 let service = Rc::new(Service { scrapers: known, ..Service::new(latest, summaries, access) });
-                runtime.block_on(tokio::task::LocalSet::new().run_until(accept(listener, service)));
+                let local = tokio::task::LocalSet::new();
+                if let Some(of) = gathering {
+                    local.spawn_local(gather(service.clone(), Gathering { opens, ..of }));
+                }
+                runtime.block_on(local.run_until(accept(listener, service)));
             }
         })
         .map_err(ServeError::Thread)?;
@@ -147,27 +164,30 @@ enum Listener {
 }
 
 async fn accept(listener: Listener, service: Rc<Service>) {
+    let listener = match listener {
+        Listener::Tcp(listener) => return accept_on(listener, service).await,
+        Listener::Unix(listener) => listener,
+    };
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    match listener {
-        Listener::Tcp(listener) => {
-            let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-            loop {
-                let Ok(place) = places.clone().acquire_owned().await else { return };
-                match listener.accept().await {
-                    Ok((stream, from)) => spawn_connection(stream, Some(from.ip()), service.clone(), place),
-                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
-                }
-            }
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => spawn_connection(stream, None, service.clone(), place),
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
-        Listener::Unix(listener) => {
-            let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
-            loop {
-                let Ok(place) = places.clone().acquire_owned().await else { return };
-                match listener.accept().await {
-                    Ok((stream, _)) => spawn_connection(stream, None, service.clone(), place),
-                    Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
-                }
-            }
+    }
+}
+
+/// Serves on an address, beside others.
+pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Service>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, from)) => spawn_connection(stream, Some(from.ip()), service.clone(), place),
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
     }
 }
@@ -226,7 +246,14 @@ impl Service {
     /// A service without scrapers yet.
     pub fn new(latest: Latest, summaries: Sender<Wanted>, access: Access) -> Service {
         let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
-        Service { latest, summaries, access, scrapers, metrics, summary, pages: Pages::default() }
+        let (nodes, pages) = Default::default();
+        Service { latest, summaries, access, scrapers, metrics, nodes, summary, pages }
+    }
+
+    /// The figures of all nodes; `None` of a run on one.
+    pub(crate) fn job(&self) -> Option<Arc<Job>> {
+        let mut nodes = self.nodes.borrow_mut();
+        (!nodes.is_empty()).then(|| nodes.job(|| Share::of(&self.latest.look())))
     }
 
     /// All but the live page's stream of events.
@@ -236,7 +263,7 @@ impl Service {
         from: Option<IpAddr>,
         asked: &Asked,
     ) -> Response<Either<Full<Bytes>, Events>> {
-        if request.uri().path() == "/events" && self.refusal(request).is_none() {
+        if request.uri().path() == "/events" && self.refusal(request, from).is_none() {
             let Ok(rank) = rank_of(request) else { return bad_query().map(Either::Left) };
             let Some((events, place)) = Events::open(self, rank, from) else {
                 let why = "so many pages are open already: close one\n";
@@ -251,13 +278,13 @@ impl Service {
     }
 
     /// Why a request is not answered.
-    fn refusal(&self, request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
+    fn refusal(&self, request: &Request<Incoming>, from: Option<IpAddr>) -> Option<Response<Full<Bytes>>> {
         let Ok(host) = host_of(request) else {
             return Some(text(StatusCode::BAD_REQUEST, "a request must name one host\n"));
         };
         let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let is_page = request.uri().path() == "/";
-        match self.access.check(host, authorization) {
+        match self.access.check(from, host, authorization) {
             Err(Refusal::Host) => {
                 return Some(text(
                     StatusCode::FORBIDDEN,
@@ -269,7 +296,8 @@ impl Service {
             Err(Refusal::Token) => {
                 let mut refusal = text(
                     StatusCode::UNAUTHORIZED,
-                    "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE\n",
+                    "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE, or in \
+                     collector.token in the run's output directory\n",
                 );
                 refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 return Some(refusal);
@@ -285,7 +313,7 @@ impl Service {
         from: Option<IpAddr>,
         scrape: &Cell<Option<(Scraper, bool)>>,
     ) -> Response<Full<Bytes>> {
-        if let Some(refusal) = self.refusal(request) {
+        if let Some(refusal) = self.refusal(request, from) {
             return refusal;
         }
         match request.uri().path() {
@@ -298,6 +326,16 @@ impl Service {
             }
             "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
             "/summary.json" => self.summary().await,
+            gather::PATH => {
+                // The first node's collector has to get the final figures, too.
+                let share = Share::of(&self.latest.look());
+                scrape.set(Some(((from, gather::PATH.to_owned()), share.is_last)));
+                json(serde_json::to_string(&share))
+            }
+            "/nodes" => {
+                let job = self.nodes.borrow_mut().job(|| Share::of(&self.latest.look()));
+                json(serde_json::to_string(&*job))
+            }
             "/page.json" => match rank_of(request) {
                 Ok(rank) => match self.page(rank).await {
                     Some(page) => json(serde_json::to_string(&*page)),
@@ -306,24 +344,27 @@ impl Service {
                 Err(NoRank) => bad_query(),
             },
             "/" => {
-                let page = ampere_report::page::shell(self.access.token().is_some());
+                let page = ampere_report::page::shell(self.access.wants_token(from));
                 let mut page = reply(StatusCode::OK, "text/html; charset=utf-8", page);
                 page.headers_mut().insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
                 page
             }
-            _ => text(StatusCode::NOT_FOUND, "there is a page at /, /metrics and /summary.json\n"),
+            _ => text(StatusCode::NOT_FOUND, "there is a page at /, /metrics, /summary.json and /nodes\n"),
         }
     }
 
     /// The answer, and whether it contains the final figures.
     async fn metrics(&self) -> (Response<Full<Bytes>>, bool) {
-        let snapshot = self.latest.get();
+        let (snapshot, job) = (self.latest.get(), self.job());
         let is_last = snapshot.is_last;
         let mut last = self.metrics.lock().await;
+        let is_same = |of: &Figures| {
+            Arc::ptr_eq(&of.0, &snapshot) && of.1.as_ref().map(Arc::as_ptr) == job.as_ref().map(Arc::as_ptr)
+        };
         let body = match &*last {
-            Some((of, body)) if Arc::ptr_eq(of, &snapshot) => body.clone(),
-            _ => match encode(snapshot.clone()) {
-                Ok(body) => last.insert((snapshot, Bytes::from(body))).1.clone(),
+            Some((of, body)) if is_same(of) => body.clone(),
+            _ => match encode(snapshot.clone(), job.clone()) {
+                Ok(body) => last.insert(((snapshot, job), Bytes::from(body))).1.clone(),
                 Err(_) => return (text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"), false),
             },
         };

@@ -28,10 +28,11 @@ fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
             match wanted {
                 Wanted::Summary(told) => _ = told.send(Box::new(summary)),
                 Wanted::Page(_, told) => _ = told.send((Page::of(&summary), Duration::ZERO)),
+                Wanted::Note(_) => {}
             }
         }
     });
-    let server = serve(&wanted.parse().unwrap(), access.clone(), Latest::default(), summaries).unwrap();
+    let server = serve(&wanted.parse().unwrap(), access.clone(), Latest::default(), summaries, None).unwrap();
     (server, access)
 }
 
@@ -105,7 +106,16 @@ fn without_the_token_every_path_is_refused_alike() {
     std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let (server, access) = start("127.0.0.1:0", Some(&file));
-    for path in ["/metrics", "/snapshot.json", "/summary.json", "/page.json", "/events", "/nothing"] {
+    for path in [
+        "/metrics",
+        "/snapshot.json",
+        "/summary.json",
+        "/page.json",
+        "/events",
+        "/nodes",
+        "/node.json",
+        "/nothing",
+    ] {
         let answer = ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!(status(&answer), "401", "{answer}");
         assert!(answer.to_ascii_lowercase().contains("www-authenticate: bearer"), "{answer}");

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Where the collector listens unless told otherwise.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
+/// Where the collectors of a run's other nodes listen unless told otherwise: the first node's asks them there.
+pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
 /// How many ports are tried when the wanted one is in use.
 const TRIED_PORTS: u16 = 100;
 /// The prefix of a socket's path, in the place of an address.
@@ -70,6 +72,13 @@ impl FromStr for Listen {
             Some(_) => Err(wrong()),
             None => text.parse().map(Listen::Tcp).map_err(|_| wrong()),
         }
+    }
+}
+
+impl Listen {
+    /// Whether other machines may reach it.
+    pub fn is_open_to_others(&self) -> bool {
+        matches!(self, Listen::Tcp(address) if !address.ip().is_loopback())
     }
 }
 
@@ -137,6 +146,25 @@ pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
         Listen::Tcp(address) => bind_address(*address),
         Listen::Unix(path) => bind_socket(path).map(|bound| (bound, None)),
     }
+}
+
+/// This node's addresses but loopback. IPv4 alone: of IPv6 it is not known which of a node's many addresses others reach.
+pub fn own_addresses() -> Vec<IpAddr> {
+    addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
+}
+
+/// The kernel's routes, as a tree: an address of the node's own has `/32 host LOCAL` below it.
+fn addresses_in(routes: &str) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    let mut last = None;
+    for line in routes.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<IpAddr>().ok();
+        } else if line == "/32 host LOCAL" {
+            found.extend(last.filter(|ip| !ip.is_loopback() && !found.contains(ip)));
+        }
+    }
+    found
 }
 
 fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), BindError> {
@@ -224,6 +252,15 @@ mod tests {
             let why = text.parse::<Listen>().unwrap_err().to_string();
             assert!(why.contains("is no address") && !why.contains('\n'), "{why}");
         }
+    }
+
+    #[test]
+    fn own_addresses_are_those_that_the_kernel_routes_to_itself() {
+        const ROUTES: &str = "Main:\n  +-- 0.0.0.0/0 3 0 4\n     |-- 0.0.0.0\n        /0 universe UNICAST\nLocal:\n  +-- 0.0.0.0/0 3 0 5\n     \
+            |-- 127.0.0.1\n        /32 host LOCAL\n     +-- 10.1.2.0/24 2 0 2\n        |-- 10.1.2.0\n           /24 link UNICAST\n        \
+            |-- 10.1.2.7\n           /32 host LOCAL\n        |-- 10.1.2.255\n           /32 link BROADCAST\n     |-- 10.1.2.7\n        \
+            /32 host LOCAL\n";
+        assert_eq!(addresses_in(ROUTES), ["10.1.2.7".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]

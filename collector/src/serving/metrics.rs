@@ -6,6 +6,7 @@
 use crate::serving::page::LastPage;
 use crate::serving::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_counters::Quantity;
+use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -60,28 +61,33 @@ impl Latest {
     /// The latest snapshot.
     pub fn get(&self) -> Arc<Snapshot> {
         self.was_read.store(true, Ordering::Relaxed);
+        self.look()
+    }
+
+    /// The same for a reader who needs none newer than the run makes them for itself.
+    pub fn look(&self) -> Arc<Snapshot> {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// A snapshot as OpenMetrics text. A metric without any series is left out.
-pub fn encode(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
+/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes.
+pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
     let mut body = String::with_capacity(TYPICAL_SERIES_BYTES * series + (16 << 10));
-    registry.register_collector(Box::new(Scrape { ranks: snapshot.distinct_ranks(), snapshot }));
+    registry.register_collector(Box::new(Scrape { ranks: snapshot.distinct_ranks(), snapshot, job }));
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
 
-/// An exported metric. Every series has the label `node`, and then [`Metric::labels`].
+/// An exported metric. Every series has the label `node`, this node's if it is not among [`Metric::labels`].
 #[derive(Debug)]
 pub struct Metric {
     /// Without the unit and the `_total` that prometheus-client appends.
     stem: &'static str,
     unit: Option<Unit>,
     kind: MetricType,
-    /// Names of the labels after `node`.
+    /// Names of the labels, without `node` where that is this node.
     pub labels: &'static [&'static str],
     /// What it means, in one line.
     pub help: &'static str,
@@ -101,6 +107,11 @@ impl Metric {
         matches!(self.kind, MetricType::Counter)
     }
 
+    /// Whether its series are of other nodes, too.
+    pub fn names_node(&self) -> bool {
+        self.labels.first() == Some(&"node")
+    }
+
     fn encode(&self, scrape: &Scrape, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let series = (self.series)(scrape);
         if series.is_empty() {
@@ -110,7 +121,9 @@ impl Metric {
         let mut labels = Vec::with_capacity(1 + self.labels.len());
         for (values, value) in series {
             labels.clear();
-            labels.push(("node", scrape.snapshot.node.as_str()));
+            if !self.names_node() {
+                labels.push(("node", scrape.snapshot.node.as_str()));
+            }
             labels.extend(self.labels.iter().copied().zip(values));
             let metric = family.encode_family(&labels)?;
             match self.kind {
@@ -150,7 +163,7 @@ const SECONDS: Option<Unit> = Some(Unit::Seconds);
 
 /// All metrics, in the order in which they are exported.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 46] = [
+pub static METRICS: [Metric; 58] = [
     // The quality of the figures is on the series itself: energy="estimated" is no measurement.
     counter(
         "ampere_device_energy", JOULES, &["device", "energy"],
@@ -384,6 +397,67 @@ pub static METRICS: [Metric; 46] = [
         "1; the run that is measured, and the batch system's job that it belongs to",
         Scrape::run_info,
     ),
+    // Of a run on several nodes, at its first node alone. Sums over ampere_device_* of all nodes do not count them again.
+    counter(
+        "ampere_job_energy", JOULES, &[],
+        "Energy of all nodes of the run, each by its last figures; the label node is the one that gathers them",
+        |s| s.of_job(|job| Some(job.totals.joules)),
+    ),
+    gauge(
+        "ampere_job_power_watts", &[],
+        "Power of all nodes of the run that go on",
+        |s| s.of_job(|job| job.totals.watts),
+    ),
+    counter(
+        "ampere_job_idle_energy", JOULES, &[],
+        "Energy of all nodes of the run while no rank was active",
+        |s| s.of_job(|job| Some(job.totals.idle_joules)),
+    ),
+    counter(
+        "ampere_job_lost_energy", JOULES, &[],
+        "Energy of all nodes of the run that cannot be attributed",
+        |s| s.of_job(|job| Some(job.totals.lost_joules)),
+    ),
+    gauge(
+        "ampere_job_nodes", &["state"],
+        "Nodes of the run: waiting (has told nothing yet), running, over, or gone (does not answer any more)",
+        Scrape::nodes_by_state,
+    ),
+    counter(
+        "ampere_job_node_energy", JOULES, &["node"],
+        "Energy of each node of the run",
+        |s| s.per_node(|node| Some(node.joules)),
+    ),
+    gauge(
+        "ampere_job_node_power_watts", &["node"],
+        "Power of each node of the run that goes on",
+        |s| s.per_node(|node| node.watts),
+    ),
+    counter(
+        "ampere_job_node_idle_energy", JOULES, &["node"],
+        "Energy of each node of the run while no rank was active",
+        |s| s.per_node(|node| Some(node.idle_joules)),
+    ),
+    gauge(
+        "ampere_job_node_idle_ratio", &["node"],
+        "Part of a node's energy of late that was spent while no rank was active",
+        |s| s.per_node(|node| node.idle_ratio),
+    ),
+    counter(
+        "ampere_job_rank_energy", JOULES, &["node", "rank"],
+        "Exclusive energy of each rank of the run",
+        |s| s.in_job(|job| job.ranks.iter().map(|r| (vec![&*r.node, &r.rank], r.joules)).collect()),
+    ),
+    counter(
+        "ampere_job_region_energy", JOULES, &["region"],
+        "Exclusive energy of the regions with most of it on all nodes of the run (ranks view)",
+        |s| s.in_job(|job| job.functions.iter().map(|r| (vec![&*r.name], r.joules)).collect()),
+    ),
+    counter(
+        "ampere_job_kernel_energy", JOULES, &["kernel"],
+        "Exclusive energy of the GPU kernels with most of it on all nodes of the run (kernels view)",
+        |s| s.in_job(|job| job.kernels.iter().map(|r| (vec![&*r.name], r.joules)).collect()),
+    ),
 ];
 
 /// What one scrape shows.
@@ -391,6 +465,7 @@ pub static METRICS: [Metric; 46] = [
 struct Scrape {
     snapshot: Arc<Snapshot>,
     ranks: Vec<RankFigures>,
+    job: Option<Arc<Job>>,
 }
 
 impl Collector for Scrape {
@@ -464,6 +539,28 @@ impl Scrape {
         devices
             .flat_map(|d| of_device(d).map(|(view, joules)| (vec![d.device.as_str(), view], joules)))
             .collect()
+    }
+
+    fn in_job<'a>(&'a self, series: impl Fn(&'a Job) -> Series<'a>) -> Series<'a> {
+        self.job.as_deref().map_or_else(Vec::new, series)
+    }
+
+    fn of_job(&self, value: impl Fn(&Job) -> Option<f64>) -> Series<'_> {
+        self.in_job(|job| value(job).map(|value| (Vec::new(), value)).into_iter().collect())
+    }
+
+    fn per_node(&self, value: impl Fn(&NodeLine) -> Option<f64>) -> Series<'_> {
+        self.in_job(|job| {
+            let known = job.nodes.iter().filter_map(|node| Some((vec![node.node.as_str()], value(node)?)));
+            known.collect()
+        })
+    }
+
+    fn nodes_by_state(&self) -> Series<'_> {
+        let count = |job: &Job, state| job.nodes.iter().filter(|node| node.state == state).count() as f64;
+        self.in_job(|job| {
+            NodeState::ALL.into_iter().map(|state| (vec![state.as_str()], count(job, state))).collect()
+        })
     }
 
     fn run_info(&self) -> Series<'_> {

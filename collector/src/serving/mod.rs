@@ -8,7 +8,7 @@
 //! linger.rs     serves on after the run, until Prometheus has the final figures
 //! power.rs      the current power of each device   targets.rs     the file by which Prometheus finds a run
 //! history.rs    that power since the run began     page.rs        the data of the live page
-//! events.rs     how it is sent, once a second
+//! events.rs     how it is sent, once a second    job/            all nodes of a run
 //! ```
 
 pub mod access;
@@ -16,6 +16,7 @@ pub mod client;
 pub(crate) mod events;
 pub(crate) mod history;
 pub mod http;
+pub mod job;
 pub mod linger;
 pub mod listen;
 pub mod metrics;

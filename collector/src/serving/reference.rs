@@ -21,7 +21,8 @@ pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for metric in &METRICS {
         let kind = if metric.is_counter() { "counter" } else { "gauge" };
-        let labels = [&["node"], metric.labels].concat().join(", ");
+        let node = if metric.names_node() { &[][..] } else { &["node"] };
+        let labels = [node, metric.labels].concat().join(", ");
         let _ = writeln!(page, "| `{}` | {kind} | {labels} | {} |", metric.name(), metric.help);
     }
     page

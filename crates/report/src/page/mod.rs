@@ -9,17 +9,21 @@
 //! rows.rs    functions, kernels, call paths        outline.rs     all but the tables: run, totals, devices
 //! flame.rs   call paths as boxes                   live.rs        call paths and ranks of a run that goes on
 //! ranks.rs   groups of ranks, functions x ranks    facts.rs       quality, health of the monitor
+//! job.rs     all nodes of a run that goes on
 //! body.html, page.css, page.js                     what draws it
 //! ```
 
 mod facts;
 mod flame;
+pub mod job;
 pub mod live;
 mod of_summary;
 mod outline;
 mod ranks;
 mod rows;
 
+use crate::summary::least_trusted;
+use ampere_model::text::printable;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -66,6 +70,9 @@ pub struct Page {
     pub monitor: Vec<Fact>,
     /// Which consumer draws from which device, one line each.
     pub assignment: Vec<String>,
+    /// All nodes, of a run on several whose first node's collector makes the page: then the totals are theirs.
+    #[serde(default)]
+    pub job: Option<job::Job>,
     /// `None`: they have not changed since they were sent.
     pub tables: Option<Arc<Tables>>,
 }
@@ -416,6 +423,19 @@ pub struct ViewRows {
 }
 
 impl Page {
+    /// The page of all nodes.
+    pub fn with_job(&self, job: &job::Job) -> Page {
+        let mut page = self.clone();
+        page.totals = job.totals.clone();
+        let names: Vec<String> = job.nodes.iter().map(|node| node.node.clone()).collect();
+        page.run.nodes = printable(&crate::text::nodes_of(&names));
+        page.run.ranks = job.nodes.iter().map(|node| node.ranks as u32).sum();
+        page.run.energy = least_trusted(job.nodes.iter().map(|node| node.energy.as_str())).to_owned();
+        page.sentences = job.sentences();
+        page.job = Some(job.for_page());
+        page
+    }
+
     /// What has changed since a page had `seen` these tables: power of now alone, and tables only if they are others.
     pub fn update(&self, seen: Option<&Arc<Tables>>) -> Page {
         let mut update = self.clone();

@@ -53,6 +53,7 @@ impl Page {
             quality: facts::quality(summary),
             monitor: facts::monitor(summary),
             assignment: assignment.iter().map(|line| printable(line)).collect(),
+            job: None,
             tables: None,
         }
     }

@@ -165,18 +165,19 @@
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
     if (has('calls')) columns.push(number('calls', 'calls', count, { minor: true }));
     if (has('watts')) columns.push(number('watts', 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: 'the device\'s power while nothing else ran; below res.: too few samples belonged to it alone' }));
-    columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) ? ' mpi' : ''), title_of: row => row.words });
+    columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
     return columns;
   }
   function rowsOf(of, whole, idle, lost) {
     const keys = ['least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
-      const row = { words: name(at), joules: of.joules[index], last: 0 };
+      const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
       return row;
     });
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
     if (of.others && of.others.count) rest(of.others.joules, `${count(of.others.count)} more in summary.json`);
+    if (of.rest > 0.0005 * whole) rest(of.rest, 'others, with less on each node');
     rest(idle, 'idle: no consumer ran');
     rest(lost, 'lost: cannot be attributed');
     for (const row of rows) { row.part = whole > 0 ? row.joules / whole : 0; row.share = 100 * row.part; }
@@ -216,7 +217,7 @@
     const tiles = [
       ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J', totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
-      ['seconds', 'Time', duration(run.seconds), '', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}`, run.seconds],
+      ['seconds', 'Time', duration(run.seconds), '', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
       ['mpi', 'In MPI', share(totals.mpi_joules, totals.joules), '', joules(totals.mpi_joules) + ' J', totals.mpi_joules],
     ];
@@ -237,6 +238,34 @@
     show('notes', page.notes.length);
     fill($('notes').lastElementChild, ...page.notes.map(words => element('li', {}, words)));
     show('short', page.sentences.length + page.notes.length);
+  }
+
+  // ---- nodes ----
+
+  const OF_ONE_NODE = ['power', 'now', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
+  function drawNodes() {
+    const job = page.job;
+    for (const id of OF_ONE_NODE) {
+      titles[id] ??= $(id + '-title').textContent;
+      text(id + '-title', titles[id] + (job ? ` on ${job.here}` : ''));
+    }
+    show('nodes', job);
+    if (!job) return;
+    const nodes = job.nodes, number_of = state => nodes.filter(node => node.state === state).length;
+    const columns = [number('watts', 'W', value => value.toFixed(1), { show: row => row.watts == null ? '' : row.watts.toFixed(1) }),
+      number('joules', 'J', joules), { ...number('share', 'share', value => value.toFixed(1) + ' %'), minor: true }, BAR,
+      number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: 'the part of its joules of late in which no rank was active' }),
+      number('ranks', 'ranks', count, { minor: true }),
+      { key: 'state', title: 'state', kind: row => row.stands ? 'stands' : '' }, { key: 'words', title: 'node', kind: () => 'name node' }];
+    tableOf('nodes-table', columns, { caption: 'Nodes', sort: 'watts' }).set(nodes.map(node => ({
+      words: node.node, watts: node.watts, joules: node.joules, ranks: node.ranks, last: 0, stands: node.state === 'gone' || node.problem !== '',
+      idle: node.idle_ratio == null ? null : 100 * node.idle_ratio, part: page.totals.joules > 0 ? node.joules / page.totals.joules : 0,
+      share: page.totals.joules > 0 ? 100 * node.joules / page.totals.joules : 0,
+      state: node.state + (node.problem ? `: ${node.problem}` : '') + (node.energy && node.energy !== 'measured' ? `, ${node.energy}` : '') }))
+      .concat(job.other_nodes.count ? [{ words: `${count(job.other_nodes.count)} more at /nodes`, joules: job.other_nodes.joules, state: '', last: 1,
+        part: 0, share: 100 * job.other_nodes.joules / page.totals.joules }] : []));
+    const states = ['running', 'waiting', 'over', 'gone'].filter(number_of).map(state => `${count(number_of(state))} ${state}`).join(', ');
+    text('nodes-rest', states + (job.idle.length ? `; idle: ${job.idle.join(', ')}` : ''));
   }
 
   // ---- power ----
@@ -385,15 +414,22 @@
 
   // ---- functions, kernels ----
 
+  // Of all nodes joules alone are known.
+  function ofJob(rows, whole) {
+    const joules = rows.map(row => row.joules);
+    return { words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
+  }
   function drawRows() {
-    const totals = page.totals;
-    for (const [id, of, what, whole, idle, lost] of [['functions', tables.functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', tables.kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
+    const totals = page.totals, job = page.job;
+    const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
+    const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
+    for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
       tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}` }).set(rowsOf(of, whole, idle, lost));
     }
     text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
-    text('functions-rest', tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
+    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
   }
 
   // ---- heat map ----
@@ -650,6 +686,7 @@
   function draw() {
     readColours();
     drawHead();
+    drawNodes();
     drawPower();
     drawNow();
     if (tables) { drawRows(); drawHeat(); drawChoices(); drawFlame(); drawDevices(); drawPaths(); }
@@ -674,7 +711,7 @@
   // ---- what people do ----
 
   let isLive = false;
-  for (const id of ['functions', 'kernels']) $(id + '-search').addEventListener('input', event => made.get(id + '-table')?.table.search(event.target.value));
+  for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => made.get(id + '-table')?.table.search(event.target.value));
   $('heat-scale').addEventListener('change', () => drawHeat());
   for (const id of ['heat', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
   $('power-form').addEventListener('click', () => { asStrips = $('power-form').getAttribute('aria-pressed') !== 'true'; drawPower(); });

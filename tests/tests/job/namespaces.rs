@@ -1,0 +1,186 @@
+//! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and shared memory of its own.
+
+use super::*;
+use ampere_tests::jobs::{have, host, kill, run, start};
+use ampere_tests::openmetrics;
+use ampere_tests::runs::is_root;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+const NODES: usize = 8;
+const WHY: &str = "no namespaces can be made here";
+
+/// Nodes on a network of their own, which this machine reaches, too.
+struct Network {
+    /// Distinct for each test that runs.
+    name: String,
+}
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).output().is_ok_and(|done| done.status.success())
+}
+
+impl Network {
+    /// `None` where that is not allowed.
+    fn new() -> Option<Network> {
+        let network = Network { name: format!("am{}", std::process::id()) };
+        let bridge = &network.name;
+        let third = std::process::id() % 250;
+        let mut made = ip(&format!("link add {bridge} type bridge"))
+            && ip(&format!("addr add 10.213.{third}.254/24 dev {bridge}"))
+            && ip(&format!("link set {bridge} up"));
+        for node in 0..NODES {
+            let (space, cable) = (network.space(node), format!("{bridge}v{node}"));
+            let address = network.address(node);
+            made = made
+                && ip(&format!("netns add {space}"))
+                && ip(&format!("link add {cable} type veth peer name eth0 netns {space}"))
+                && ip(&format!("link set {cable} master {bridge} up"))
+                && ip(&format!("-n {space} addr add {address}/24 dev eth0"))
+                && ip(&format!("-n {space} link set eth0 up"))
+                && ip(&format!("-n {space} link set lo up"));
+        }
+        made.then_some(network)
+    }
+
+    fn space(&self, node: usize) -> String {
+        format!("{}n{node}", self.name)
+    }
+
+    fn address(&self, node: usize) -> String {
+        format!("10.213.{}.{}", std::process::id() % 250, node + 1)
+    }
+
+    /// Ends all that runs on a node, as when the node dies.
+    fn dies(&self, node: usize) {
+        let all = Command::new("ip").args(["netns", "pids", &self.space(node)]).output().expect("ip");
+        for pid in String::from_utf8_lossy(&all.stdout).split_ascii_whitespace() {
+            kill(pid.parse().expect("a pid"));
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for node in 0..NODES {
+            ip(&format!("netns del {}", self.space(node)));
+        }
+        ip(&format!("link del {}", self.name));
+    }
+}
+
+/// The program on a node, as a rank of the job.
+fn command(place: &Place, network: &Network, at: usize, until: &str) -> Command {
+    let inner = format!("exec '{}' '{}'", place.path("work").display(), place.path(until).display());
+    let script = place.write(&format!("on-{at}"), &inner);
+    let as_node = place.on_another_node(&format!("n{at}"), &format!("sh '{}'", script.display()));
+    let mut command = place.command("ip");
+    command.args(["netns", "exec", &network.space(at), "sh", "-c", &as_node]);
+    command.env_remove("AMPERE_LISTEN").env("AMPERE_SESSION", "job").env("AMPERE_OUTPUT", place.path("out"));
+    command.env("LD_PRELOAD", host()).env("OMPI_COMM_WORLD_RANK", at.to_string());
+    command.env("OMPI_COMM_WORLD_SIZE", NODES.to_string());
+    command
+}
+
+#[test]
+fn eight_nodes_are_one_job_at_the_first_ones_collector() {
+    if !have(&["ip", "unshare"]) {
+        return;
+    }
+    let network = if is_root() { Network::new() } else { None };
+    ampere_tests::skip_unless!(network.is_some(), WHY);
+    let network = network.expect("it is some");
+    let place = Place::new();
+    program(&place);
+    let mut running = vec![start(&mut command(&place, &network, 0, "end"))];
+    address_of_first(&place);
+    running.extend((1..NODES).map(|at| start(&mut command(&place, &network, at, "go"))));
+    // From elsewhere with the run's token alone.
+    let file = place.path("out/collector.token");
+    until("there is a token", || file.exists());
+    assert_eq!(file.metadata().expect("a token").permissions().mode() & 0o777, 0o600);
+    let address: SocketAddr = format!("{}:9977", network.address(0)).parse().expect("an address");
+    until("the first node listens on the network", || http::get(address, "/").is_ok());
+    let token = std::fs::read_to_string(&file).expect("a token").trim().to_owned();
+    let wrong = token.replace(|c: char| c.is_ascii_digit(), "x");
+    for (method, path, token, status) in [
+        ("GET", "/nodes", None, 401),
+        ("GET", "/metrics", Some(wrong.as_str()), 401),
+        ("GET", "/node.json", None, 401),
+        ("GET", "/", None, 200),
+        ("GET", "/other", Some(token.as_str()), 404),
+        ("POST", "/nodes", Some(token.as_str()), 405),
+    ] {
+        let answer = http::ask(address, method, path, token).expect("an answer");
+        assert_eq!(answer.status, status, "{method} {path}");
+    }
+    let token = Some(token.as_str());
+    let is_running = |job: &Value| {
+        (0..NODES).all(|at| {
+            let node = format!("n{at}");
+            state(job, &node) == "running" && super::node(job, &node)["watts"].is_f64()
+        })
+    };
+    let all = job_when(address, token, "all nodes run", is_running);
+    assert_eq!((&all["here"], &all["run"]), (&"n0".into(), &"job".into()));
+    job_when(address, token, "all ranks have joules", |job| {
+        job["ranks"].as_array().is_some_and(|all| all.len() == NODES)
+    });
+    // The sums are those of the nodes, and no more than what the nodes themselves tell a moment later.
+    let metrics = http::ask(address, "GET", "/metrics", token).expect("metrics").body;
+    let metrics = openmetrics::parse(&metrics).expect("OpenMetrics");
+    let sum = |name: &str| -> f64 { metrics.iter().filter(|s| s.name == name).map(|s| s.value).sum() };
+    let whole = sum("ampere_job_energy_joules_total");
+    assert!((sum("ampere_job_node_energy_joules_total") - whole).abs() < 1e-6 && whole > 0.0);
+    let parts = ["ampere_job_region_energy_joules_total", "ampere_job_idle_energy_joules_total"].map(sum);
+    assert!(parts[0] > 0.0 && parts.iter().sum::<f64>() <= whole + 1e-3, "{parts:?} {whole}");
+    assert_eq!(sum("ampere_job_nodes"), NODES as f64);
+    let mut of_nodes = 0.0;
+    for at in 0..NODES {
+        let address: SocketAddr = format!("{}:9977", network.address(at)).parse().expect("an address");
+        let own = http::ask(address, "GET", "/metrics", token).expect("metrics").body;
+        let own = openmetrics::parse(&own).expect("OpenMetrics");
+        of_nodes += own
+            .iter()
+            .filter(|s| s.name == "ampere_device_energy_joules_total")
+            .map(|s| s.value)
+            .sum::<f64>();
+    }
+    assert!(whole <= of_nodes, "{whole} {of_nodes}");
+    // A node dies: its last figures stay.
+    let before = job(address, token).expect("a job");
+    network.dies(7);
+    let after = job_when(address, token, "a node is gone", |job| state(job, "n7") == "gone");
+    assert!(joules(node(&after, "n7")) >= joules(node(&before, "n7")) && joules(node(&after, "n7")) > 0.0);
+    assert!(joules(&after["totals"]) >= joules(&before["totals"]));
+    assert!(
+        node(&after, "n7")["problem"].as_str().is_some_and(|why| why.contains("does not answer")),
+        "{after}"
+    );
+    // The others end, one after the other, and tell their final figures.
+    place.write("go", "");
+    let over = job_when(address, token, "the others are over", |job| {
+        (1..NODES - 1).all(|at| state(job, &format!("n{at}")) == "over")
+    });
+    for at in 1..NODES - 1 {
+        let summary = place.summary(&format!("out/n{at}"));
+        let (wanted, told) = (
+            summary["run"]["total_joules"].as_f64().expect("joules"),
+            joules(node(&over, &format!("n{at}"))),
+        );
+        assert!((wanted - told).abs() <= 1e-9 * wanted, "n{at}: {wanted} {told}");
+    }
+    place.write("end", "");
+    for node in running {
+        node.wait();
+    }
+    place.no_process_left();
+    assert!(!file.exists() && !place.path("out/collector.json").exists());
+    let notes = place.summary("out")["run"]["notes"].to_string();
+    assert!(
+        notes.contains("the job's figures have the last ones of n7: its collector does not answer"),
+        "{notes}"
+    );
+    let report = run(&mut place.ampere(["report", "out/n1", "-f", "json"]));
+    assert_eq!(report.code, 0, "{report:#?}");
+}
