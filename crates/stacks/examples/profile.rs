@@ -1,4 +1,5 @@
-//! Samples a command: `profile [-k] [-p MICROSECONDS] [-s STACK_BYTES] [-t] [-f FIGURES_FILE] COMMAND...` prints a flat profile, with `-t` the tree.
+//! Samples a command and prints its flat profile, with `-t` the tree: `profile [-k] [-t] [-p MICROSECONDS] [-s STACK_BYTES]
+//! COMMAND...`
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::Command;
@@ -10,6 +11,7 @@ use ampere_stacks::{FunctionId, Options, Sampler, Sink};
 struct Profile {
     samples: u64,
     own: HashMap<FunctionId, u64>,
+    with_tree: bool,
     tree: Node,
     processes: BTreeMap<u32, (String, u64)>,
 }
@@ -27,7 +29,7 @@ impl Sink for Profile {
         if let Some(function) = frames.last() {
             *self.own.entry(*function).or_default() += 1;
         }
-        if is_cut_off {
+        if is_cut_off || !self.with_tree {
             return;
         }
         let mut node = &mut self.tree;
@@ -59,7 +61,7 @@ fn print(node: &Node, depth: usize, least: u64, sampler: &Sampler) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = Options::default();
-    let mut with_tree = false;
+    let mut profile = Profile::default();
     let mut arguments = std::env::args_os().skip(1).peekable();
     while let Some(option) = arguments.next_if(|argument| argument.to_string_lossy().starts_with('-')) {
         let mut number = || {
@@ -69,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         match &*option.to_string_lossy() {
             "-k" => options.kernel = true,
-            "-t" => with_tree = true,
+            "-t" => profile.with_tree = true,
             "-p" => options.period = Duration::from_micros(number()?.into()),
             "-s" => options.stack_bytes = number()?,
             other => return Err(format!("{other} is no option").into()),
@@ -78,7 +80,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program =
         arguments.next().ok_or("profile [-k] [-t] [-p MICROSECONDS] [-s STACK_BYTES] COMMAND...")?;
     let mut sampler = Sampler::begin(std::process::id(), &options)?;
-    let mut profile = Profile::default();
     let mut child = Command::new(program).args(arguments).spawn()?;
     let pause = (sampler.lasts() / 2).min(Duration::from_millis(16));
     let status = loop {
@@ -101,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             function.name
         );
     }
-    if with_tree {
+    if profile.with_tree {
         print(&profile.tree, 0, profile.samples / 200, &sampler);
     }
     for (process, (name, samples)) in &profile.processes {

@@ -124,6 +124,8 @@ const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 /// The sizes of rings that are tried, the largest first: what users may lock is often 8 MB, or 516 kB for each CPU.
 const RING_BYTES: [usize; 4] = [2 << 20, 1 << 20, 512 << 10, 256 << 10];
+/// All rings together take no more, as far as the smallest two sizes allow.
+const RINGS_BYTES_MAX: usize = 128 << 20;
 
 fn attributes(options: &Options) -> Attributes {
     let kernel = if options.kernel { 0 } else { EXCLUDE_KERNEL };
@@ -231,6 +233,9 @@ impl Events {
 fn map_rings(of_cpus: &[Vec<OwnedFd>]) -> io::Result<Vec<Ring>> {
     let mut result = Err(io::ErrorKind::NotFound.into());
     for bytes in RING_BYTES {
+        if bytes > 512 << 10 && bytes * of_cpus.len() > RINGS_BYTES_MAX {
+            continue;
+        }
         result = of_cpus.iter().map(|files| Ring::map(&files[0], bytes)).collect();
         match &result {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {}

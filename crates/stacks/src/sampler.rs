@@ -22,8 +22,8 @@ pub struct Options {
     pub stack_bytes: u32,
     /// The clock of all times: CLOCK_MONOTONIC, or another one that `perf_event_open` takes.
     pub clock: libc::clockid_t,
-    /// Samples where a thread is in the kernel, too: they are of the function that called it. Users may do so where
-    /// perf_event_paranoid is at most 1.
+    /// Samples where a thread is in the kernel, too, if the machine allows it (users where perf_event_paranoid is at
+    /// most 1): they are of the function that called it.
     pub kernel: bool,
 }
 
@@ -52,6 +52,9 @@ pub trait Sink {
 /// Records may come into the rings so much later than their time.
 const SLACK: Duration = Duration::from_millis(1);
 
+/// The kernel is asked not more often than this.
+const REFRESH_NS: u64 = 1_000_000_000;
+
 /// Samples what a launcher starts.
 pub struct Sampler {
     events: Events,
@@ -63,6 +66,8 @@ pub struct Sampler {
     /// The latest time in each ring, and of what was handed over.
     latest_of_rings: Vec<u64>,
     latest: u64,
+    /// When the kernel was last asked what lost records may have said.
+    refreshed: u64,
     scratch: Scratch,
 }
 
@@ -84,16 +89,24 @@ impl Sampler {
     /// The kernel does not allow it, or has no room.
     pub fn begin(launcher: u32, options: &Options) -> Result<Sampler, StacksError> {
         check(options)?;
-        let events = Events::open(launcher, options)?;
+        let mut options = options.clone();
+        let events = match Events::open(launcher, &options) {
+            Err(StacksError::Denied { .. }) if options.kernel => {
+                options.kernel = false;
+                Events::open(launcher, &options)?
+            }
+            events => events?,
+        };
         Ok(Sampler {
             latest_of_rings: vec![0; events.rings.len()],
             events,
-            options: options.clone(),
+            options,
             files: Files::new(),
             functions: Functions::new(),
             processes: Processes::default(),
             counts: Counts::default(),
             latest: 0,
+            refreshed: 0,
             scratch: Scratch::default(),
         })
     }
@@ -103,6 +116,11 @@ impl Sampler {
         let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
         let samples = ring / (self.options.stack_bytes as usize + 128);
         self.options.period * samples as u32
+    }
+
+    /// Whether threads are sampled in the kernel, too.
+    pub fn samples_kernel(&self) -> bool {
+        self.options.kernel
     }
 
     /// Hands over what happened until now, but for the last millisecond.
@@ -241,8 +259,11 @@ impl Sampler {
             }
             Record::Lost(count) => {
                 self.counts.figures.lost = self.counts.figures.lost.saturating_add(count);
-                for process in self.processes.lost() {
-                    sink.ended(process, None, time);
+                if time.saturating_sub(self.refreshed) >= REFRESH_NS {
+                    self.refreshed = time;
+                    for process in self.processes.lost() {
+                        sink.ended(process, None, time);
+                    }
                 }
             }
             Record::Other => {}

@@ -406,3 +406,35 @@ fn the_flat_profile_is_perfs() {
         assert!((ours - **percent).abs() < 2.0, "{name}: {ours} % here, {percent} % in perf's profile");
     }
 }
+
+#[test]
+fn what_is_lost_is_counted() {
+    let programs = compile(TABLES);
+    let mut launcher = Command::new("sh")
+        .args(["-c", "read go; \"$@\"; exit $?", "sh", programs.path.to_str().unwrap(), "two"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut go = launcher.stdin.take().unwrap();
+    // The rings are full after a tenth of a second.
+    let options = Options { stack_bytes: 64000, period: Duration::from_micros(250), ..Options::default() };
+    let begun = Sampler::begin(launcher.id(), &options);
+    go.write_all(b"\n").unwrap();
+    let Ok(mut sampler) = begun else {
+        println!("skipped: perf_event_open is not allowed here");
+        launcher.wait().unwrap();
+        return;
+    };
+    let mut told = Told::default();
+    std::thread::sleep(Duration::from_millis(250));
+    while launcher.try_wait().unwrap().is_none() {
+        sampler.poll(&mut told);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    sampler.finish(&mut told);
+    let figures = sampler.figures();
+    assert!(figures.lost > 100, "{figures:?}");
+    // 400 ms, four times in each millisecond: all are there, or counted.
+    assert!((1500..2000).contains(&(figures.samples + figures.lost)), "{figures:?}");
+    assert!(figures.complete as f64 > 0.99 * figures.samples as f64, "{figures:?}");
+}
