@@ -14,6 +14,7 @@
 //! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
 
+pub mod browser;
 pub mod collector;
 pub mod counting_program;
 pub mod dashboard;

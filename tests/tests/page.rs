@@ -3,13 +3,12 @@
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, run, start, until};
 use ampere_tests::runs::on_path;
-use ampere_tests::{http, openmetrics, root, skip_unless};
+use ampere_tests::{browser, http, openmetrics, root, skip_unless};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-const WHY: &str = "no Chromium and playwright-core";
 /// Functions with the names of pages, of a long template, and of no UTF-8 at all, which is known by its place.
 const SOURCE: &str = r#"
     #include <time.h>
@@ -30,25 +29,10 @@ const SOURCE: &str = r#"
     int main(void) { while (access("go", F_OK)) step(); return 0; }
 "#;
 
-/// Where Node.js finds what npm has installed for all.
-fn modules() -> Option<String> {
-    let of_npm = Command::new("npm").args(["root", "-g"]).output().ok()?;
-    Some(String::from_utf8(of_npm.stdout).ok()?.trim().to_owned())
-}
-
-fn has_browser() -> bool {
-    let has_library = || {
-        let mut node = Command::new("node");
-        node.args(["-e", "require('playwright-core')"]).env("NODE_PATH", modules().unwrap_or_default());
-        node.output().is_ok_and(|done| done.status.success())
-    };
-    on_path("chromium") && on_path("node") && has_library()
-}
-
 fn browse(place: &Place, url: &str, width: u32) -> Command {
     let mut command = place.command(Path::new("node"));
     command.arg(root().join("tests/programs/page.js")).args([url, &width.to_string()]);
-    command.env("NODE_PATH", modules().unwrap_or_default()).env("HOME", place.path(""));
+    command.env("NODE_PATH", browser::modules()).env("HOME", place.path(""));
     command
 }
 
@@ -124,7 +108,7 @@ fn shown(told: &Value, when: &str) -> (f64, Vec<(String, f64)>) {
 
 #[test]
 fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() {
-    skip_unless!(has_browser(), WHY);
+    skip_unless!(browser::is_there(), browser::WHY);
     skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
     let place = Place::new();
     let running = start(place.ampere_run("out", [&program(&place)]).env("AMPERE_COUNTERS", "estimate"));
@@ -182,7 +166,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
 #[test]
 fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
     const TOKEN: &str = "a-token-of-this-test-0123456789";
-    skip_unless!(has_browser(), WHY);
+    skip_unless!(browser::is_there(), browser::WHY);
     skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
     let place = Place::new();
     let file = place.path("token");

@@ -1,6 +1,7 @@
 //! Many nodes, made up by a server in the test: what it costs to gather them, and what a node can do that is not well.
 
 use super::*;
+use ampere_tests::browser;
 use ampere_tests::jobs::start;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -254,6 +255,76 @@ fn a_collector_gathers_64_nodes_with_little() {
 fn a_collector_gathers_1000_nodes_with_no_more() {
     let (cpu, bytes, memory) = measure(1000, 8);
     assert!(cpu < 0.04 && bytes < 1e6 && memory < 128 << 20, "{cpu} {bytes} {memory}");
+}
+
+#[test]
+fn the_page_shows_all_nodes() {
+    use Manner::*;
+    ampere_tests::skip_unless!(browser::is_there(), browser::WHY);
+    let place = Place::new();
+    let program = program(&place);
+    let end = place.path("end");
+    let running = start(&mut place.ampere_run("out", [program.as_path(), end.as_path()]));
+    let address = address_of_first(&place);
+    let run = job_when(address, None, "the run is known", |job| job["run"] != "")["run"].clone();
+    let manners = [vec![Good; 12], vec![IsOfAnotherVersion, GoesBack]].concat();
+    let nodes = Nodes::start(manners, run.as_str().expect("an id"));
+    nodes.announce(&place);
+    let told = job_when(address, None, "twelve tell, and two do not any more", |job| {
+        (0..12).all(|at| state(job, &name(at)) == "running") && state(job, &name(13)) == "gone"
+    });
+    for width in ["400", "1600"] {
+        let mut command = place.command("node");
+        command
+            .arg(ampere_tests::root().join("tests/programs/nodes.js"))
+            .args([&format!("http://{address}/"), width]);
+        command.env("NODE_PATH", browser::modules()).env("HOME", place.path(""));
+        let done = ampere_tests::jobs::run(&mut command);
+        assert_eq!(done.code, 0, "{done:#?}");
+        let shown: Value = serde_json::from_str(&done.stdout).expect("JSON");
+        assert_eq!(
+            (&shown["errors"], shown["overflow"].as_i64()),
+            (&serde_json::json!([]), Some(0)),
+            "{width}"
+        );
+        let rows = shown["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 15, "{rows:?}");
+        // Most power first; what has none is last.
+        assert_eq!((&rows[0][0], &rows[0][6]), (&"111.0".into(), &"node0011".into()), "{rows:?}");
+        let all = shown["rows"].to_string();
+        for words in
+            ["waiting: its collector is of another version of ampere (7.1)", "gone: its joules went back"]
+        {
+            assert!(all.contains(words), "{words}: {all}");
+        }
+        let total = shown["total"].as_f64().expect("joules");
+        let sum: f64 = shown["joules"].as_array().expect("joules").iter().filter_map(Value::as_f64).sum();
+        assert!((sum - total).abs() <= 1e-6 * total && total >= joules(&told["totals"]), "{sum} {total}");
+        assert!(
+            shown["about"].as_str().is_some_and(|about| about.contains(" ranks on ")),
+            "{}",
+            shown["about"]
+        );
+        assert!(
+            shown["rest"].as_str().is_some_and(|rest| rest.starts_with("13 running, 1 waiting, 1 gone")),
+            "{}",
+            shown["rest"]
+        );
+        assert!(
+            shown["functions"].to_string().contains("solver::step<double, 0>"),
+            "the nodes' functions are there"
+        );
+        let titles = shown["titles"].to_string();
+        let here = told["here"].as_str().expect("a name");
+        assert!(
+            titles.contains(&format!("Devices on {here}")) && titles.contains("\"Functions\""),
+            "{titles}"
+        );
+        assert_eq!(shown["searched"].as_array().map(Vec::len), Some(1));
+    }
+    drop(nodes);
+    place.write("end", "");
+    assert_eq!(running.wait().code, 0);
 }
 
 #[test]

@@ -256,7 +256,7 @@
       number('joules', 'J', joules), { ...number('share', 'share', value => value.toFixed(1) + ' %'), minor: true }, BAR,
       number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: 'the part of its joules of late in which no rank was active' }),
       number('ranks', 'ranks', count, { minor: true }),
-      { key: 'state', title: 'state', kind: row => row.stands ? 'stands' : '' }, { key: 'words', title: 'node', kind: () => 'name node' }];
+      { key: 'words', title: 'node', kind: () => 'name node' }, { key: 'state', title: 'state', kind: row => row.stands ? 'stands' : '' }];
     tableOf('nodes-table', columns, { caption: 'Nodes', sort: 'watts' }).set(nodes.map(node => ({
       words: node.node, watts: node.watts, joules: node.joules, ranks: node.ranks, last: 0, stands: node.state === 'gone' || node.problem !== '',
       idle: node.idle_ratio == null ? null : 100 * node.idle_ratio, part: page.totals.joules > 0 ? node.joules / page.totals.joules : 0,
