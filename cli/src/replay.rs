@@ -155,6 +155,7 @@ impl Player<'_> {
     fn start_collector(&self, session: &Session, description: &Path) -> anyhow::Result<Keeper> {
         let command = ["ampere".into(), "replay".into(), OsString::from(&self.arguments.trace)];
         let wanted = Wanted {
+            sample: None,
             output: given(&self.arguments.output),
             config: given(&self.arguments.config),
             listen: self.arguments.listen.as_ref().and_then(|address| address.0.as_ref()),

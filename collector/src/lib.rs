@@ -29,4 +29,5 @@ pub mod run_directory;
 pub mod sampling;
 pub mod serving;
 pub mod signals;
+mod stacks;
 pub mod supervise;

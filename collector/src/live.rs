@@ -12,6 +12,7 @@ use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, rec
 use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
 use crate::serving::publishing::{Published, Publisher};
+use crate::stacks::StackSampling;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::{Kind, Session};
 use ampere_settings::Config;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
+/// So long is waited for samples of stacks at most.
+const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
 const BATCHES_PER_ROUND: usize = 32;
 /// Records in which a first event is looked for.
@@ -114,6 +117,24 @@ impl LiveRun {
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self) -> bool {
         self.ingest.all_over(&self.session)
+    }
+
+    /// Samples the stacks of what `ampere run` is about to start, if that is wanted.
+    pub fn sample_stacks(&mut self, launcher: u32) {
+        let Some(period) = self.options.config.sampler.stacks.0.filter(|_| self.options.replay.is_none())
+        else {
+            return;
+        };
+        match StackSampling::begin(self.session.directory(), launcher, period) {
+            Ok(stacks) => self.sampling.stacks = Some(stacks),
+            Err(why) => self.notes.add(format!("no stacks are sampled: {why}")),
+        }
+    }
+
+    /// Nothing more is sampled: what there is, is in the rings.
+    pub(crate) fn end_stacks(&mut self) {
+        let notes = self.sampling.stacks.take().map(|mut stacks| stacks.stop());
+        self.notes.extend(notes.into_iter().flatten());
     }
 
     /// Of a replay, clock and devices are known before it begins.
@@ -212,7 +233,10 @@ impl LiveRun {
         }
         let is_replayed = timeline.clock.is_replayed();
         let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
-        now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX))
+        let stacks = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::reached);
+        let longest = timeline.clock.ticks(LONGEST_STACK_WAIT);
+        let stacks = stacks.max(now.saturating_sub(longest));
+        now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX)).min(stacks)
     }
 
     pub(crate) fn drain_samples(&mut self) {

@@ -18,6 +18,8 @@ pub struct Wanted<'a> {
     pub output: Option<&'a Path>,
     pub config: Option<&'a Path>,
     pub listen: Option<&'a Listen>,
+    /// As the setting of stacks is written.
+    pub sample: Option<&'a str>,
     /// For the summary.
     pub command: &'a [OsString],
     /// The description of the trace that is replayed.
@@ -56,6 +58,7 @@ pub fn start(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Resul
         arguments.extend(value.map(|path| option(name, path.as_os_str())));
     }
     arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
+    arguments.extend(wanted.sample.map(|period| option("sample", period.as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
     Keeper::start(session, Start { program: parts.collector.clone(), arguments })

@@ -30,7 +30,7 @@ use ampere_model::text::one_line;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
 use ampere_ring::session::ENV_SESSION_BOOT;
-use ampere_settings::Config;
+use ampere_settings::{Config, WrongValue, setting};
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use signals::{Listener, Witness};
@@ -57,12 +57,21 @@ pub struct RunArguments {
     /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
+    /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time), off, or a time such as 5ms
+    #[arg(long, value_name = "auto|off|PERIOD", value_parser = sample)]
+    sample: Option<String>,
     /// End with an error where the command cannot be measured, instead of running it all the same
     #[arg(long)]
     require: bool,
     /// The command, after --
     #[arg(required = true, last = true)]
     command: Vec<OsString>,
+}
+
+/// For clap.
+fn sample(text: &str) -> Result<String, WrongValue> {
+    let known = setting("AMPERE_SAMPLE").map_or(Ok(()), |setting| setting.check(text));
+    known.map(|()| text.to_owned())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,6 +107,7 @@ impl RunArguments {
             output: given(&self.output),
             config: given(&self.config),
             listen: self.listen.as_ref().and_then(|address| address.0.as_ref()),
+            sample: self.sample.as_deref(),
             command: &self.command,
             replay: None,
         }
@@ -149,9 +159,10 @@ fn measure(arguments: &RunArguments, parts: &Parts, access: &Access) -> anyhow::
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    let started = start_collector(arguments, parts, &name);
-    // The witness is started before the command, so that it gets every signal that the command gets.
+    // The witness is started before the command, so that it gets every signal that the command gets; and before the collector,
+    // which samples what this process starts from then on: the kernel begins that with the first program.
     let witness = Witness::start();
+    let started = start_collector(arguments, parts, &name);
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {

@@ -43,6 +43,7 @@ impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
+        self.end_stacks();
         self.read_everything();
         self.end_sampling();
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);

@@ -114,12 +114,14 @@ impl Ingest {
     /// Records of one location become events in its merger.
     pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut LiveTimeline) {
         let process = &mut self.processes[process];
+        let is_sampled = process.is_sampled();
         let regions = &mut timeline.attributor.regions;
         let mut done = 0;
         loop {
             let LiveLocation { decoder, queue, events, .. } = &mut process.locations[location];
             let queue = queue.map(|(merger, queue)| timeline.mergers[merger].queue(queue));
-            let feeder = QueueFeeder { regions: &mut process.regions.figures, decoder, queue, events };
+            let feeder =
+                QueueFeeder { regions: &mut process.regions.figures, decoder, queue, events, is_sampled };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
             let Some(unknown) = batch.get(done) else { return };
             // Its region's definition was written before the event was: it is in the log by now.
@@ -228,6 +230,8 @@ struct QueueFeeder<'a> {
     decoder: &'a mut Decoder,
     queue: Option<&'a mut Queue>,
     events: &'a mut u64,
+    /// How often a frame was entered is not known.
+    is_sampled: bool,
 }
 
 impl QueueFeeder<'_> {
@@ -247,15 +251,16 @@ impl QueueFeeder<'_> {
                     None => return at,
                 },
             };
-            let QueueFeeder { decoder, queue, events, .. } = &mut self;
+            let QueueFeeder { decoder, queue, events, is_sampled, .. } = &mut self;
+            let calls = u32::from(!*is_sampled);
             at += 1;
             if let Some(event) = decoder.decode_common(*record) {
-                put(event, region, queue.as_deref_mut(), events);
+                put(event, region, calls, queue.as_deref_mut(), events);
                 continue;
             }
             decoder.decode_any(*record, &mut |event| match event {
                 Event::ProgramEnd(time) => *program_end = Some(time),
-                event => put(event, region, queue.as_deref_mut(), events),
+                event => put(event, region, calls, queue.as_deref_mut(), events),
             });
         }
         records.len()
@@ -263,11 +268,11 @@ impl QueueFeeder<'_> {
 }
 
 #[inline(always)]
-fn put(event: Event, region: RegionRef, queue: Option<&mut Queue>, events: &mut u64) {
+fn put(event: Event, region: RegionRef, calls: u32, queue: Option<&mut Queue>, events: &mut u64) {
     *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterCoalesced(..) | Event::Leave(..)));
     let Some(queue) = queue else { return };
     match event {
-        Event::Enter(time, _) => queue.enter(time, region, 1),
+        Event::Enter(time, _) => queue.enter(time, region, calls),
         Event::EnterCoalesced(time, _, calls) => queue.enter(time, region, calls),
         Event::Leave(time, _) => queue.leave(time),
         Event::Sample(..) | Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}

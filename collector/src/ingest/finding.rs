@@ -2,16 +2,19 @@
 
 use super::Ingest;
 use crate::ingest::limits;
+use crate::ingest::location::LiveLocation;
 use crate::ingest::process::Process;
 use crate::live_timeline::{LiveTimeline, RANKS};
 use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::run_directory::leftover;
-use crate::sampling::samples::Samples;
-use ampere_model::LocationKind;
+use crate::sampling::samples;
+use ampere_attribution::LocationIndex;
+use ampere_model::{LocalLocation, LocationKind};
 use ampere_ring::Session;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
+use ampere_trace::write::Samples;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -84,7 +87,7 @@ impl Ingest {
     pub fn introduce(
         &mut self,
         timeline: &mut LiveTimeline,
-        samples: Option<&mut Samples>,
+        samples: Option<&mut samples::Samples>,
         replay: Option<&Replay>,
         notes: &mut Notes,
     ) {
@@ -99,14 +102,47 @@ impl Ingest {
             introduce_locations(process, number, timeline);
             notes.extend(process.losses.complaints.drain(..));
         }
+        self.put_samples_on_recorded(timeline);
         if let Some(samples) = samples {
             self.queue_streams(timeline, samples);
         }
     }
 
+    /// Where calls of a thread are recorded whose stack is sampled, the frames of the samples are put.
+    fn put_samples_on_recorded(&mut self, timeline: &mut LiveTimeline) {
+        for process in 0..self.processes.len() {
+            for at in 0..self.processes[process].locations.len() {
+                let location = &self.processes[process].locations[at];
+                let (Samples::Alone, Some(index)) = (location.samples, location.index) else { continue };
+                let Some((recorded, on)) = self.recorded(process, location.definition.thread) else {
+                    continue;
+                };
+                timeline.attributor.put_samples_on(index, on);
+                let location = &mut self.processes[process].locations[at];
+                location.samples = Samples::On(recorded.0, recorded.1);
+                if let Some((merger, queue)) = location.queue {
+                    timeline.mergers[merger].queue(queue).always_break();
+                }
+            }
+        }
+    }
+
+    /// The location where calls of a thread of a sampled process are recorded.
+    fn recorded(&self, sampled: usize, thread: u32) -> Option<((usize, LocalLocation), LocationIndex)> {
+        let of = &self.processes[sampled];
+        let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);
+        // The last program that it was.
+        let (number, process) = self.processes.iter().enumerate().rfind(is_it)?;
+        let is_its = |location: &&LiveLocation| {
+            location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
+        };
+        let location = process.locations.iter().find(is_its)?;
+        Some(((number, location.definition.id), location.index?))
+    }
+
     /// A GPU stream gets a place in the merger of the device that it draws from. If these are several, their mergers become one: the
     /// stream's events can be handed over only once.
-    pub fn queue_streams(&mut self, timeline: &mut LiveTimeline, samples: &mut Samples) {
+    pub fn queue_streams(&mut self, timeline: &mut LiveTimeline, samples: &mut samples::Samples) {
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {
                 let location = &self.processes[process].locations[at];
@@ -136,12 +172,17 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Live
             (process.group_of(definition), process.node_of(definition), process.rank_number());
         let kind = definition.kind;
         let Some(index) = process.locations[at].index else {
-            let main = kind == LocationKind::CpuThread && definition.id.0 == 0;
+            let is_sampled = process.is_sampled();
+            let main = kind == LocationKind::CpuThread && (definition.id.0 == 0 || is_sampled);
             let name = definition.name.clone();
             let evidence = process.evidence(at, number as u64);
             let info = LocationInfo { node, group, name, kind, rank, main };
-            let index = attributor.add_location_with(info, evidence);
+            let index = match is_sampled {
+                true => attributor.add_samples(info, evidence),
+                false => attributor.add_location_with(info, evidence),
+            };
             let location = &mut process.locations[at];
+            location.samples = if is_sampled { Samples::Alone } else { Samples::None };
             location.index = Some(index);
             if kind == LocationKind::CpuThread {
                 location.queue = Some((RANKS, timeline.mergers[RANKS].add_location(index)));

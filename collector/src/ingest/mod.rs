@@ -114,17 +114,23 @@ impl Ingest {
         self.processes.iter().any(|process| process.info.host == "score-p" && is_running(process))
     }
 
+    /// Those that write their own log. Others are sampled, whatever they are, and none waits for them.
+    fn recorded_processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| !process.is_sampled())
+    }
+
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self, session: &Session) -> bool {
         let is_over =
             |process: &Process| process.life.state != State::Running && !process.life.runs_unmeasured;
-        let over = !self.processes.is_empty() && self.processes.iter().all(is_over);
+        let over = !self.processes.is_empty() && self.recorded_processes().all(is_over);
         if !over {
             self.over_since = None;
         }
         // All ranks have joined before MPI lets one of them end. Of others, one may be joining just now: a moment for it.
-        let are_ranks = self.processes.iter().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
-        let are_all = session.joined() as usize <= self.processes.len();
+        let are_ranks =
+            self.recorded_processes().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
+        let are_all = session.joined() as usize <= self.recorded_processes().count();
         over && (are_all && are_ranks
             || self.over_since.get_or_insert_with(Instant::now).elapsed() > crate::options::LIVENESS_PERIOD)
     }

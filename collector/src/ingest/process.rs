@@ -4,7 +4,9 @@ use crate::ingest::location::LiveLocation;
 use ampere_counters::Stat;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
-use ampere_model::{Communicator, Definition, Location, LocationKind, Program, Region, RegionRef, Timestamp};
+use ampere_model::{
+    Communicator, Definition, Location, LocationKind, Program, Region, RegionRef, SAMPLED_HOST, Timestamp,
+};
 use ampere_ring::LogReader;
 use ampere_ring::process::ProcessHandle;
 use ampere_timeline::linking::ThreadSeconds;
@@ -322,6 +324,10 @@ impl Process {
         match self.rank {
             Some((rank, size)) if size > 1 => format!("MPI Rank {rank}"),
             Some(_) => "Process".to_owned(),
+            None if self.is_sampled() => {
+                let program = Path::new(&self.info.executable).file_name().unwrap_or_default();
+                format!("Process {} ({})", self.info.pid, program.to_string_lossy())
+            }
             None => format!("Process {}", self.info.pid),
         }
     }
@@ -353,6 +359,7 @@ impl Process {
             number: location.index,
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
+            samples: location.samples,
             spool: location.spool.as_ref(),
         });
         TracedProcess {
@@ -360,6 +367,7 @@ impl Process {
             group: self.group(),
             rank: self.rank,
             is_mpi_rank: self.rank_number().is_some(),
+            is_sampled: self.is_sampled(),
             environment: self.environment(),
             thread_seconds: self.threads.seconds,
             regions: &self.regions.trace,
@@ -453,13 +461,26 @@ impl Process {
 
     /// Which of the programs it is that one process was, one after the other.
     pub fn program_number(&self) -> u32 {
-        self.name.split_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
+        let number = self.name.split_once('-').map(|(_, number)| number.trim_start_matches('s'));
+        number.and_then(|number| number.parse().ok()).unwrap_or(1)
+    }
+
+    /// Whether the kernel knows both as one process.
+    pub fn is_same_process(&self, other: &Process) -> bool {
+        let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
+        identity(self) == identity(other)
+    }
+
+    /// Its log and its rings are those of the samples of its stacks.
+    pub fn is_sampled(&self) -> bool {
+        self.info.host == SAMPLED_HOST
     }
 
     /// Its program is over: another one of the same process has begun.
     pub fn is_before(&self, other: &Process) -> bool {
-        let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
-        identity(self) == identity(other) && self.program_number() < other.program_number()
+        self.is_same_process(other)
+            && self.is_sampled() == other.is_sampled()
+            && self.program_number() < other.program_number()
     }
 
     /// Whether its pid means something here.
@@ -473,6 +494,7 @@ impl Process {
     pub fn is_another_program(&self) -> bool {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
         self.life.holds_log
+            && !self.is_sampled()
             && (self.handle.is_some() || self.life.rests && self.has_pid_here())
             && !self.log.is_held()
             && has_program()
@@ -482,6 +504,8 @@ impl Process {
     /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
+            // Samples of it are written until the sampler knows that it has ended.
+            _ if self.is_sampled() => self.log.is_held(),
             Some(handle) => handle.is_alive(),
             None if self.has_pid_here() => {
                 ampere_ring::process::is_alive(self.info.pid, self.info.start_time)

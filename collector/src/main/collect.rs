@@ -239,6 +239,9 @@ fn collect_into(
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
+    if let Some(launcher) = launcher.filter(|_| !takes_over) {
+        run.sample_stacks(launcher); // before it starts the command
+    }
     if run.session().is_given_up() {
         bail!("it was ready too late");
     }
@@ -329,7 +332,10 @@ fn from_environment(name: &str) -> Option<OsString> {
 /// The path of the settings file, and the settings.
 fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config)> {
     let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
-    let config = Config::load(path.as_deref())?;
+    let mut config = Config::load(path.as_deref())?;
+    if let Some(period) = &arguments.sample {
+        config.apply(&|variable| (variable == "AMPERE_SAMPLE").then(|| period.clone()))?;
+    }
     Ok((path, config))
 }
 

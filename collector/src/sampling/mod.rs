@@ -25,6 +25,7 @@ pub(crate) mod samples;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::{Mode, Options};
+use crate::stacks::StackSampling;
 use ampere_counters::SharedRunCpu;
 use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
@@ -45,6 +46,7 @@ pub(crate) struct Sampling {
     sampled_before: Vec<Device>,
     /// The last sample of the collector before.
     pub predecessors_last: Timestamp,
+    pub stacks: Option<StackSampling>,
 }
 
 impl Sampling {
@@ -55,6 +57,7 @@ impl Sampling {
             samples: None,
             sampled_before: Vec::new(),
             predecessors_last: 0,
+            stacks: None,
         }
     }
 

@@ -86,6 +86,11 @@ impl Step {
     pub fn is_enter(self) -> bool {
         self.calls != LEAVE
     }
+
+    /// Of the frame that is entered.
+    pub fn region(self) -> Option<RegionRef> {
+        self.is_enter().then_some(RegionRef(self.region))
+    }
 }
 
 impl Location {
@@ -378,6 +383,16 @@ impl Engine {
     /// Whether a frame is open there.
     pub fn is_open(&self, location: LocationIndex) -> bool {
         !self.locations[location.0 as usize].current.is_root()
+    }
+
+    /// The regions of its open frames, the outermost first.
+    pub fn stack(&self, location: LocationIndex) -> Vec<RegionRef> {
+        let Location { paths, current, .. } = &self.locations[location.0 as usize];
+        let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| !node.is_root());
+        let frames = std::iter::successors(Some(*current).filter(|node| !node.is_root()), up);
+        let mut regions: Vec<RegionRef> = frames.map(|node| paths.node(node).region).collect();
+        regions.reverse();
+        regions
     }
 
     /// Calls `each` with (region, joules) for every call path of the view: the cheap way to sum by region.

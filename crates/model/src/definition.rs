@@ -88,7 +88,7 @@ pub struct Process {
     pub hostname: String,
     /// Path of the program.
     pub executable: String,
-    /// "score-p", "embedded", "trace" or "sampler".
+    /// "score-p", "embedded", "trace", "sampler" or [`SAMPLED_HOST`].
     pub host: String,
     /// All clocks that a measurement system may use, read one after the other as the log began.
     pub clocks: Clocks,
@@ -131,6 +131,9 @@ pub struct Region<Text = String> {
     /// Score-P's `SCOREP_ParadigmType`.
     pub paradigm: u8,
 }
+
+/// [`Process::host`] of a process whose stacks are sampled from outside.
+pub const SAMPLED_HOST: &str = "sampled";
 
 /// A thread, a GPU stream, or a recorder of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub mod text;
 
 pub use definition::{
     Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
-    Region,
+    Region, SAMPLED_HOST,
 };
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,

@@ -83,3 +83,7 @@ impl Regions {
         &self.all
     }
 }
+/// Whether a function is MPI's.
+pub fn is_mpi(name: &str) -> bool {
+    ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
+}

@@ -1,11 +1,12 @@
 //! Functions that are called often and spend nothing: measuring a call of them costs a good part of what the call itself does.
 //! As a filter file of Score-P's, which `ampere run --filter` takes, too.
 
-use crate::highlights::{is_mpi, topmost};
+use crate::highlights::topmost;
 use crate::over_devices;
 use crate::summary::{Device, QualityFigures, Run, Summary, View};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use std::fmt::Write;
 

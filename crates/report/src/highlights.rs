@@ -2,6 +2,7 @@
 
 use crate::filter::much_measuring;
 use crate::summary::{Device, Region, Summary, View};
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::{BTreeMap, HashSet};
 
@@ -64,11 +65,6 @@ impl<'a> Sums<'a> {
     pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
         self.regions.iter().filter(|(name, _)| is_mpi(name))
     }
-}
-
-/// Whether a function is MPI's.
-pub fn is_mpi(name: &str) -> bool {
-    ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Devices that count joules and that no other of their node contains.

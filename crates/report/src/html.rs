@@ -1,10 +1,11 @@
 //! `report.html`: one file with all that the live page shows, which needs no server and no network. Without scripts it has the
 //! totals and the largest rows. Names come from the application: the template escapes all of them, and `page.js` shows them as text.
 
-use crate::highlights::{Sums, is_mpi, sentences};
+use crate::highlights::{Sums, sentences};
 use crate::page::{BODY, Page, SCRIPT, STYLE};
 use crate::summary::{Device, Summary, View};
 use crate::text::nodes_of;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

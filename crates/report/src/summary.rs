@@ -245,7 +245,8 @@ impl Summary {
         let of_devices = attributor.devices.iter().map(|device| &device.info.node);
         let nodes: BTreeSet<&String> =
             attributor.locations.iter().map(|l| &l.node).chain(of_devices).collect();
-        let ranks = attributor.locations.iter().filter(|l| l.main).count();
+        let all = attributor.locations.iter().enumerate();
+        let ranks = all.filter(|(at, location)| location.main && !attributor.is_sampled(*at)).count();
         (nodes.into_iter().cloned().collect(), ranks as u32)
     }
 }
@@ -418,6 +419,14 @@ impl NodeCpu {
 }
 
 impl Run {
+    /// How the command ended, where that was not well: its status, and the signal that shells write so.
+    pub fn bad_status(&self) -> Option<String> {
+        let status = self.command_status.filter(|status| *status != 0)?;
+        // A status may be any other number.
+        let signal = (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
+        Some(format!("{status}{}", signal.unwrap_or_default()))
+    }
+
     /// What to show beside its name; empty if it is complete.
     pub fn state(&self) -> &'static str {
         match (self.complete, self.running) {

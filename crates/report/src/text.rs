@@ -4,7 +4,7 @@ use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{sentences, topmost, view};
 use crate::over_ranks::{self, Spread, Spreads};
-use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, SignalNumber, Summary, View};
+use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Summary, View};
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -51,6 +51,7 @@ impl Page<'_> {
         let summary = self.summary;
         let run = &summary.run;
         let ranks = match run.ranks {
+            0 => "no ranks".to_owned(),
             1 => "1 rank".to_owned(),
             many => format!("{many} ranks"),
         };
@@ -70,11 +71,8 @@ impl Page<'_> {
         if let Some(job) = &run.job {
             writeln!(out, "job:     {}", printable(&job.to_string()))?;
         }
-        if let Some(status) = run.command_status.filter(|status| *status != 0) {
-            // As shells have a signal; a status may be any other number.
-            let signal =
-                (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
-            writeln!(out, "status:  {status}{}", signal.unwrap_or_default())?;
+        if let Some(status) = run.bad_status() {
+            writeln!(out, "status:  {status}")?;
         }
         writeln!(out, "energy:  {}", printable(energy(summary)))?;
         if let Some(cpu) = &run.node_cpu {

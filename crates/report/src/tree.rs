@@ -1,7 +1,8 @@
 //! Call paths as pictures show them: merged over all ranks and threads, a region that calls itself as one frame.
 
-use crate::highlights::{is_mpi, topmost, view};
+use crate::highlights::{topmost, view};
 use crate::summary::{Device, Summary, View};
+use ampere_model::regions::is_mpi;
 use std::collections::HashMap;
 
 /// The frame that all others are in.

@@ -3,7 +3,7 @@
 use crate::device::DeviceSetting;
 use crate::error::ConfigError;
 use crate::table::{IfWrong, Keeper, SETTINGS};
-use crate::value::{Cpus, GaugePeriod, Locations, Written};
+use crate::value::{Cpus, GaugePeriod, Locations, StackPeriod, Written};
 use ampere_attribution::{Policy, Sharing};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub struct SamplerSettings {
     pub period: Duration,
     /// How often devices are asked for what they report besides their energy.
     pub gauges: GaugePeriod,
+    /// How often the stacks of threads are sampled.
+    pub stacks: StackPeriod,
 }
 
 /// `[counters]`: which readings are believed.
@@ -129,6 +131,7 @@ impl Default for Config {
             sampler: SamplerSettings {
                 period: Duration::from_millis(1),
                 gauges: GaugePeriod(Some(Duration::from_secs(1))),
+                stacks: StackPeriod(None),
             },
             counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
             sources: SourceSettings::default(),

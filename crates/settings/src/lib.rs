@@ -33,4 +33,4 @@ pub use device::{DeviceSetting, Ranks};
 pub use error::{ConfigError, WrongValue};
 pub use names::{listed, offered, plain};
 pub use table::{IfWrong, PREFIX, SETTINGS, Setting, setting};
-pub use value::{Cpus, GaugePeriod, Locations, parse_duration};
+pub use value::{Cpus, GaugePeriod, Locations, StackPeriod, parse_duration};

@@ -124,6 +124,13 @@ pub const SETTINGS: &[Setting] = &[
         ..file("sampler", "gauges", "AMPERE_GAUGES")
     },
     Setting {
+        about: "In how much CPU time of a thread its stack is sampled once, of all that the command starts: call paths of programs \
+                that are not instrumented. `auto`: 1 ms. `ampere run --sample auto` says the same.",
+        within: Within::Times(Duration::from_micros(100), Duration::from_secs(1)),
+        keeper: Keeper::Config(|config| &mut config.sampler.stacks),
+        ..file("sampler", "stacks", "AMPERE_SAMPLE")
+    },
+    Setting {
         about: "More watts than any device draws: a reading that would mean more is a misreading.",
         default: "20 kW where the metric is an energy by its definition, else no limit",
         within: Within::Above(0.0),

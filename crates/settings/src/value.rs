@@ -83,6 +83,15 @@ impl Locations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePeriod(pub Option<Duration>);
 
+/// In how much CPU time of a thread its stack is sampled once. `None`: never, written `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackPeriod(pub Option<Duration>);
+
+impl StackPeriod {
+    /// What `auto` stands for.
+    pub const AUTO: Duration = Duration::from_millis(1);
+}
+
 /// Numbers of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
@@ -333,6 +342,26 @@ impl Value for GaugePeriod {
         let text = written.text()?;
         self.0 = match text.trim() {
             "off" => None,
+            time => Some(within.check_time(parse_duration(time)?)?),
+        };
+        Ok(())
+    }
+}
+
+impl Value for StackPeriod {
+    fn allowed(&self) -> String {
+        "auto, off, or a time".to_owned()
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.map_or_else(|| "\"off\"".to_owned(), |time| format!("{:?}", shown_duration(time))))
+    }
+
+    fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
+        let text = written.text()?;
+        self.0 = match text.trim() {
+            "off" => None,
+            "auto" => Some(StackPeriod::AUTO),
             time => Some(within.check_time(parse_duration(time)?)?),
         };
         Ok(())

@@ -7,10 +7,11 @@ use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::recorder::Recording;
+use crate::sampled::SampledStacks;
 use crate::time_device;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
-use ampere_model::regions::Regions;
+use ampere_model::regions::{Regions, is_mpi};
 use ampere_model::{LocationKind, MetricValue, RegionRef, Timestamp};
 use ampere_settings::{Config, Locations};
 
@@ -51,6 +52,7 @@ pub struct Attributor {
     /// Devices of time whose node had no event yet.
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
+    sampled: SampledStacks,
 }
 
 impl Attributor {
@@ -66,6 +68,7 @@ impl Attributor {
             config,
             unstarted_times: Vec::new(),
             recording: None,
+            sampled: SampledStacks::default(),
         }
     }
 
@@ -94,6 +97,23 @@ impl Attributor {
         let (links, mut run) = self.links_and_run();
         links.add_location(&mut run, evidence);
         index
+    }
+
+    /// Adds a location whose frames are samples of a thread's stack.
+    pub fn add_samples(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
+        let index = self.add_location_with(info, evidence);
+        self.sampled.add(index);
+        index
+    }
+
+    /// Whether a location's frames are samples of a thread's stack.
+    pub fn is_sampled(&self, location: usize) -> bool {
+        self.sampled.is_sampled(LocationIndex(location as u32))
+    }
+
+    /// Frames of `samples` are put on the location where calls of the same thread are recorded.
+    pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
+        self.sampled.put_on(samples, recorded, self.engine.stack(recorded));
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.
@@ -212,6 +232,27 @@ impl Attributor {
     /// Those of one location, in order.
     #[inline]
     pub(crate) fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
+        if self.sampled.has(location) {
+            return self.sampled_steps(location, steps);
+        }
+        self.engine_steps(location, steps);
+    }
+
+    fn sampled_steps(&mut self, location: LocationIndex, steps: &[Step]) {
+        let mut passed: Vec<(LocationIndex, Step)> = Vec::with_capacity(steps.len());
+        let regions = &self.regions;
+        let is_of_program = |region: RegionRef| !is_mpi(regions.name(region));
+        for step in steps {
+            self.sampled
+                .pass(location, *step, is_of_program, &mut |location, step| passed.push((location, step)));
+        }
+        for (location, step) in passed {
+            self.engine_steps(location, &[step]);
+        }
+    }
+
+    #[inline]
+    fn engine_steps(&mut self, location: LocationIndex, steps: &[Step]) {
         if self.recording.is_none() {
             return self.engine.steps(location, steps);
         }

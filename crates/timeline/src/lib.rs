@@ -27,6 +27,7 @@ pub mod linking;
 pub mod merger;
 pub mod power_sensor;
 pub mod recorder;
+mod sampled;
 pub mod threads;
 pub mod time_device;
 pub mod topology;

@@ -44,6 +44,8 @@ pub struct Queue {
     samples: VecDeque<(ViewIndex, Increase)>,
     /// Positions in `steps` of those that are breaks.
     breaks: VecDeque<usize>,
+    /// Every step is a break: it changes the frames of another location.
+    always_breaks: bool,
     /// Open frames after the last step.
     depth: usize,
     done_until: Timestamp,
@@ -58,7 +60,7 @@ impl Queue {
     /// that was counted before.
     #[inline]
     pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
-        if self.depth == 0 {
+        if self.depth == 0 || self.always_breaks {
             self.breaks.push_back(self.steps.len());
         }
         self.depth += 1;
@@ -68,7 +70,7 @@ impl Queue {
     /// Adds a leave.
     #[inline]
     pub fn leave(&mut self, time: Timestamp) {
-        if self.depth == 1 {
+        if self.depth == 1 || self.always_breaks {
             self.breaks.push_back(self.steps.len());
         }
         self.depth = self.depth.saturating_sub(1);
@@ -80,6 +82,11 @@ impl Queue {
         while self.depth > 0 {
             self.leave(time);
         }
+    }
+
+    /// From now on every step is a break: the frames of another location depend on it.
+    pub fn always_break(&mut self) {
+        self.always_breaks = true;
     }
 
     /// Adds a device's sample for one of its views.

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
 //! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
+//! | that a location's frames are samples, and the location where calls of the thread are recorded | a property, [`SAMPLES_ON`] |
 //! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
@@ -31,6 +32,8 @@ const INCOMPLETE: &str = "ampere::incomplete";
 const OWN: &str = "ampere own of ";
 /// Property of a process: CPU seconds of its main thread and of all others.
 const THREAD_SECONDS: &str = "ampere::thread_seconds";
+/// Property of a location of samples: the reference of another location, or nothing.
+const SAMPLES_ON: &str = "ampere::samples_on";
 const KIND: &str = "kind";
 const KIND_OF: &str = "ampere kind of ";
 const PARTS_OF: &str = "ampere parts of ";
@@ -127,6 +130,17 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     all.extend(accelerator.uuid.iter().map(|uuid| property(UUID, uuid)));
     all.extend((!accelerator.model.is_empty()).then(|| property(MODEL, &accelerator.model)));
     all
+}
+
+/// Properties of a location whose frames are samples. `on`: the location where calls of the same thread are recorded.
+pub fn samples_properties(on: Option<LocationRef>) -> Vec<Property> {
+    vec![property(SAMPLES_ON, &on.map_or_else(String::new, |on| on.0.to_string()))]
+}
+
+/// Whether a location's frames are samples, and where calls of the same thread are recorded.
+pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Option<LocationRef>> {
+    let on = text(&definitions.locations.get(location)?.properties, SAMPLES_ON)?;
+    Some(on.parse().ok().map(LocationRef))
 }
 
 /// How long the threads of a process ran, where the trace has it.

@@ -9,7 +9,7 @@ use crate::recorders::Recorders;
 use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
 use crate::spool::SpoolDirectory;
-use ampere_attribution::{CounterFigures, Sample};
+use ampere_attribution::{CounterFigures, LocationIndex, Sample};
 use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
 use ampere_report::summary::{QualityFigures, Run, Summary};
@@ -85,6 +85,9 @@ pub(crate) struct LocationState {
     depth: u64,
     /// After so many events, its open frames end.
     ends_after: Option<u64>,
+    /// An enter that does not say how many calls it stands for is one; 0 of samples.
+    calls: u32,
+    index: LocationIndex,
     queue: QueueIndex,
 }
 
@@ -537,7 +540,7 @@ impl<'a> Feed<'a> {
             let attributor = &mut *self.attributor;
             let known = self.regions.get(region.0 as usize).copied().flatten();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
-            let calls = calls.unwrap_or(1);
+            let calls = calls.unwrap_or(state.calls);
             self.order.merger.queue(state.queue).enter(time, region, calls);
             state.count(&mut self.order);
         }
@@ -620,7 +623,8 @@ pub(crate) fn add_locations(
         };
         let group = location.group.and_then(|g| definitions.location_groups.get(g));
         // The first CPU location of a group is the process' main one, also when its events are missing.
-        let main = kind == LocationKind::CpuThread && mains.insert(location.group);
+        let samples = evidence::samples(definitions, reference);
+        let main = kind == LocationKind::CpuThread && (mains.insert(location.group) || samples.is_some());
         if missing.contains(&reference) {
             continue;
         }
@@ -628,7 +632,11 @@ pub(crate) fn add_locations(
         let group = group.map_or_else(String::new, |g| g.name.clone());
         let rank = location.group.and_then(|g| rank_of_group(definitions, g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
-        let index = attributor.add_location_with(info, evidence::of_location(definitions, reference));
+        let of_location = evidence::of_location(definitions, reference);
+        let index = match samples {
+            Some(_) => attributor.add_samples(info, of_location),
+            None => attributor.add_location_with(info, of_location),
+        };
         if main && let Some(group) = location.group {
             let seconds = evidence::thread_seconds(definitions, group);
             seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
@@ -640,9 +648,28 @@ pub(crate) fn add_locations(
                 events: 0,
                 depth: 0,
                 ends_after: None,
+                calls: u32::from(samples.is_none()),
+                index,
                 queue: merger.add_location(index),
             },
         );
     }
+    put_samples_on_recorded(definitions, &mut all, attributor, merger);
     all
+}
+
+fn put_samples_on_recorded(
+    definitions: &Definitions,
+    all: &mut NumberTable<LocationState>,
+    attributor: &mut Attributor,
+    merger: &mut Merger,
+) {
+    for (reference, _) in definitions.locations.iter() {
+        let Some(Some(on)) = evidence::samples(definitions, reference) else { continue };
+        let Some(recorded) = all.get_mut(on.0).map(|state| state.index) else { continue };
+        if let Some(samples) = all.get_mut(reference.0) {
+            attributor.put_samples_on(samples.index, recorded);
+            merger.queue(samples.queue).always_break();
+        }
+    }
 }

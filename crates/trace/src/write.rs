@@ -10,7 +10,7 @@ use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
-use ampere_model::{Communicator, Device, Location, LocationKind, Program, Timestamp};
+use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, Program, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
@@ -63,6 +63,8 @@ pub struct TracedProcess<'a> {
     pub rank: Option<(u32, u32)>,
     /// Whether it has a rank in MPI's sense.
     pub is_mpi_rank: bool,
+    /// Whether its locations are samples of its stacks: of a rank, they are here besides what it records itself.
+    pub is_sampled: bool,
     /// `NAME=value`.
     pub environment: &'a [String],
     /// CPU time of its threads, where that is known.
@@ -87,8 +89,21 @@ pub struct TracedLocation<'a> {
     pub group: String,
     /// Of a GPU stream: its device, and whether the stream is known to be its process' own.
     pub evidence: Evidence,
+    /// Whether its frames are samples.
+    pub samples: Samples,
     /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
+}
+
+/// Whether the frames of a location are samples of a thread's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Samples {
+    /// They are calls that were recorded.
+    None,
+    /// They are, of a thread of which nothing is recorded.
+    Alone,
+    /// They are put on the location where calls of that thread are recorded: a process' place among the run's, and its location.
+    On(usize, LocalLocation),
 }
 
 /// One counter's samples, as the trace's definitions have them.
@@ -241,7 +256,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     for at in &order {
         let (process, number) = (&run.processes[*at], numbers[*at]);
         let group = trace.process(process);
-        trace.locations(process, number, group, &communicators[*at], &mut tasks);
+        trace.locations(process, (*at, &numbers), group, &communicators[*at], &mut tasks);
         let recorded: Vec<bool> =
             run.metrics.iter().map(|m| recorder_of(m, &run.processes, &order) == *at).collect();
         if recorded.contains(&true) {
@@ -275,14 +290,26 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     Ok(left_out)
 }
 
-/// The lower half of a location's reference: the rank if every process has its own, else a running number.
+fn reference(location: LocalLocation, number: u32) -> LocationRef {
+    LocationRef((u64::from(location.0) << 32) | u64::from(number))
+}
+
+/// The lower half of a location's reference: the rank if every process has its own, else a running number. Those of processes that
+/// are sampled come after all others.
 fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
-    let ranks: Vec<Option<u32>> = processes.iter().map(|p| p.rank.map(|(rank, _)| rank)).collect();
-    let distinct: HashSet<&Option<u32>> = ranks.iter().collect();
-    if distinct.len() == ranks.len() && ranks.iter().all(Option::is_some) {
-        return ranks.into_iter().flatten().collect();
-    }
-    (0..processes.len() as u32).collect()
+    let recorded = || processes.iter().filter(|process| !process.is_sampled);
+    let ranks: HashSet<u32> = recorded().filter_map(|process| Some(process.rank?.0)).collect();
+    let are_ranks = ranks.len() == recorded().count();
+    let world = recorded().filter_map(|process| Some(process.rank?.1)).max().unwrap_or(0);
+    let after_ranks = ranks.into_iter().max().map_or(0, |last| last.saturating_add(1)).max(world);
+    let (mut next, mut next_sampled) =
+        (0.., if are_ranks { after_ranks } else { recorded().count() as u32 }..);
+    let number = |process: &TracedProcess| match process.rank {
+        _ if process.is_sampled => next_sampled.next(),
+        Some((rank, _)) if are_ranks => Some(rank),
+        _ => next.next(),
+    };
+    processes.iter().map(number).map(Option::unwrap_or_default).collect()
 }
 
 /// The process whose location gets a metric's samples: the counter's own, the node's first, or else the first.
@@ -377,7 +404,7 @@ impl Definer {
     fn locations<'a>(
         &mut self,
         process: &'a TracedProcess,
-        number: u32,
+        (at, numbers): (usize, &[u32]),
         group: LocationGroupRef,
         communicators: &'a communicators::Handles,
         tasks: &mut Vec<Task<'a>>,
@@ -390,7 +417,7 @@ impl Definer {
                 LocationKind::Gpu => self.context(&mut contexts, process, location, group),
                 _ => group,
             };
-            let reference = LocationRef((u64::from(definition.id.0) << 32) | u64::from(number));
+            let reference = reference(definition.id, numbers[at]);
             tasks.push(Task {
                 reference,
                 name: format!("location {} of {}", definition.name, process.group),
@@ -407,7 +434,14 @@ impl Definer {
                 LocationKind::Gpu => LocationType::AcceleratorStream,
                 LocationKind::Metric => LocationType::Metric,
             };
-            self.location(reference, &definition.name, kind, own_group, Vec::new());
+            let properties = match location.samples {
+                Samples::None => Vec::new(),
+                Samples::Alone => evidence::samples_properties(None),
+                Samples::On(process, id) => {
+                    evidence::samples_properties(Some(self::reference(id, numbers[process])))
+                }
+            };
+            self.location(reference, &definition.name, kind, own_group, properties);
         }
     }
 

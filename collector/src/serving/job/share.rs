@@ -2,8 +2,8 @@
 //! joules. It is small whatever the node does, so that one collector can gather a thousand.
 
 use crate::serving::snapshot::{OTHER, Snapshot};
+use ampere_model::regions::is_mpi;
 use ampere_model::text::short;
-use ampere_report::highlights::is_mpi;
 use ampere_report::page::Totals;
 use ampere_report::summary::least_trusted;
 use serde::{Deserialize, Serialize};

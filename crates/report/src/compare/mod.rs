@@ -208,7 +208,7 @@ const SIZES: [Size; 2] = [
 /// Whether one of the runs has functions of its own, and none of the first's but MPI's.
 fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
     let own = |of: &BTreeSet<String>| -> BTreeSet<String> {
-        of.iter().filter(|name| !crate::highlights::is_mpi(name)).cloned().collect()
+        of.iter().filter(|name| !ampere_model::regions::is_mpi(name)).cloned().collect()
     };
     let first = own(&functions[0]);
     !first.is_empty()

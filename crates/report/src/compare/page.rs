@@ -3,7 +3,7 @@
 
 use super::figures::By;
 use super::{Comparison, Row, change, interval, line, shown, text};
-use crate::highlights::is_mpi;
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

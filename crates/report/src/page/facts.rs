@@ -22,7 +22,10 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
     let uncovered = summary.devices.iter().filter(|device| device.unit == "J");
     let uncovered = uncovered.map(|device| device.uncovered_seconds).fold(0.0, f64::max);
     let count = |label: &str, count: u64| Fact::new(label, count as f64, "");
-    vec![
+    let status = run.bad_status();
+    let status =
+        status.map(|text| Fact { text, warns: true, ..Fact::new("exit status of the command", 0.0, "") });
+    let figures = vec![
         Fact { text: run.energy.clone(), warns: !is_measured, ..Fact::new("energy", 0.0, "") },
         Fact::new("conservation error", q.conservation_error_joules, "J"),
         count("events", q.events),
@@ -39,7 +42,8 @@ pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
         Fact::expected_none("records damaged", q.damaged_records),
         Fact::expected_none("events mended", q.repaired_events),
         Fact::expected_none("definitions left out", q.left_out_definitions),
-    ]
+    ];
+    status.into_iter().chain(figures).collect()
 }
 
 /// Nothing where it was not measured live.

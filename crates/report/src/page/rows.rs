@@ -2,9 +2,10 @@
 
 use super::ranks::rounded;
 use super::{LONGEST_NAME, Others, PathRow, Paths, Rows};
-use crate::highlights::{Sums, is_mpi};
+use crate::highlights::Sums;
 use crate::over_ranks::{Spread, Spreads};
 use crate::summary::{Region, Summary, View};
+use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::HashMap;
 

@@ -39,18 +39,19 @@ impl World {
     /// `None`: there are no ranks, or those of several programs, which could not be told apart, or some are nowhere: readers
     /// want a location for every member of a communicator.
     fn new(processes: &[TracedProcess], numbers: &[u32], is_part: bool) -> Option<World> {
+        let recorded = || processes.iter().zip(numbers).filter(|(process, _)| !process.is_sampled);
         let mut size = None;
-        for (process, number) in processes.iter().zip(numbers) {
+        for (process, number) in recorded() {
             let (rank, of) = process.rank.filter(|_| process.is_mpi_rank)?;
             if rank != *number || rank >= of || !has_main_thread(process) || *size.get_or_insert(of) != of {
                 return None;
             }
         }
-        let size = size.filter(|size: &u32| is_part || *size as usize == processes.len())?;
-        let mut own = numbers.to_vec();
+        let size = size.filter(|size: &u32| is_part || *size as usize == recorded().count())?;
+        let mut own: Vec<u32> = recorded().map(|(_, number)| *number).collect();
         own.sort_unstable();
         let mut shared: BTreeMap<_, BTreeMap<u32, u32>> = BTreeMap::new();
-        for (process, number) in processes.iter().zip(numbers) {
+        for (process, number) in recorded() {
             for communicator in process.communicators {
                 if let Members::Shared { root, id, rank, .. } = communicator.members {
                     shared.entry((root, id)).or_default().insert(rank, *number);
@@ -187,7 +188,8 @@ fn define_world_of_some(
     let in_mpi =
         |process: &TracedProcess| process.is_mpi_rank && process.rank.is_some_and(|(_, size)| size > 1);
     if processes.iter().any(in_mpi) {
-        let with_main = order.iter().filter(|at| has_main_thread(&processes[**at]));
+        let is_wanted = |process: &TracedProcess| has_main_thread(process) && !process.is_sampled;
+        let with_main = order.iter().filter(|at| is_wanted(&processes[**at]));
         let mains: Vec<LocationRef> = with_main.map(|at| LocationRef(numbers[*at].into())).collect();
         definitions.add_mpi_world(&mains);
     }

@@ -1,0 +1,59 @@
+//! The kernel's times of samples (CLOCK_MONOTONIC) as ticks of the clock that events have where it is not chosen otherwise.
+
+use crate::sampling::clock::{SessionClock, Timer, best_reading};
+use ampere_model::{Clocks, Timestamp};
+
+/// Knows both clocks.
+pub(super) struct EventClock {
+    began: Clocks,
+    now: Clocks,
+    clock: SessionClock,
+}
+
+impl EventClock {
+    pub fn begin() -> EventClock {
+        let began = best_reading();
+        EventClock { began, now: began, clock: SessionClock::calibrated(Timer::usual(), &began) }
+    }
+
+    /// When this was begun, by all clocks.
+    pub fn began(&self) -> Clocks {
+        self.began
+    }
+
+    /// The time of samples that are written from now on, and the kernel's time of it.
+    pub fn look(&mut self) -> u64 {
+        self.clock = SessionClock::calibrated(Timer::usual(), &self.began);
+        self.now = self.clock.epoch;
+        self.now.monotonic_ns
+    }
+
+    /// A time that is not long ago.
+    pub fn at(&self, monotonic_ns: u64) -> Timestamp {
+        let ticks =
+            |ns: u64| (u128::from(ns) * u128::from(self.clock.ticks_per_second) / 1_000_000_000) as u64;
+        let now = self.clock.at(&self.now);
+        match self.now.monotonic_ns.checked_sub(monotonic_ns) {
+            Some(ago) => now.saturating_sub(ticks(ago)),
+            None => now.saturating_add(ticks(monotonic_ns - self.now.monotonic_ns)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_time_of_the_kernel_is_the_time_of_an_event_at_once() {
+        let mut clock = EventClock::begin();
+        std::thread::sleep(Duration::from_millis(60));
+        clock.look();
+        let reading = best_reading();
+        let (event, sample) = (Timer::usual().now(), clock.at(reading.monotonic_ns));
+        let apart = clock.clock.seconds(event.abs_diff(sample));
+        assert!(apart < 0.001, "{apart} s");
+        assert!(clock.at(reading.monotonic_ns - 1_000_000) < sample);
+    }
+}

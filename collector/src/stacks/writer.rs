@@ -1,0 +1,430 @@
+//! From stacks to enters and leaves. A sample stands for the CPU time since the one before: its stack is taken to be the thread's from
+//! then on, so that what a thread did is written once its next sample has come.
+
+use super::clock::EventClock;
+use ampere_counters::Stat;
+use ampere_model::{
+    Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
+    SAMPLED_HOST, Timestamp, VISIBLE_DEVICES,
+};
+use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
+use ampere_stacks::{FunctionId, Sampler, Sink};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+/// A thread without a sample for so long used no CPU time: it is in no function until it does.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Samples that are younger may not have been fetched.
+const SLACK: Duration = Duration::from_millis(2);
+/// A process with fewer samples gets no row of its own.
+const LEAST_SAMPLES: usize = 10;
+/// More processes at once get no rows.
+const MOST_PROCESSES: usize = 4096;
+/// Records of a ring: at a change of a few frames in each millisecond a second's.
+const RING_RECORDS: u64 = 1 << 13;
+/// What `ampere run` preloads.
+const HOST_LIBRARY: &str = "libampere_host.so";
+/// The handle of the program itself; a function's is its number and one more.
+const PROGRAM: u32 = 0;
+
+/// Writes what is sampled.
+pub(super) struct Writer {
+    session: Session,
+    clock: EventClock,
+    /// In nanoseconds.
+    period: u64,
+    processes: HashMap<u32, Sampled>,
+    /// Everything before this has been written.
+    reached: u64,
+    unnamed: Unnamed,
+}
+
+/// What got no rows.
+#[derive(Default)]
+struct Unnamed {
+    processes: u64,
+    samples: u64,
+    /// The first failure of each kind.
+    failures: Vec<String>,
+}
+
+/// A process, from the exec that it began with.
+struct Sampled {
+    program: String,
+    log: Log,
+    /// It writes a log itself: what its threads do between two samples is known better than from here.
+    is_recorded: bool,
+    threads: HashMap<u32, Thread>,
+    defined: HashSet<u32>,
+}
+
+enum Log {
+    /// There are too few samples yet.
+    Waiting(Vec<Sample>),
+    /// With what its file's name begins with.
+    Open { log: LogWriter, name: String },
+    /// It cannot be written.
+    Failed,
+}
+
+struct Thread {
+    writer: EventWriter,
+    stack: Vec<u32>,
+    /// The time of its last sample, by both clocks.
+    last: u64,
+    last_event: Timestamp,
+}
+
+impl Writer {
+    pub fn new(session: Session, clock: EventClock, period: Duration) -> Writer {
+        Writer {
+            session,
+            clock,
+            period: period.as_nanos() as u64,
+            processes: HashMap::new(),
+            reached: 0,
+            unnamed: Unnamed::default(),
+        }
+    }
+
+    /// Everything before this time has been written.
+    pub fn reached(&self) -> Timestamp {
+        self.clock.at(self.reached)
+    }
+
+    /// Writes what has been sampled; if nothing follows, all of it.
+    pub fn fetch(&mut self, sampler: &mut Sampler, is_last: bool) {
+        let now = self.clock.look();
+        let mut fetched = Fetched::default();
+        match is_last {
+            true => sampler.finish(&mut fetched),
+            false => sampler.poll(&mut fetched),
+        }
+        for event in fetched.0 {
+            match event {
+                Event::Sample(process, sample) => self.sample(process, sample, sampler),
+                Event::Started(process, program) => self.start_process(process, &program),
+                Event::Ended(process) => self.end_process(process),
+            }
+        }
+        let pause = PAUSE.as_nanos() as u64;
+        let until = if is_last { u64::MAX } else { now.saturating_sub(pause) };
+        for (pid, process) in &mut self.processes {
+            let is_open = matches!(process.log, Log::Open { .. });
+            if is_open
+                && !process.is_recorded
+                && self.session.directory().join(format!("{pid}.defs")).exists()
+            {
+                process.is_recorded = true;
+            }
+            process.pause(until);
+        }
+        if is_last {
+            let all: Vec<u32> = self.processes.keys().copied().collect();
+            all.into_iter().for_each(|process| self.end_process(process));
+        }
+        self.reached = now.saturating_sub(pause + SLACK.as_nanos() as u64);
+    }
+
+    /// What the summary should say.
+    pub fn notes(&self, sampler: &Sampler) -> Vec<String> {
+        let figures = sampler.figures();
+        let mut notes = self.unnamed.failures.clone();
+        let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
+        notes.push(format!(
+            "call paths of functions that are not instrumented are sampled, once in {:?} of each thread's CPU time: {} samples, \
+             {:.1} % of them unwound to the thread's begin; their calls are not counted",
+            Duration::from_nanos(self.period),
+            figures.samples,
+            percent(figures.complete),
+        ));
+        if self.unnamed.processes > 0 {
+            notes.push(format!(
+                "{} processes with fewer than {LEAST_SAMPLES} samples each, {:.1} % of all, have no rows",
+                self.unnamed.processes,
+                percent(self.unnamed.samples)
+            ));
+        }
+        if figures.lost > 0 {
+            notes.push(format!(
+                "{} samples of stacks were lost: the collector did not fetch them in time",
+                figures.lost
+            ));
+        }
+        notes
+    }
+
+    fn start_process(&mut self, process: u32, program: &str) {
+        self.end_process(process);
+        if self.processes.len() >= MOST_PROCESSES {
+            return self.unnamed.fail(format!(
+                "more than {MOST_PROCESSES} processes at once: stacks of others are not sampled"
+            ));
+        }
+        let log = Log::Waiting(Vec::new());
+        self.processes.insert(
+            process,
+            Sampled {
+                program: program.to_owned(),
+                log,
+                is_recorded: false,
+                threads: HashMap::new(),
+                defined: HashSet::new(),
+            },
+        );
+    }
+
+    fn sample(&mut self, process: u32, sample: Sample, sampler: &Sampler) {
+        if !self.processes.contains_key(&process) {
+            self.start_process(process, "");
+        }
+        let Some(sampled) = self.processes.get_mut(&process) else { return };
+        let mut waiting = match &mut sampled.log {
+            Log::Failed => return,
+            Log::Open { .. } => Vec::new(),
+            Log::Waiting(waiting) if waiting.len() + 1 < LEAST_SAMPLES => return waiting.push(sample),
+            Log::Waiting(waiting) => {
+                let waiting = std::mem::take(waiting);
+                if let Err(why) = sampled.open(&self.session, process, &self.clock) {
+                    sampled.log = Log::Failed;
+                    return self.unnamed.fail(format!("{why}; stacks of that process are not sampled"));
+                }
+                waiting
+            }
+        };
+        waiting.push(sample);
+        // What waited too long is not awaited any more.
+        for sample in waiting.into_iter().filter(|sample| sample.time >= self.reached) {
+            if let Err(why) = sampled.write(&self.session, &sample, sampler, (&self.clock, self.period)) {
+                sampled.end();
+                sampled.log = Log::Failed;
+                self.unnamed.fail(format!("{why}; stacks of that process are not sampled any more"));
+                break;
+            }
+        }
+        self.session.announce();
+    }
+
+    fn end_process(&mut self, process: u32) {
+        match self.processes.remove(&process) {
+            Some(Sampled { log: Log::Waiting(waiting), .. }) if !waiting.is_empty() => {
+                self.unnamed.processes += 1;
+                self.unnamed.samples += waiting.len() as u64;
+            }
+            Some(mut sampled) => {
+                sampled.end();
+                self.session.announce();
+            }
+            None => {}
+        }
+    }
+}
+
+impl Unnamed {
+    fn fail(&mut self, why: String) {
+        if self.failures.is_empty() {
+            self.failures.push(why);
+        }
+    }
+}
+
+impl Sampled {
+    /// Makes the log, which begins with what the process is.
+    fn open(&mut self, session: &Session, pid: u32, clock: &EventClock) -> Result<(), ampere_ring::Error> {
+        let (mut log, name) = (1..)
+            .find_map(|number| {
+                let name = format!("{pid}-s{number}");
+                match LogWriter::create(&session.directory().join(format!("{name}.defs"))) {
+                    Err(ampere_ring::Error::Io { source, .. })
+                        if source.kind() == std::io::ErrorKind::AlreadyExists =>
+                    {
+                        None
+                    }
+                    made => Some(made.map(|log| (log, name))),
+                }
+            })
+            .expect("a number that is free")?;
+        if let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) {
+            self.program = path.display().to_string();
+        }
+        let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+        log.append(&Definition::Process(Process {
+            pid,
+            start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+            hostname: ampere_ring::process::node_name(),
+            executable: self.program.clone(),
+            host: SAMPLED_HOST.to_owned(),
+            clocks: clock.began(),
+            environment: environment(pid),
+            pid_namespace: ampere_ring::process::pid_namespace(),
+        }));
+        log.append_region(&Region {
+            handle: RegionHandle(PROGRAM),
+            name: program.as_ref(),
+            canonical_name: program.as_ref(),
+            source_file: "",
+            begin_line: 0,
+            end_line: 0,
+            region_type: 0,
+            paradigm: 0,
+        });
+        self.log = Log::Open { log, name };
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        session: &Session,
+        sample: &Sample,
+        sampler: &Sampler,
+        (clock, period): (&EventClock, u64),
+    ) -> Result<(), ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(()) };
+        let mut stack = vec![PROGRAM];
+        for function in &sample.stack {
+            let handle = function.0 + 1;
+            let function = sampler.function(*function);
+            if Path::new(&*function.module).file_name().is_some_and(|name| name == HOST_LIBRARY) {
+                break; // a wrapper of a function whose calls are recorded
+            }
+            if self.defined.insert(handle) {
+                log.append_region(&Region {
+                    handle: RegionHandle(handle),
+                    name: function.name.as_str(),
+                    canonical_name: function.canonical.as_str(),
+                    source_file: function.file.as_str(),
+                    begin_line: function.line,
+                    end_line: 0,
+                    region_type: 0,
+                    paradigm: 0,
+                });
+            }
+            stack.push(handle);
+        }
+        let id = self.threads.len() as u32;
+        let thread = match self.threads.entry(sample.thread) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Thread::new(session, log, (name, sample.thread, id))?),
+        };
+        thread.change_to(stack, sample.time, clock, (period, self.is_recorded));
+        Ok(())
+    }
+
+    /// Threads without samples since then are in no function.
+    fn pause(&mut self, since: u64) {
+        if !self.is_recorded {
+            self.threads.values_mut().filter(|thread| thread.last < since).for_each(Thread::pause);
+        }
+    }
+
+    fn end(&mut self) {
+        for thread in self.threads.values_mut() {
+            thread.pause();
+            thread.writer.location_end(thread.last_event);
+            thread.writer.close();
+        }
+        if let Log::Open { log, .. } = &mut self.log {
+            let left_out = log.left_out();
+            log.append(&Definition::Finished { left_out });
+        }
+    }
+}
+
+impl Thread {
+    fn new(
+        session: &Session,
+        log: &mut LogWriter,
+        (name, thread, id): (&str, u32, u32),
+    ) -> Result<Thread, ampere_ring::Error> {
+        let ring = format!("{name}.{id}.ring");
+        let producer = RingProducer::create_leaving(
+            &session.directory().join(&ring),
+            RING_RECORDS,
+            id,
+            session.to_leave(),
+        )?;
+        // Of one that has ended already, its number has to do.
+        let name = Stat::of_thread(thread, thread).map_or_else(String::new, |stat| format!("{} ", stat.name));
+        log.append(&Definition::Location(Location {
+            id: LocalLocation(id),
+            kind: LocationKind::CpuThread,
+            name: format!("{name}(thread {thread}, sampled)"),
+            ring,
+            thread,
+        }));
+        Ok(Thread { writer: EventWriter::new(producer), stack: Vec::new(), last: 0, last_event: 0 })
+    }
+
+    /// It was here since its last sample; after a pause, and where it is known that it was elsewhere, for one period.
+    fn change_to(
+        &mut self,
+        stack: Vec<u32>,
+        time: u64,
+        clock: &EventClock,
+        (period, is_recorded): (u64, bool),
+    ) {
+        let pauses = time.saturating_sub(self.last) > PAUSE.as_nanos() as u64;
+        if pauses && !is_recorded {
+            self.pause();
+        }
+        let period_ago = clock.at(time.saturating_sub(period)).max(self.last_event);
+        let since = if self.stack.is_empty() || is_recorded { period_ago } else { self.last_event };
+        let same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
+        self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
+        stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
+        (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));
+    }
+
+    fn pause(&mut self) {
+        self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
+        self.stack.clear();
+    }
+}
+
+/// Variables that say which devices a process uses.
+fn environment(pid: u32) -> Vec<String> {
+    let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_evidence = |entry: &&str| {
+        entry
+            .split_once('=')
+            .is_some_and(|(name, _)| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name))
+    };
+    let text = variables.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
+    text.filter(is_evidence).map(str::to_owned).collect()
+}
+
+/// What happened, in the order of time.
+#[derive(Default)]
+struct Fetched(Vec<Event>);
+
+enum Event {
+    Sample(u32, Sample),
+    /// With the program's path or name.
+    Started(u32, String),
+    Ended(u32),
+}
+
+struct Sample {
+    thread: u32,
+    time: u64,
+    /// Outermost first.
+    stack: Vec<FunctionId>,
+}
+
+impl Sink for Fetched {
+    fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], _is_cut_off: bool) {
+        self.0.push(Event::Sample(process, Sample { thread, time: time_ns, stack: frames.to_vec() }));
+    }
+
+    fn started(&mut self, process: u32, _time_ns: u64, name: Option<&str>) {
+        self.0.push(Event::Started(process, name.unwrap_or_default().to_owned()));
+    }
+
+    fn ended(&mut self, process: u32, thread: Option<u32>, _time_ns: u64) {
+        if thread.is_none() {
+            self.0.push(Event::Ended(process));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Programs that are not instrumented: a row for each process, and call paths by samples of their stacks.
+
+use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::runs::{assert_same_figures, attribute, json, list, number, on_path, relative};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// The kernel lets this user sample the stacks of its own processes.
+fn may_sample() -> bool {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    level.trim().parse::<i32>().is_ok_and(|level| level <= 2) || ampere_tests::jobs::is_root()
+}
+
+/// Spends three parts of its time in one function, and two in another, below a third.
+const WORK: &str = r#"
+    #include <math.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    volatile double sink;
+    __attribute__((noinline)) void spin(long rounds) {
+        double sum = 0;
+        for (long i = 0; i < rounds; i++) sum += sqrt((double)i);
+        sink += sum;
+    }
+    __attribute__((noinline)) void larger(long unit) { spin(3 * unit); sink++; }
+    __attribute__((noinline)) void smaller(long unit) { spin(2 * unit); sink++; }
+    __attribute__((noinline)) void both(long unit) { larger(unit); smaller(unit); sink++; }
+    int main(int argc, char **argv) {
+        long rounds = argc > 1 ? atol(argv[1]) : 100;
+        for (long i = 0; i < rounds; i++) both(1000000);
+        printf("%g\n", sink);
+        return 3;
+    }
+"#;
+
+const MPI_WORK: &str = r#"
+    #include <math.h>
+    #include <mpi.h>
+    volatile double sink;
+    __attribute__((noinline)) void compute(void) {
+        double sum = 0;
+        for (long i = 0; i < 3000000; i++) sum += sqrt((double)i);
+        sink += sum;
+    }
+    __attribute__((noinline)) void exchange(int rank) {
+        double mine = rank, all;
+        for (int i = 0; i < 10; i++) MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        sink += all;
+    }
+    int main(int argc, char **argv) {
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        for (int i = 0; i < 100; i++) { compute(); exchange(rank); }
+        return MPI_Finalize();
+    }
+"#;
+
+fn sampled(place: &Place, command: &[&str]) -> Command {
+    let mut run = place.ampere(["run", "--sample", "1ms", "-o", "out", "--"]);
+    run.args(command).env("AMPERE_COUNTERS", "estimate");
+    run
+}
+
+/// Exclusive joules of the rows of the ranks view, by group and path.
+fn rows(summary: &Value) -> BTreeMap<(String, String), f64> {
+    let mut all = BTreeMap::new();
+    for device in list(summary, "devices").iter().filter(|device| device["unit"] != "s") {
+        for view in list(device, "views").iter().filter(|view| view["view"] == "ranks") {
+            for row in list(view, "callpaths") {
+                let frames = row["path"].as_array().expect("a path").iter();
+                let path: Vec<&str> = frames.map(|frame| frame.as_str().expect("a name")).collect();
+                let group = row["location_group"].as_str().expect("a name").to_owned();
+                *all.entry((group, path.join(" > "))).or_default() += number(row, "exclusive_joules");
+            }
+        }
+    }
+    all
+}
+
+/// Of the rows whose path has this in it.
+fn joules(rows: &BTreeMap<(String, String), f64>, part: &str) -> f64 {
+    rows.iter().filter(|((_, path), _)| path.contains(part)).map(|(_, joules)| joules).sum()
+}
+
+fn notes(summary: &Value) -> Vec<&str> {
+    list(&summary["run"], "notes").iter().filter_map(Value::as_str).collect()
+}
+
+/// Live and from the trace, the figures are the same.
+fn agrees_with_its_trace(output: &Path, summary: &Value) {
+    let again = attribute(&output.join("traces.otf2"), &[]);
+    assert_same_figures(summary, &again);
+}
+
+#[test]
+fn a_program_as_it_is_has_its_call_paths() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed");
+    let place = Place::new();
+    let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
+    let plain = run(&mut place.command(&program));
+    let done: Done = run(&mut sampled(&place, &[&program.to_string_lossy()]));
+    done.as_without(&plain);
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let (larger, smaller) = (
+        joules(&rows, "work > main > both > larger > spin"),
+        joules(&rows, "work > main > both > smaller > spin"),
+    );
+    assert!(relative(larger / smaller, 1.5) < 0.1, "{larger} J and {smaller} J of {rows:#?}");
+    let all: f64 =
+        rows.iter().filter(|((group, _), _)| group.ends_with(" (work)")).map(|(_, joules)| joules).sum();
+    assert!((larger + smaller) / all > 0.95, "{larger} and {smaller} J of {rows:#?}");
+    assert!(notes(&summary).iter().any(|note| note.contains("are sampled")), "{:#?}", notes(&summary));
+    agrees_with_its_trace(&place.path("out"), &summary);
+    place.is_clean();
+}
+
+#[test]
+fn each_process_of_a_command_has_its_rows() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed");
+    let place = Place::new();
+    let program = place.compile("cc", "work", WORK, &["-O2", "-lm", "-static"]);
+    let other = place.path("other");
+    std::fs::copy(&program, &other).expect("a copy");
+    let script = format!("{} 60; {} 30; exit 5", program.display(), other.display());
+    let done = run(&mut sampled(&place, &["sh", "-c", &script]));
+    assert_eq!(done.code, 5, "{done:#?}");
+    let rows = rows(&json(&place.path("out/summary.json")));
+    let (first, second) = (joules(&rows, "work > "), joules(&rows, "other > "));
+    // The one has twice as much to do; how long that takes depends on what else runs.
+    assert!(first > second && second > 0.0, "{first} J and {second} J: {rows:#?}");
+    place.is_clean();
+}
+
+#[test]
+fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed");
+    skip_unless!(on_path("mpicc"), "no mpicc");
+    let place = Place::new();
+    let program = place.compile("mpicc", "work", MPI_WORK, &["-O2", "-lm"]);
+    let program = program.to_string_lossy();
+    let done = run(&mut sampled(&place, &["mpirun", "--oversubscribe", "-n", "2", &program]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let of_rank = |rank: u32, path: &str| rows.get(&(format!("MPI Rank {rank}"), path.to_owned())).copied();
+    for rank in 0..2 {
+        let compute =
+            of_rank(rank, "work > main > compute").unwrap_or_else(|| panic!("no compute: {rows:#?}"));
+        let reduce = of_rank(rank, "work > main > exchange > MPI_Allreduce");
+        assert!(reduce.is_some(), "no MPI_Allreduce below exchange: {rows:#?}");
+        assert!(compute > 0.0, "{rows:#?}");
+    }
+    // MPI's calls are counted as without samples.
+    let calls: u64 = list(&summary["devices"][0]["views"][0], "regions")
+        .iter()
+        .filter(|row| row["region"] == "MPI_Allreduce")
+        .map(|row| row["calls"].as_u64().expect("calls"))
+        .sum();
+    assert_eq!(calls, 2 * 1000);
+    agrees_with_its_trace(&place.path("out"), &summary);
+    place.is_clean();
+}
+
+#[test]
+fn a_period_that_is_none_is_an_error() {
+    let place = Place::new();
+    let done = run(&mut place.ampere(["run", "--sample", "sometimes", "--", "true"]));
+    assert_ne!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("sometimes"), "{done:#?}");
+}
