@@ -181,9 +181,9 @@ fn a_frame_that_is_aligned_more_than_the_stack_is_passed() {
 fn samples_follow_cpu_time() {
     let Some(run) = compile(TABLES).run(&["two"]) else { return };
     // 400 ms of CPU time, and what starting the program takes.
-    assert!((380..520).contains(&run.figures.samples), "{:?}", run.figures);
+    assert!((300..600).contains(&run.figures.samples), "{:?}", run.figures);
     let ratio = run.percent("main;work") / run.percent("main;other");
-    assert!((2.7..3.3).contains(&ratio), "{ratio}: {:?}", run.stacks);
+    assert!((2.4..3.7).contains(&ratio), "{ratio}: {:?}", run.stacks);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn each_thread_has_its_own_samples_from_its_start_function_on() {
     }
     let counts: Vec<usize> = of_threads.into_values().filter(|count| *count > 0).collect();
     assert_eq!(counts.len(), 3);
-    assert!(counts.iter().all(|count| (180..230).contains(count)), "{counts:?}");
+    assert!(counts.iter().all(|count| (150..280).contains(count)), "{counts:?}");
     let started: usize = run.stacks.iter().filter(|(stack, _)| *stack == "thread;work").map(|(_, n)| n).sum();
     assert!(started as f64 / run.figures.samples as f64 > 0.9, "{:?}", run.stacks);
     // Three threads, the main thread, the process.
@@ -338,7 +338,7 @@ fn a_file_that_is_gone_has_unknown_functions() {
         .samples
         .iter()
         .map(name)
-        .filter(|function| function.module.ends_with("programs2") && function.name == "[unknown]");
+        .filter(|function| function.module.contains("programs2") && function.name == "[unknown]");
     assert!(unknown.count() > 200, "{:?}", sampler.figures());
 }
 
