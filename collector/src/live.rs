@@ -131,6 +131,13 @@ impl LiveRun {
         }
     }
 
+    /// What the kernel samples goes to the process that asked for it.
+    pub fn note_stacks_ended(&mut self, takes_over: bool) {
+        if takes_over && self.options.config.sampler.stacks.0.is_some() && self.options.replay.is_none() {
+            self.notes.add("no stacks are sampled any more: the collector that did was killed");
+        }
+    }
+
     /// Nothing more is sampled: what there is, is in the rings.
     pub(crate) fn end_stacks(&mut self) {
         let notes = self.sampling.stacks.take().map(|mut stacks| stacks.stop());

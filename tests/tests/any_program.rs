@@ -173,3 +173,12 @@ fn a_period_that_is_none_is_an_error() {
     assert_ne!(done.code, 0, "{done:#?}");
     assert!(done.stderr.contains("sometimes"), "{done:#?}");
 }
+
+#[test]
+fn doctor_says_whether_stacks_can_be_sampled() {
+    let place = Place::new();
+    let done = run(&mut place.ampere(["doctor", "--json"]));
+    let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let check = list(&report, "checks").iter().find(|check| check["name"] == "stacks").expect("a line");
+    assert_eq!(check["status"], if may_sample() { "ok" } else { "note" }, "{check}");
+}

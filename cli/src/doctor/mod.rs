@@ -7,7 +7,7 @@
 //! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
 //! cores.rs      cores and clock            output.rs    the output directory and the port
 //! settings.rs   the file and variables     batch.rs     which process of a batch job is asked to end
-//! findings.rs   findings, one line each, and JSON
+//! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
 //! ```
 //!
 //! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's
@@ -25,6 +25,7 @@ mod parts;
 mod probe;
 mod score_p;
 mod settings;
+mod stacks;
 mod traces;
 
 pub use probe::{ProbeArguments, probe};
@@ -90,6 +91,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(traces::look());
     checks.extend(memory::look(cores.allowed));
     checks.extend(clock);
+    checks.extend(stacks::look());
     checks.extend(output::look(&wanted));
     checks.extend(settings::look(&wanted));
     let ok = findings::is_ok(&checks);

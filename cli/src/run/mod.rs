@@ -88,13 +88,14 @@ impl Host {
         match self {
             Host::Auto => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
-                 -finstrument-functions or by Score-P"
+                 -finstrument-functions or by Score-P; with --sample auto, any program has call paths"
             }
             Host::Scorep => {
                 "no process of the command that can see this run was built with Score-P; without --host scorep, MPI's functions are measured all the same"
             }
             Host::Embedded => {
-                "no process of the command that can see this run called MPI, or a function compiled with -finstrument-functions"
+                "no process of the command that can see this run called MPI, or a function compiled with \
+                 -finstrument-functions; with --sample auto, any program has call paths"
             }
         }
     }

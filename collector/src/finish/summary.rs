@@ -199,7 +199,8 @@ impl LiveRun {
             time.map_or_else(String::new, clock_text::rfc3339)
         };
         let command = CommandEnd::load(self.session.directory());
-        let died = self.ingest.processes.iter().filter(|process| process.life.state == State::Died);
+        let is_died = |process: &&Process| process.life.state == State::Died && !process.is_sampled();
+        let died = self.ingest.processes.iter().filter(is_died);
         let ending = |process: &Process| {
             let pid = process.info.pid;
             let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);

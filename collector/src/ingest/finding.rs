@@ -110,6 +110,9 @@ impl Ingest {
 
     /// Where calls of a thread are recorded whose stack is sampled, the frames of the samples are put.
     fn put_samples_on_recorded(&mut self, timeline: &mut LiveTimeline) {
+        if self.recorded_processes().next().is_none() {
+            return;
+        }
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {
                 let location = &self.processes[process].locations[at];

@@ -200,25 +200,16 @@ fn collect_into(
     let latest = Latest::default();
     let (summaries, requests) = crossbeam_channel::bounded(16);
     let of = (output, &manifest);
-    let server = match serve(serving, of, latest.clone(), summaries, &mut notes) {
-        Ok(server) => Some(server),
-        // A job is measured even if its metrics cannot be served.
-        Err(why) => {
-            let any_more = if takes_over { " any more" } else { "" };
-            notes.push(format!("metrics are not served{any_more}: {why}"));
-            output.end_announcement();
-            None
-        }
-    };
+    // A job is measured even if its metrics cannot be served.
+    let served = serve(serving, of, latest.clone(), summaries, &mut notes);
+    let not_served = served.as_ref().err().map(|why| {
+        output.end_announcement();
+        format!("metrics are not served{}: {why}", if takes_over { " any more" } else { "" })
+    });
+    notes.extend(not_served);
+    let server = served.ok();
     let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
-    let launcher = rustix::process::getppid()
-        .map(|pid| pid.as_raw_nonzero().get() as u32)
-        .filter(|_| arguments.until_input_closes);
-    let mut input = None;
-    if arguments.until_input_closes {
-        session.set_waited_for(launcher.unwrap_or(0));
-        input = Some(watch_input().map_err(cannot_start_a_thread)?);
-    }
+    let (launcher, input) = follow_launcher(&session, arguments)?;
     let announced =
         server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &node_name(), &manifest.run_id));
     match announced {
@@ -239,8 +230,9 @@ fn collect_into(
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
-    if let Some(launcher) = launcher.filter(|_| !takes_over) {
-        run.sample_stacks(launcher); // before it starts the command
+    match launcher {
+        Some(launcher) if !takes_over => run.sample_stacks(launcher), // before it starts the command
+        _ => run.note_stacks_ended(takes_over),
     }
     if run.session().is_given_up() {
         bail!("it was ready too late");
@@ -255,6 +247,16 @@ fn collect_into(
     }
     end(session, &output.directory);
     Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+}
+
+/// The pid of `ampere run`, if it has started this collector, and what it says.
+fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(Option<u32>, Option<Input>)> {
+    if !arguments.until_input_closes {
+        return Ok((None, None));
+    }
+    let launcher = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+    session.set_waited_for(launcher.unwrap_or(0));
+    Ok((launcher, Some(watch_input().map_err(cannot_start_a_thread)?)))
 }
 
 /// Writes the file by which Prometheus finds this collector, if that is wanted.

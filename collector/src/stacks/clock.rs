@@ -3,6 +3,16 @@
 use crate::sampling::clock::{SessionClock, Timer, best_reading};
 use ampere_model::{Clocks, Timestamp};
 
+/// What Score-P and the embedded host choose, by the same variable: events of both have one clock.
+fn timer() -> Timer {
+    let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
+    match wanted.trim().to_ascii_lowercase().as_str() {
+        "gettimeofday" => Timer::GetTimeOfDay,
+        "clock_gettime" => Timer::MonotonicRaw,
+        _ => Timer::usual(),
+    }
+}
+
 /// Knows both clocks.
 pub(super) struct EventClock {
     began: Clocks,
@@ -13,7 +23,7 @@ pub(super) struct EventClock {
 impl EventClock {
     pub fn begin() -> EventClock {
         let began = best_reading();
-        EventClock { began, now: began, clock: SessionClock::calibrated(Timer::usual(), &began) }
+        EventClock { began, now: began, clock: SessionClock::calibrated(timer(), &began) }
     }
 
     /// When this was begun, by all clocks.
@@ -23,7 +33,7 @@ impl EventClock {
 
     /// The time of samples that are written from now on, and the kernel's time of it.
     pub fn look(&mut self) -> u64 {
-        self.clock = SessionClock::calibrated(Timer::usual(), &self.began);
+        self.clock = SessionClock::calibrated(timer(), &self.began);
         self.now = self.clock.epoch;
         self.now.monotonic_ns
     }

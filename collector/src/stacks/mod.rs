@@ -48,7 +48,7 @@ impl StackSampling {
         launcher: u32,
         period: Duration,
     ) -> Result<StackSampling, StackSamplingError> {
-        let mut sampler = Sampler::begin(launcher, &Options { period, ..Options::default() })?;
+        let mut sampler = Sampler::begin(launcher, &Options { period, kernel: true, ..Options::default() })?;
         let mut writer = Writer::new(Session::open(session)?, EventClock::begin(), period);
         let (is_over, reached) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         reached.store(writer.reached(), Ordering::Release);

@@ -19,7 +19,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Samples that are younger may not have been fetched.
 const SLACK: Duration = Duration::from_millis(2);
 /// A process with fewer samples gets no row of its own.
-const LEAST_SAMPLES: usize = 10;
+const LEAST_SAMPLES: usize = 3;
+/// Score-P's paradigms: what stands for the program, and what is sampled.
+const MEASUREMENT: u8 = 0;
+const SAMPLING: u8 = 3;
 /// More processes at once get no rows.
 const MOST_PROCESSES: usize = 4096;
 /// Records of a ring: at a change of a few frames in each millisecond a second's.
@@ -33,8 +36,9 @@ const PROGRAM: u32 = 0;
 pub(super) struct Writer {
     session: Session,
     clock: EventClock,
-    /// In nanoseconds.
+    /// In nanoseconds, and how long a thread without a sample may yet be running.
     period: u64,
+    pause: u64,
     processes: HashMap<u32, Sampled>,
     /// Everything before this has been written.
     reached: u64,
@@ -46,6 +50,8 @@ pub(super) struct Writer {
 struct Unnamed {
     processes: u64,
     samples: u64,
+    /// Of processes that have rows, from before these began.
+    early: u64,
     /// The first failure of each kind.
     failures: Vec<String>,
 }
@@ -57,6 +63,8 @@ struct Sampled {
     /// It writes a log itself: what its threads do between two samples is known better than from here.
     is_recorded: bool,
     threads: HashMap<u32, Thread>,
+    /// Of the next thread's location.
+    next_id: u32,
     defined: HashSet<u32>,
 }
 
@@ -83,6 +91,7 @@ impl Writer {
             session,
             clock,
             period: period.as_nanos() as u64,
+            pause: PAUSE.max(3 * period).as_nanos() as u64,
             processes: HashMap::new(),
             reached: 0,
             unnamed: Unnamed::default(),
@@ -106,11 +115,16 @@ impl Writer {
             match event {
                 Event::Sample(process, sample) => self.sample(process, sample, sampler),
                 Event::Started(process, program) => self.start_process(process, &program),
-                Event::Ended(process) => self.end_process(process),
+                Event::Ended(process, None) => self.end_process(process),
+                Event::Ended(process, Some(thread)) => {
+                    self.processes
+                        .get_mut(&process)
+                        .into_iter()
+                        .for_each(|sampled| sampled.end_thread(thread));
+                }
             }
         }
-        let pause = PAUSE.as_nanos() as u64;
-        let until = if is_last { u64::MAX } else { now.saturating_sub(pause) };
+        let until = if is_last { u64::MAX } else { now.saturating_sub(self.pause) };
         for (pid, process) in &mut self.processes {
             let is_open = matches!(process.log, Log::Open { .. });
             if is_open
@@ -125,7 +139,7 @@ impl Writer {
             let all: Vec<u32> = self.processes.keys().copied().collect();
             all.into_iter().for_each(|process| self.end_process(process));
         }
-        self.reached = now.saturating_sub(pause + SLACK.as_nanos() as u64);
+        self.reached = now.saturating_sub(self.pause + SLACK.as_nanos() as u64);
     }
 
     /// What the summary should say.
@@ -140,12 +154,19 @@ impl Writer {
             figures.samples,
             percent(figures.complete),
         ));
-        if self.unnamed.processes > 0 {
+        let Unnamed { processes, samples, early, .. } = &self.unnamed;
+        if samples + early > 0 {
             notes.push(format!(
-                "{} processes with fewer than {LEAST_SAMPLES} samples each, {:.1} % of all, have no rows",
-                self.unnamed.processes,
-                percent(self.unnamed.samples)
+                "{:.1} % of the samples are in no row: those of {processes} processes with fewer than {LEAST_SAMPLES} each, and {early} \
+                 of others from before these had a row",
+                percent(samples + early)
             ));
+        }
+        if !sampler.samples_kernel() {
+            notes.push(
+                "samples are of the program's own code alone: time in the kernel, as for input and output, is not charged to it; \
+                 /proc/sys/kernel/perf_event_paranoid of at most 1 allows both".to_owned(),
+            );
         }
         if figures.lost > 0 {
             notes.push(format!(
@@ -164,6 +185,10 @@ impl Writer {
             ));
         }
         let log = Log::Waiting(Vec::new());
+        // A fork has no name of its own, and may be gone before its log is made.
+        let executable =
+            || std::fs::read_link(format!("/proc/{process}/exe")).map(|path| path.display().to_string());
+        let program = if program.is_empty() { executable().unwrap_or_default() } else { program.to_owned() };
         self.processes.insert(
             process,
             Sampled {
@@ -171,6 +196,7 @@ impl Writer {
                 log,
                 is_recorded: false,
                 threads: HashMap::new(),
+                next_id: 0,
                 defined: HashSet::new(),
             },
         );
@@ -196,8 +222,12 @@ impl Writer {
         };
         waiting.push(sample);
         // What waited too long is not awaited any more.
-        for sample in waiting.into_iter().filter(|sample| sample.time >= self.reached) {
-            if let Err(why) = sampled.write(&self.session, &sample, sampler, (&self.clock, self.period)) {
+        let all = waiting.len();
+        waiting.retain(|sample| sample.time >= self.reached);
+        self.unnamed.early += (all - waiting.len()) as u64;
+        for sample in waiting {
+            let times = (&self.clock, self.period, self.pause);
+            if let Err(why) = sampled.write(&self.session, &sample, sampler, times) {
                 sampled.end();
                 sampled.log = Log::Failed;
                 self.unnamed.fail(format!("{why}; stacks of that process are not sampled any more"));
@@ -268,7 +298,7 @@ impl Sampled {
             begin_line: 0,
             end_line: 0,
             region_type: 0,
-            paradigm: 0,
+            paradigm: MEASUREMENT,
         });
         self.log = Log::Open { log, name };
         Ok(())
@@ -279,7 +309,7 @@ impl Sampled {
         session: &Session,
         sample: &Sample,
         sampler: &Sampler,
-        (clock, period): (&EventClock, u64),
+        times: (&EventClock, u64, u64),
     ) -> Result<(), ampere_ring::Error> {
         let Log::Open { log, name } = &mut self.log else { return Ok(()) };
         let mut stack = vec![PROGRAM];
@@ -298,33 +328,34 @@ impl Sampled {
                     begin_line: function.line,
                     end_line: 0,
                     region_type: 0,
-                    paradigm: 0,
+                    paradigm: SAMPLING,
                 });
             }
             stack.push(handle);
         }
-        let id = self.threads.len() as u32;
         let thread = match self.threads.entry(sample.thread) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Thread::new(session, log, (name, sample.thread, id))?),
+            Entry::Vacant(new) => {
+                let id = self.next_id;
+                self.next_id += 1;
+                new.insert(Thread::new(session, log, (name, sample.thread, id))?)
+            }
         };
-        thread.change_to(stack, sample.time, clock, (period, self.is_recorded));
+        thread.change_to(stack, sample.time, times, self.is_recorded);
         Ok(())
     }
 
     /// Threads without samples since then are in no function.
     fn pause(&mut self, since: u64) {
-        if !self.is_recorded {
-            self.threads.values_mut().filter(|thread| thread.last < since).for_each(Thread::pause);
-        }
+        self.threads.values_mut().filter(|thread| thread.last < since).for_each(Thread::pause);
+    }
+
+    fn end_thread(&mut self, thread: u32) {
+        self.threads.remove(&thread).iter_mut().for_each(Thread::end);
     }
 
     fn end(&mut self) {
-        for thread in self.threads.values_mut() {
-            thread.pause();
-            thread.writer.location_end(thread.last_event);
-            thread.writer.close();
-        }
+        self.threads.values_mut().for_each(Thread::end);
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
             log.append(&Definition::Finished { left_out });
@@ -362,11 +393,10 @@ impl Thread {
         &mut self,
         stack: Vec<u32>,
         time: u64,
-        clock: &EventClock,
-        (period, is_recorded): (u64, bool),
+        (clock, period, pause): (&EventClock, u64, u64),
+        is_recorded: bool,
     ) {
-        let pauses = time.saturating_sub(self.last) > PAUSE.as_nanos() as u64;
-        if pauses && !is_recorded {
+        if time.saturating_sub(self.last) > pause {
             self.pause();
         }
         let period_ago = clock.at(time.saturating_sub(period)).max(self.last_event);
@@ -375,6 +405,12 @@ impl Thread {
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
         stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
         (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));
+    }
+
+    fn end(&mut self) {
+        self.pause();
+        self.writer.location_end(self.last_event);
+        self.writer.close();
     }
 
     fn pause(&mut self) {
@@ -403,7 +439,8 @@ enum Event {
     Sample(u32, Sample),
     /// With the program's path or name.
     Started(u32, String),
-    Ended(u32),
+    /// Without a thread: all of them.
+    Ended(u32, Option<u32>),
 }
 
 struct Sample {
@@ -423,8 +460,6 @@ impl Sink for Fetched {
     }
 
     fn ended(&mut self, process: u32, thread: Option<u32>, _time_ns: u64) {
-        if thread.is_none() {
-            self.0.push(Event::Ended(process));
-        }
+        self.0.push(Event::Ended(process, thread));
     }
 }

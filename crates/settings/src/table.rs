@@ -126,7 +126,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "In how much CPU time of a thread its stack is sampled once, of all that the command starts: call paths of programs \
                 that are not instrumented. `auto`: 1 ms. `ampere run --sample auto` says the same.",
-        within: Within::Times(Duration::from_micros(100), Duration::from_secs(1)),
+        within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),
         ..file("sampler", "stacks", "AMPERE_SAMPLE")
     },

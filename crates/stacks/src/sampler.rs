@@ -91,7 +91,7 @@ impl Sampler {
         check(options)?;
         let mut options = options.clone();
         let events = match Events::open(launcher, &options) {
-            Err(StacksError::Denied { .. }) if options.kernel => {
+            Err(StacksError::Denied { .. } | StacksError::Paranoid { .. }) if options.kernel => {
                 options.kernel = false;
                 Events::open(launcher, &options)?
             }

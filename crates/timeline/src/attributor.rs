@@ -7,7 +7,7 @@ use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::recorder::Recording;
-use crate::sampled::SampledStacks;
+use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
@@ -33,6 +33,18 @@ pub struct LocationInfo {
     pub rank: Option<u32>,
     /// Whether it is its process' main CPU location: the one whose frame is the rank's.
     pub main: bool,
+}
+
+/// Score-P's paradigm of what stands for the program.
+const MEASUREMENT: u8 = 0;
+
+fn role_of(regions: &Regions, region: RegionRef) -> Role {
+    let paradigm = regions.all().get(region.0 as usize).map_or(MEASUREMENT, |region| region.paradigm);
+    match paradigm {
+        _ if is_mpi(regions.name(region)) => Role::Call,
+        MEASUREMENT => Role::Program,
+        _ => Role::Function,
+    }
 }
 
 /// A run's locations, devices and figures.
@@ -113,7 +125,13 @@ impl Attributor {
 
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
-        self.sampled.put_on(samples, recorded, self.engine.stack(recorded));
+        let (own, regions) = (self.engine.stack(recorded), &self.regions);
+        let mut has_functions = false;
+        self.engine.each_callpath(recorded, |region, _, _| {
+            has_functions |= role_of(regions, region) == Role::Function
+        });
+        let base = own.first().is_none_or(|first| role_of(regions, *first) != Role::Call);
+        self.sampled.put_on(samples, recorded, (own, usize::from(base)), has_functions);
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.
@@ -241,10 +259,9 @@ impl Attributor {
     fn sampled_steps(&mut self, location: LocationIndex, steps: &[Step]) {
         let mut passed: Vec<(LocationIndex, Step)> = Vec::with_capacity(steps.len());
         let regions = &self.regions;
-        let is_of_program = |region: RegionRef| !is_mpi(regions.name(region));
+        let role = |region: RegionRef| role_of(regions, region);
         for step in steps {
-            self.sampled
-                .pass(location, *step, is_of_program, &mut |location, step| passed.push((location, step)));
+            self.sampled.pass(location, *step, role, &mut |location, step| passed.push((location, step)));
         }
         for (location, step) in passed {
             self.engine_steps(location, &[step]);

@@ -25,25 +25,56 @@ struct Thread {
     recorded: Option<LocationIndex>,
     /// As it was sampled, the program first.
     stack: Vec<RegionRef>,
-    /// The frames that were recorded and are open, the program's first.
+    /// The frames that were recorded and are open.
     own: Vec<RegionRef>,
+    /// How many of these are the program's: 0 or 1. Further threads have none.
+    base: usize,
+    /// The frames of samples that are between these and the calls above them.
+    shown: Vec<RegionRef>,
     /// Its own functions are recorded: samples say nothing new.
     needs_no_samples: bool,
+}
+
+/// What a region that is recorded says of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It stands for the program.
+    Program,
+    /// It is called by the program: MPI.
+    Call,
+    /// It is one of the program's functions.
+    Function,
 }
 
 impl SampledStacks {
     /// A location whose frames are samples.
     pub fn add(&mut self, samples: LocationIndex) {
-        let (stack, own) = (Vec::new(), Vec::new());
-        self.threads.push(Thread { samples, recorded: None, stack, own, needs_no_samples: false });
+        self.threads.push(Thread {
+            samples,
+            recorded: None,
+            stack: Vec::new(),
+            own: Vec::new(),
+            base: 0,
+            shown: Vec::new(),
+            needs_no_samples: false,
+        });
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
 
-    /// Both are of one thread. `own`: the frames that are open where calls are recorded.
-    pub fn put_on(&mut self, samples: LocationIndex, recorded: LocationIndex, own: Vec<RegionRef>) {
-        let Some(thread) = self.thread(samples) else { return };
-        (self.threads[thread].recorded, self.threads[thread].own) = (Some(recorded), own);
-        self.set_thread(recorded, thread as u32);
+    /// Both are of one thread. `own`: the frames that are open where calls are recorded. `has_functions`: those of the program
+    /// were among them before.
+    pub fn put_on(
+        &mut self,
+        samples: LocationIndex,
+        recorded: LocationIndex,
+        (own, base): (Vec<RegionRef>, usize),
+        has_functions: bool,
+    ) {
+        let Some(at) = self.thread(samples) else { return };
+        let thread = &mut self.threads[at];
+        (thread.recorded, thread.own, thread.base) = (Some(recorded), own, base);
+        thread.needs_no_samples |= has_functions;
+        self.set_thread(recorded, at as u32);
     }
 
     fn set_thread(&mut self, location: LocationIndex, thread: u32) {
@@ -69,12 +100,12 @@ impl SampledStacks {
         self.thread(location).is_some()
     }
 
-    /// What a step of a location means to the engine. `is_of_program`: whether a region is one of the program's own functions.
+    /// What a step of a location means to the engine. `role`: of a region that was recorded.
     pub fn pass(
         &mut self,
         location: LocationIndex,
         step: Step,
-        is_of_program: impl Fn(RegionRef) -> bool,
+        role: impl Fn(RegionRef) -> Role,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
         let Some(thread) = self.thread(location) else { return each(location, step) };
@@ -82,7 +113,7 @@ impl SampledStacks {
         if location == thread.samples {
             thread.sample(step, each);
         } else {
-            thread.call(location, step, is_of_program, each);
+            thread.call(location, step, role, each);
         }
     }
 }
@@ -93,72 +124,71 @@ impl Thread {
             Some(region) => self.stack.push(region),
             None => _ = self.stack.pop(),
         }
-        let depth = self.stack.len() + usize::from(!step.is_enter());
         let Some(recorded) = self.recorded.filter(|_| !self.own.is_empty()) else {
             return each(self.samples, step);
         };
-        if self.needs_no_samples || depth < 2 {
-            return; // the program's own frame is there
+        // A call that waits uses no CPU time: that there are no samples does not mean that it was left.
+        if step.is_enter() || self.own.len() == self.base {
+            self.show(step.time, recorded, each);
         }
-        self.under_calls(step.time, recorded, each, |each| each(recorded, step));
     }
 
     /// Calls that are open stay open above what changes, and are not counted again.
-    fn under_calls<E: FnMut(LocationIndex, Step)>(
-        &self,
-        time: Timestamp,
-        recorded: LocationIndex,
-        each: &mut E,
-        change: impl FnOnce(&mut E),
-    ) {
-        let calls = &self.own[1..];
-        calls.iter().for_each(|_| each(recorded, Step::leave(time)));
-        change(each);
-        calls.iter().for_each(|region| each(recorded, Step::enter(time, *region, 0)));
+    fn show(&mut self, time: Timestamp, recorded: LocationIndex, each: &mut impl FnMut(LocationIndex, Step)) {
+        let wanted =
+            if self.needs_no_samples { &[][..] } else { self.stack.get(self.base..).unwrap_or_default() };
+        let same = self.shown.iter().zip(wanted).take_while(|(shown, wanted)| shown == wanted).count();
+        if same == self.shown.len().max(wanted.len()) {
+            return;
+        }
+        let calls = self.own.get(self.base..).unwrap_or_default();
+        let left = calls.len() + self.shown.len() - same;
+        (0..left).for_each(|_| each(recorded, Step::leave(time)));
+        let entered = wanted[same..].iter().chain(calls);
+        entered.for_each(|region| each(recorded, Step::enter(time, *region, 0)));
+        self.shown = wanted.to_vec();
     }
 
     fn call(
         &mut self,
         recorded: LocationIndex,
         step: Step,
-        is_of_program: impl Fn(RegionRef) -> bool,
+        role: impl Fn(RegionRef) -> Role,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
-        let time = step.time;
-        let Some(region) = step.region() else {
-            let is_last = self.own.len() == 1;
-            if is_last && !self.needs_no_samples {
-                self.frames().for_each(|_| each(recorded, Step::leave(time)));
-            }
-            self.own.pop();
-            each(recorded, step);
-            if is_last {
-                self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
-            }
-            return;
-        };
+        let Some(region) = step.region() else { return self.leave(recorded, step, each) };
+        let role = role(region);
         if self.own.is_empty() {
-            self.stack.iter().for_each(|_| each(self.samples, Step::leave(time)));
-            each(recorded, step);
-            self.own.push(region);
-            if !self.needs_no_samples {
-                self.frames().for_each(|region| each(recorded, Step::enter(time, region, 0)));
-            }
-            return;
+            self.stack.iter().for_each(|_| each(self.samples, Step::leave(step.time)));
+            self.base = usize::from(role != Role::Call);
         }
-        if !self.needs_no_samples && is_of_program(region) {
-            self.under_calls(time, recorded, each, |each| {
-                self.frames().for_each(|_| each(recorded, Step::leave(time)));
-            });
-            self.needs_no_samples = true;
+        let is_outermost = self.own.is_empty();
+        self.needs_no_samples |= role == Role::Function;
+        if !is_outermost || self.base == 0 {
+            self.show(step.time, recorded, each);
         }
         each(recorded, step);
         self.own.push(region);
+        if is_outermost && self.base == 1 {
+            self.show(step.time, recorded, each);
+        }
     }
 
-    /// Those that were sampled, without the program's.
-    fn frames(&self) -> impl Iterator<Item = RegionRef> {
-        self.stack.iter().skip(1).copied()
+    fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
+        let time = step.time;
+        let is_last = self.own.len() <= 1;
+        // The program's frame is below what is shown, a call above it.
+        if is_last && self.base == 1 {
+            self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
+        }
+        self.own.pop();
+        each(recorded, step);
+        if is_last {
+            self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
+            self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
+        } else if self.own.len() == self.base {
+            self.show(time, recorded, each);
+        }
     }
 }
 
@@ -180,8 +210,9 @@ mod tests {
         let mut all = Vec::new();
         for (time, word) in (1..).zip(steps.split_whitespace()) {
             if word == "both" {
-                let own = seen[0].iter().map(|region| RegionRef(*region)).collect();
-                stacks.put_on(SAMPLED, RECORDED, own);
+                let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
+                let base = usize::from(own.first().is_none_or(|first| *first != MPI));
+                stacks.put_on(SAMPLED, RECORDED, (own, base), false);
             } else {
                 let (location, word) =
                     word.strip_prefix('s').map_or((RECORDED, word), |rest| (SAMPLED, rest));
@@ -189,8 +220,12 @@ mod tests {
                     Some(region) => Step::enter(time, RegionRef(region.parse().expect("a number")), 1),
                     None => Step::leave(time),
                 };
-                let is_of_program = |region| region != MPI && region != PROGRAM;
-                stacks.pass(location, step, is_of_program, &mut |location, step| {
+                let role = |region| match region {
+                    PROGRAM => Role::Program,
+                    MPI => Role::Call,
+                    _ => Role::Function,
+                };
+                stacks.pass(location, step, role, &mut |location, step| {
                     let stack = &mut seen[location.0 as usize];
                     match step.region() {
                         Some(region) => stack.push(region.0),
@@ -237,5 +272,21 @@ mod tests {
     fn a_thread_whose_functions_are_recorded_needs_no_samples() {
         assert_eq!(last("both +0 s+0 s+1 s+2 +4 s+3 +9"), [vec![0, 4, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +4 - s+3"), [vec![0], vec![]]);
+        // Without a frame for the program.
+        assert_eq!(last("both s+0 s+1 +4 s+2 +9"), [vec![4, 9], vec![]]);
+    }
+
+    #[test]
+    fn frames_of_a_thread_without_the_programs_are_below_its_calls() {
+        assert_eq!(last("both s+0 s+5 +9"), [vec![0, 5, 9], vec![]]);
+        assert_eq!(last("both s+0 s+5 +9 s- s+6"), [vec![0, 6, 9], vec![]]);
+        assert_eq!(last("both s+0 s+5 +9 -"), [vec![], vec![0, 5]]);
+    }
+
+    #[test]
+    fn a_call_that_waits_stays_where_it_was_made() {
+        assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s-"), [vec![0, 1, 2, 9], vec![]]);
+        assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s- -"), [vec![0], vec![]]);
+        assert_eq!(last("both +0 s+0 s+1 s+2 s- s- s-"), [vec![0], vec![]]);
     }
 }
