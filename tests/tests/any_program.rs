@@ -182,3 +182,31 @@ fn doctor_says_whether_stacks_can_be_sampled() {
     let check = list(&report, "checks").iter().find(|check| check["name"] == "stacks").expect("a line");
     assert_eq!(check["status"], if may_sample() { "ok" } else { "note" }, "{check}");
 }
+
+/// One of its functions is recorded, and over before the first sample; most of its time it spends in one that is not.
+const RECORDED: &str = r#"
+    #include <time.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void setup(void) { __asm__ volatile(""); }
+    __attribute__((noinline, no_instrument_function)) void plain(double seconds) {
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do clock_gettime(CLOCK_MONOTONIC, &now);
+        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+    }
+    int main(void) { setup(); usleep(300000); plain(0.7); return 0; }
+"#;
+
+#[test]
+fn a_program_whose_functions_are_recorded_needs_no_samples() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "work", RECORDED, &["-O1", "-finstrument-functions", "-rdynamic"]);
+    let done = run(&mut sampled(&place, &[&program.to_string_lossy()]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
+    assert!(of_main > 0.9 * rows.values().sum::<f64>(), "{rows:#?}");
+    agrees_with_its_trace(&place.path("out"), &summary);
+}

@@ -1,7 +1,7 @@
 //! Sampled call paths: which functions the threads of a command are in, at each millisecond of their CPU time.
 //!
 //! The kernel interrupts each thread and copies its registers and the top of its stack into a ring that this process
-//! reads (`perf_event_open`). Nothing is loaded into the application, no signal reaches it, and static, Go and JVM
+//! reads (`perf_event_open`). Nothing is loaded into the application, no signal reaches it, and static and JVM
 //! programs are sampled as all others are. Stacks are unwound here, by the tables of the files that are mapped (DWARF),
 //! or by frame pointers where a file has none.
 //!
