@@ -16,14 +16,14 @@ fn timer() -> Timer {
 /// Knows both clocks.
 pub(super) struct EventClock {
     began: Clocks,
-    now: Clocks,
+    /// Its epoch is the last look.
     clock: SessionClock,
 }
 
 impl EventClock {
     pub fn begin() -> EventClock {
         let began = best_reading();
-        EventClock { began, now: began, clock: SessionClock::calibrated(timer(), &began) }
+        EventClock { began, clock: SessionClock::calibrated(timer(), &began) }
     }
 
     /// When this was begun, by all clocks.
@@ -31,21 +31,21 @@ impl EventClock {
         self.began
     }
 
-    /// The time of samples that are written from now on, and the kernel's time of it.
+    /// Looks at both clocks. Gives the kernel's time of it.
     pub fn look(&mut self) -> u64 {
-        self.clock = SessionClock::calibrated(timer(), &self.began);
-        self.now = self.clock.epoch;
-        self.now.monotonic_ns
+        self.clock = SessionClock::calibrated(self.clock.timer, &self.began);
+        self.clock.epoch.monotonic_ns
     }
 
     /// A time that is not long ago.
     pub fn at(&self, monotonic_ns: u64) -> Timestamp {
         let ticks =
             |ns: u64| (u128::from(ns) * u128::from(self.clock.ticks_per_second) / 1_000_000_000) as u64;
-        let now = self.clock.at(&self.now);
-        match self.now.monotonic_ns.checked_sub(monotonic_ns) {
-            Some(ago) => now.saturating_sub(ticks(ago)),
-            None => now.saturating_add(ticks(monotonic_ns - self.now.monotonic_ns)),
+        let SessionClock { epoch, .. } = &self.clock;
+        let looked = self.clock.at(epoch);
+        match epoch.monotonic_ns.checked_sub(monotonic_ns) {
+            Some(ago) => looked.saturating_sub(ticks(ago)),
+            None => looked.saturating_add(ticks(monotonic_ns - epoch.monotonic_ns)),
         }
     }
 }

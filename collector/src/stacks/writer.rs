@@ -184,16 +184,13 @@ impl Writer {
                 "more than {MOST_PROCESSES} processes at once: stacks of others are not sampled"
             ));
         }
-        let log = Log::Waiting(Vec::new());
         // A fork has no name of its own, and may be gone before its log is made.
-        let executable =
-            || std::fs::read_link(format!("/proc/{process}/exe")).map(|path| path.display().to_string());
-        let program = if program.is_empty() { executable().unwrap_or_default() } else { program.to_owned() };
+        let own = if program.is_empty() { executable(process) } else { None };
         self.processes.insert(
             process,
             Sampled {
-                program: program.to_owned(),
-                log,
+                program: own.unwrap_or_else(|| program.to_owned()),
+                log: Log::Waiting(Vec::new()),
                 is_recorded: false,
                 threads: HashMap::new(),
                 next_id: 0,
@@ -207,6 +204,7 @@ impl Writer {
             self.start_process(process, "");
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
+        let mut has_defined = matches!(sampled.log, Log::Waiting(_));
         let mut waiting = match &mut sampled.log {
             Log::Failed => return,
             Log::Open { .. } => Vec::new(),
@@ -227,14 +225,20 @@ impl Writer {
         self.unnamed.early += (all - waiting.len()) as u64;
         for sample in waiting {
             let times = (&self.clock, self.period, self.pause);
-            if let Err(why) = sampled.write(&self.session, &sample, sampler, times) {
-                sampled.end();
-                sampled.log = Log::Failed;
-                self.unnamed.fail(format!("{why}; stacks of that process are not sampled any more"));
-                break;
+            match sampled.write(&self.session, &sample, sampler, times) {
+                Ok(defines) => has_defined |= defines,
+                Err(why) => {
+                    sampled.end();
+                    sampled.log = Log::Failed;
+                    self.unnamed.fail(format!("{why}; stacks of that process are not sampled any more"));
+                    has_defined = true;
+                    break;
+                }
             }
         }
-        self.session.announce();
+        if has_defined {
+            self.session.announce();
+        }
     }
 
     fn end_process(&mut self, process: u32) {
@@ -276,9 +280,7 @@ impl Sampled {
                 }
             })
             .expect("a number that is free")?;
-        if let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) {
-            self.program = path.display().to_string();
-        }
+        self.program = executable(pid).unwrap_or_else(|| std::mem::take(&mut self.program));
         let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
         log.append(&Definition::Process(Process {
             pid,
@@ -304,15 +306,17 @@ impl Sampled {
         Ok(())
     }
 
+    /// Whether there is something new in the log.
     fn write(
         &mut self,
         session: &Session,
         sample: &Sample,
         sampler: &Sampler,
         times: (&EventClock, u64, u64),
-    ) -> Result<(), ampere_ring::Error> {
-        let Log::Open { log, name } = &mut self.log else { return Ok(()) };
+    ) -> Result<bool, ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
+        let before = (self.defined.len(), self.next_id);
         for function in &sample.stack {
             let handle = function.0 + 1;
             let function = sampler.function(*function);
@@ -342,7 +346,7 @@ impl Sampled {
             }
         };
         thread.change_to(stack, sample.time, times, self.is_recorded);
-        Ok(())
+        Ok(before != (self.defined.len(), self.next_id))
     }
 
     /// Threads without samples since then are in no function.
@@ -417,6 +421,11 @@ impl Thread {
         self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
         self.stack.clear();
     }
+}
+
+/// The path of a process' program. `None` once it is gone.
+fn executable(pid: u32) -> Option<String> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
 }
 
 /// Variables that say which devices a process uses.

@@ -329,21 +329,29 @@ simple_value!(Option<Vec<Regex>>, "a list of regular expressions", |_regex| None
     written.texts().and_then(|patterns| patterns.into_iter().map(whole).collect()).map(Some)
 });
 
+fn shown_period(period: Option<Duration>) -> String {
+    period.map_or_else(|| "\"off\"".to_owned(), |time| format!("{:?}", shown_duration(time)))
+}
+
+/// `None` where it is `off`.
+fn parse_period(text: &str, within: &Within) -> Result<Option<Duration>, WrongValue> {
+    match text {
+        "off" => Ok(None),
+        time => Ok(Some(within.check_time(parse_duration(time)?)?)),
+    }
+}
+
 impl Value for GaugePeriod {
     fn allowed(&self) -> String {
         "a time, or off".to_owned()
     }
 
     fn shown(&self) -> Option<String> {
-        Some(self.0.map_or_else(|| "\"off\"".to_owned(), |time| format!("{:?}", shown_duration(time))))
+        Some(shown_period(self.0))
     }
 
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
-        let text = written.text()?;
-        self.0 = match text.trim() {
-            "off" => None,
-            time => Some(within.check_time(parse_duration(time)?)?),
-        };
+        self.0 = parse_period(written.text()?.trim(), within)?;
         Ok(())
     }
 }
@@ -354,15 +362,13 @@ impl Value for StackPeriod {
     }
 
     fn shown(&self) -> Option<String> {
-        Some(self.0.map_or_else(|| "\"off\"".to_owned(), |time| format!("{:?}", shown_duration(time))))
+        Some(shown_period(self.0))
     }
 
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
-        let text = written.text()?;
-        self.0 = match text.trim() {
-            "off" => None,
+        self.0 = match written.text()?.trim() {
             "auto" => Some(StackPeriod::AUTO),
-            time => Some(within.check_time(parse_duration(time)?)?),
+            text => parse_period(text, within)?,
         };
         Ok(())
     }
