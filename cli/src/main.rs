@@ -22,13 +22,14 @@ mod recover;
 mod replay;
 mod report;
 mod run;
+#[cfg(feature = "manual")]
 mod shipped;
 mod team;
 mod timeline;
 mod top;
 
 use ampere_settings::{PREFIX, Setting, setting};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Joules per rank, call path and GPU kernel, while the job runs.
@@ -66,6 +67,7 @@ enum Command {
     #[command(hide = true)]
     Witness,
     /// Write manual pages, completions and references: a part of make install
+    #[cfg(feature = "manual")]
     #[command(hide = true)]
     Shipped(shipped::ShippedArguments),
     /// Plays one process of a trace: a part of replay
@@ -94,7 +96,10 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Probe(arguments) => doctor::probe(arguments),
         Command::Witness => run::witness(),
-        Command::Shipped(arguments) => shipped::write(arguments, &Arguments::command()),
+        #[cfg(feature = "manual")]
+        Command::Shipped(arguments) => {
+            shipped::write(arguments, &<Arguments as clap::CommandFactory>::command())
+        }
         Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {

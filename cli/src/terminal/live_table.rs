@@ -5,6 +5,7 @@ use crate::collector::announced::Announced;
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::client;
 use ampere_collector::serving::snapshot::Snapshot;
+use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 use ampere_report::text::bar;
 use std::collections::{BTreeMap, HashSet};
@@ -111,7 +112,7 @@ fn by_region(snapshot: &Snapshot) -> Vec<(&str, f64)> {
         *sums.entry(&row.region).or_insert(0.0) += row.joules;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    largest_first(&mut sums, |(_, joules)| *joules);
     sums
 }
 

@@ -36,24 +36,25 @@ const PROGRAM: u32 = 0;
 pub(super) struct Writer {
     session: Session,
     clock: EventClock,
-    /// In nanoseconds, and how long a thread without a sample may yet be running.
+    /// CPU time between two samples, in nanoseconds.
     period: u64,
+    /// After so many nanoseconds without a sample, a thread is in no function.
     pause: u64,
     processes: HashMap<u32, Sampled>,
     /// Everything before this has been written.
     reached: u64,
-    unnamed: Unnamed,
+    left_out: LeftOut,
 }
 
-/// What got no rows.
+/// Samples that are in no row.
 #[derive(Default)]
-struct Unnamed {
+struct LeftOut {
     processes: u64,
     samples: u64,
     /// Of processes that have rows, from before these began.
     early: u64,
-    /// The first failure of each kind.
-    failures: Vec<String>,
+    /// The first failure.
+    failure: Option<String>,
 }
 
 /// A process, from the exec that it began with.
@@ -94,7 +95,7 @@ impl Writer {
             pause: PAUSE.max(3 * period).as_nanos() as u64,
             processes: HashMap::new(),
             reached: 0,
-            unnamed: Unnamed::default(),
+            left_out: LeftOut::default(),
         }
     }
 
@@ -145,7 +146,7 @@ impl Writer {
     /// What the summary should say.
     pub fn notes(&self, sampler: &Sampler) -> Vec<String> {
         let figures = sampler.figures();
-        let mut notes = self.unnamed.failures.clone();
+        let mut notes = Vec::from_iter(self.left_out.failure.clone());
         let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
         notes.push(format!(
             "call paths of functions that are not instrumented are sampled, once in {:?} of each thread's CPU time: {} samples, \
@@ -154,7 +155,7 @@ impl Writer {
             figures.samples,
             percent(figures.complete),
         ));
-        let Unnamed { processes, samples, early, .. } = &self.unnamed;
+        let LeftOut { processes, samples, early, .. } = &self.left_out;
         if samples + early > 0 {
             notes.push(format!(
                 "{:.1} % of the samples are in no row: those of {processes} processes with fewer than {LEAST_SAMPLES} each, and {early} \
@@ -180,7 +181,7 @@ impl Writer {
     fn start_process(&mut self, process: u32, program: &str) {
         self.end_process(process);
         if self.processes.len() >= MOST_PROCESSES {
-            return self.unnamed.fail(format!(
+            return self.left_out.fail(format!(
                 "more than {MOST_PROCESSES} processes at once: stacks of others are not sampled"
             ));
         }
@@ -213,7 +214,7 @@ impl Writer {
                 let waiting = std::mem::take(waiting);
                 if let Err(why) = sampled.open(&self.session, process, &self.clock) {
                     sampled.log = Log::Failed;
-                    return self.unnamed.fail(format!("{why}; stacks of that process are not sampled"));
+                    return self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
                 }
                 waiting
             }
@@ -222,7 +223,7 @@ impl Writer {
         // What waited too long is not awaited any more.
         let all = waiting.len();
         waiting.retain(|sample| sample.time >= self.reached);
-        self.unnamed.early += (all - waiting.len()) as u64;
+        self.left_out.early += (all - waiting.len()) as u64;
         for sample in waiting {
             let times = (&self.clock, self.period, self.pause);
             match sampled.write(&self.session, &sample, sampler, times) {
@@ -230,7 +231,7 @@ impl Writer {
                 Err(why) => {
                     sampled.end();
                     sampled.log = Log::Failed;
-                    self.unnamed.fail(format!("{why}; stacks of that process are not sampled any more"));
+                    self.left_out.fail(format!("{why}; stacks of that process are not sampled any more"));
                     has_defined = true;
                     break;
                 }
@@ -244,8 +245,8 @@ impl Writer {
     fn end_process(&mut self, process: u32) {
         match self.processes.remove(&process) {
             Some(Sampled { log: Log::Waiting(waiting), .. }) if !waiting.is_empty() => {
-                self.unnamed.processes += 1;
-                self.unnamed.samples += waiting.len() as u64;
+                self.left_out.processes += 1;
+                self.left_out.samples += waiting.len() as u64;
             }
             Some(mut sampled) => {
                 sampled.end();
@@ -256,11 +257,9 @@ impl Writer {
     }
 }
 
-impl Unnamed {
+impl LeftOut {
     fn fail(&mut self, why: String) {
-        if self.failures.is_empty() {
-            self.failures.push(why);
-        }
+        self.failure.get_or_insert(why);
     }
 }
 

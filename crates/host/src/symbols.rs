@@ -4,9 +4,11 @@
 //! object's file at the first address that lies in it. Never on the event path.
 
 use crate::alloc;
-use addr2line::Loader;
+use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use memmap2::Mmap;
+use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -32,13 +34,16 @@ struct Object {
     path: PathBuf,
 }
 
-/// An object with the contents of its file.
+type File = ElfFile64<'static, object::LittleEndian>;
+type Lines = addr2line::Context<EndianSlice<'static, LittleEndian>>;
+
+/// An object with the contents of its file, which stay until the program ends.
 struct Module {
     object: Object,
-    file: Option<Mmap>,
+    file: &'static [u8],
     /// In order of their addresses.
     functions: Vec<Function>,
-    lines: Option<Loader>,
+    lines: Option<Lines>,
     /// The size of the file with its compressed sections expanded.
     bytes: usize,
 }
@@ -51,12 +56,7 @@ struct Function {
     name: Range<usize>,
 }
 
-struct Modules(Vec<Module>);
-
-// SAFETY: used only under the mutex; `Loader` has caches without locks, but nothing tied to a thread.
-unsafe impl Send for Modules {}
-
-static MODULES: Mutex<Modules> = Mutex::new(Modules(Vec::new()));
+static MODULES: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
 /// Debug information larger than this is not read: it would take seconds of the program's time.
 const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
@@ -86,11 +86,11 @@ pub fn resolve(place: Place) -> Symbol {
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };
     // By its path as well: another library may be mapped where one was closed.
     let is_it = |module: &Module| module.object.base == object.base && module.object.path == object.path;
-    let position = modules.0.iter().position(is_it).unwrap_or_else(|| {
-        modules.0.push(Module::read(object));
-        modules.0.len() - 1
+    let position = modules.iter().position(is_it).unwrap_or_else(|| {
+        modules.push(Module::read(object));
+        modules.len() - 1
     });
-    modules.0[position].symbol(address)
+    modules[position].symbol(address)
 }
 
 /// A symbol without information.
@@ -106,7 +106,7 @@ fn unknown(path: &Path, offset: usize) -> Symbol {
 }
 
 /// The functions of an object's file; none if there is no memory for them.
-fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
+fn functions_in(bytes: &[u8], file: &File) -> Vec<Function> {
     let symbols = || {
         file.symbols()
             .chain(file.dynamic_symbols())
@@ -137,16 +137,29 @@ fn functions_in(bytes: &[u8], file: &object::File) -> Vec<Function> {
 }
 
 /// The size of the file with its compressed sections expanded.
-fn size_when_read(bytes: &[u8], file: &object::File) -> usize {
+fn size_when_read(bytes: &[u8], file: &File) -> usize {
     let compressed = file.sections().filter_map(|section| section.compressed_file_range().ok());
     let more = compressed.filter(|range| range.format != object::CompressionFormat::None);
     let more = more.fold(0u64, |sum, range| sum.saturating_add(range.uncompressed_size));
     bytes.len().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
+/// The debug information that leads from addresses to lines.
+fn lines(file: &File) -> Option<Lines> {
+    let section = |id: SectionId| -> Result<_, object::Error> {
+        let bytes = file.section_by_name(id.name()).map(|section| section.uncompressed_data()).transpose()?;
+        let bytes = match bytes.unwrap_or_default() {
+            Cow::Borrowed(bytes) => bytes,
+            Cow::Owned(expanded) => expanded.leak(),
+        };
+        Ok(EndianSlice::new(bytes, LittleEndian))
+    };
+    Lines::from_dwarf(Dwarf::load(section).ok()?).ok()
+}
+
 impl Module {
     fn read(object: Object) -> Module {
-        let mut module = Module { object, file: None, functions: Vec::new(), lines: None, bytes: 0 };
+        let mut module = Module { object, file: &[], functions: Vec::new(), lines: None, bytes: 0 };
         let Ok(file) = std::fs::File::open(&module.object.path) else { return module };
         module.bytes = file.metadata().map_or(usize::MAX, |about| about.len() as usize);
         if !module.has_room() {
@@ -154,14 +167,13 @@ impl Module {
         }
         // SAFETY: the file is a loaded object: overwriting one in place breaks the program itself.
         let Ok(bytes) = (unsafe { Mmap::map(&file) }) else { return module };
-        if let Ok(file) = object::File::parse(&*bytes) {
-            module.functions = functions_in(&bytes, &file);
-            module.bytes = size_when_read(&bytes, &file);
+        module.file = Box::leak(Box::new(bytes));
+        let Ok(file) = File::parse(module.file) else { return module };
+        module.functions = functions_in(module.file, &file);
+        module.bytes = size_when_read(module.file, &file);
+        if module.file.len() < DEBUG_FILE_SIZE_MAX && module.has_room() {
+            module.lines = lines(&file);
         }
-        if bytes.len() < DEBUG_FILE_SIZE_MAX && module.has_room() {
-            module.lines = Loader::new(&module.object.path).ok();
-        }
-        module.file = Some(bytes);
         module
     }
 
@@ -174,7 +186,7 @@ impl Module {
         let after = self.functions.partition_point(|function| function.address <= offset);
         let function = &self.functions[after.checked_sub(1)?];
         let is_in = offset == function.address || offset - function.address < function.size;
-        let name = self.file.as_ref()?.get(function.name.clone()).filter(|_| is_in)?;
+        let name = self.file.get(function.name.clone()).filter(|_| is_in)?;
         std::str::from_utf8(name).ok()
     }
 

@@ -8,6 +8,7 @@
 //! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
 //! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
 //! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
+//! order.rs       the largest first
 //! ```
 //!
 //! The names of recorded environment variables are below.
@@ -20,6 +21,7 @@ pub mod fortran;
 pub mod launcher;
 mod metric;
 pub mod numbers;
+pub mod order;
 pub mod regions;
 pub mod text;
 

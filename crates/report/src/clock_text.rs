@@ -1,26 +1,23 @@
 //! Wall-clock time as text.
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use std::time::{Duration, SystemTime};
 
 /// RFC 3339 in UTC, to the millisecond, of nanoseconds since 1970.
 pub fn rfc3339(nanoseconds: u64) -> String {
-    format!("{:.3}", timestamp(nanoseconds))
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)).to_string()
 }
 
 /// `20261120_095500`, UTC, of nanoseconds since 1970.
 pub fn compact(nanoseconds: u64) -> String {
-    timestamp(nanoseconds).to_zoned(TimeZone::UTC).strftime("%Y%m%d_%H%M%S").to_string()
+    let digits: String = rfc3339(nanoseconds).chars().filter(char::is_ascii_digit).collect();
+    let (date, time) = digits.split_at(8);
+    format!("{date}_{}", &time[..6])
 }
 
 /// Seconds since 1970 of such a text.
 pub fn seconds(rfc3339: &str) -> Option<f64> {
-    rfc3339.parse::<Timestamp>().ok().map(|time| time.as_nanosecond() as f64 * 1e-9)
-}
-
-fn timestamp(nanoseconds: u64) -> Timestamp {
-    // 64 bits of nanoseconds end in 2554, which is in range.
-    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or_default()
+    let time = humantime::parse_rfc3339(rfc3339).ok()?;
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::over_devices;
 use crate::summary::{Device, QualityFigures, Run, Summary, View};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;
+use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use std::fmt::Write;
@@ -109,7 +110,7 @@ fn functions(summary: &Summary) -> Vec<Function<'_>> {
     let function =
         |(name, [joules, _, seconds, calls]): (_, [f64; 4])| Function { name, calls, seconds, joules };
     let mut functions: Vec<Function> = regions.into_iter().map(function).collect();
-    functions.sort_by(|a, b| b.calls.total_cmp(&a.calls));
+    largest_first(&mut functions, |function| function.calls);
     functions
 }
 

@@ -2,6 +2,7 @@
 
 use crate::filter::much_measuring;
 use crate::summary::{Device, Region, Summary, View};
+use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::{BTreeMap, HashSet};
@@ -88,7 +89,7 @@ fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
     let regions: Vec<&Region> = views.flat_map(|view| &view.regions).collect();
     regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.figures.exclusive_joules);
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    largest_first(&mut sums, |(_, joules)| *joules);
     sums
 }
 

@@ -2,6 +2,7 @@
 //! the ranks that stand out.
 
 use crate::summary::{Device, Figures, Summary, View};
+use ampere_model::order::largest_first;
 
 /// So many times the width of the middle half lies between it and a rank that stands out.
 const FAR: f64 = 3.0;
@@ -83,7 +84,7 @@ fn spreads<'a>(
         *sums[key(row.path) as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
     }
     let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
-    largest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    largest_first(&mut largest, |(_, joules)| *joules);
     let others = largest.split_off(most.min(largest.len()));
     let mut places: Vec<Option<usize>> = vec![None; keys];
     largest.iter().enumerate().for_each(|(at, (what, _))| places[*what as usize] = Some(at));
@@ -150,7 +151,7 @@ impl<'a> Sums<'a> {
         let is_far = |joules: f64| ranks >= LEAST_RANKS && distance(joules) > FAR * width;
         let mut standing_out: Vec<(Rank, f64)> =
             by_joules.iter().filter(|(_, joules)| is_far(*joules)).copied().collect();
-        standing_out.sort_by(|a, b| distance(b.1).total_cmp(&distance(a.1)));
+        largest_first(&mut standing_out, |(_, joules)| distance(*joules));
         Spread {
             what,
             joules: by_joules.iter().map(|(_, joules)| joules).sum(),

@@ -5,6 +5,7 @@ use crate::gauges::OverTheRun;
 use crate::highlights::{sentences, topmost, view};
 use crate::over_ranks::{self, Spread, Spreads};
 use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Summary, View};
+use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -205,7 +206,7 @@ impl Page<'_> {
     fn devices(&self, out: &mut String) -> std::fmt::Result {
         let all = &self.summary.devices;
         let mut by_joules: Vec<usize> = (0..all.len()).collect();
-        by_joules.sort_by(|a, b| all[*b].total_joules.total_cmp(&all[*a].total_joules));
+        largest_first(&mut by_joules, |device| all[*device].total_joules);
         let (shown, others) = by_joules.split_at(MOST_DEVICES.min(all.len()));
         let mut shown = shown.to_vec();
         shown.sort_unstable();

@@ -2,6 +2,7 @@
 
 use crate::call_table::{NameNumber, Names};
 use crate::table::{Column, Table};
+use ampere_model::order::largest_first;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -230,7 +231,7 @@ impl RegionCalls {
         let distance = |row: &usize| (lower - joules(row)).max(joules(row) - upper);
         let mut outliers: Vec<usize> =
             rows.iter().copied().filter(|row| distance(row) > 1.5 * (upper - lower)).collect();
-        outliers.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
+        largest_first(&mut outliers, distance);
         Statistics {
             node: name(node),
             device: name(device),

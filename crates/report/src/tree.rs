@@ -2,6 +2,7 @@
 
 use crate::highlights::{topmost, view};
 use crate::summary::{Device, Summary, View};
+use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::HashMap;
 
@@ -180,7 +181,7 @@ impl Tree<'_> {
             called[frame.caller as usize].push(at as u32);
         }
         for below in &mut called {
-            below.sort_by(|a, b| self.sum(*b).joules.total_cmp(&self.sum(*a).joules));
+            largest_first(below, |frame| self.sum(*frame).joules);
         }
         called
     }

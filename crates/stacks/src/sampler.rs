@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// Who takes samples and what happens to processes: all in the order of time.
+/// Receives samples, and starts and ends of processes, in the order of time.
 pub trait Sink {
     /// A thread was there after another period of its CPU time. The outermost function comes first. `is_cut_off`: more
     /// functions are outside it, which are not known.
@@ -49,7 +49,7 @@ pub trait Sink {
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 
-/// Records may come into the rings so much later than their time.
+/// A record may reach its ring so long after its time.
 const SLACK: Duration = Duration::from_millis(1);
 
 /// The kernel is asked not more often than this.

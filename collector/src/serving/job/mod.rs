@@ -11,6 +11,7 @@ pub mod find;
 pub mod gather;
 pub mod share;
 
+use ampere_model::order::largest_first;
 use ampere_report::page::Totals;
 use ampere_report::page::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
 use share::{Refused, Share};
@@ -238,7 +239,7 @@ impl Nodes {
         let named = sums.into_iter().zip(&self.names.all).filter(|row| row.0 > 0.0);
         let mut rows: Vec<NamedJoules> =
             named.map(|(joules, name)| NamedJoules { name: name.to_string(), joules }).collect();
-        rows.sort_by(|a, b| b.joules.total_cmp(&a.joules));
+        largest_first(&mut rows, |row| row.joules);
         rows
     }
 }

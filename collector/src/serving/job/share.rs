@@ -2,6 +2,7 @@
 //! joules. It is small whatever the node does, so that one collector can gather a thousand.
 
 use crate::serving::snapshot::{OTHER, Snapshot};
+use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::short;
 use ampere_report::page::Totals;
@@ -188,7 +189,7 @@ fn row((name, joules): (&str, f64)) -> (String, f64) {
 fn largest(mut sums: Sums) -> Vec<(String, f64)> {
     sums.remove(OTHER); // what is not named is what the names leave of the total
     let mut rows: Vec<(&str, f64)> = sums.into_iter().filter(|row| row.1 > 0.0).collect();
-    rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+    largest_first(&mut rows, |(_, joules)| *joules);
     let mut bytes = 0;
     let rows = rows.into_iter().take(MOST_NAMES).map(row).take_while(|(name, _)| {
         bytes += name.len();

@@ -13,6 +13,7 @@ mod statistics;
 mod text;
 
 use crate::summary::Summary;
+use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
@@ -130,7 +131,7 @@ impl Comparison {
     fn sorted(&self, by: By, figure: &str) -> Vec<&Row> {
         let mut rows: Vec<&Row> =
             self.rows.iter().filter(|row| row.by == by && row.figure() == figure).collect();
-        rows.sort_by(|a, b| b.spread().total_cmp(&a.spread()));
+        largest_first(&mut rows, |row| row.spread());
         rows
     }
 }

@@ -1,6 +1,7 @@
 //! All nodes of a run, which its first node's collector gathers.
 
 use super::{Others, Totals};
+use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 use serde::{Deserialize, Serialize};
 
@@ -123,10 +124,10 @@ impl Job {
     /// Names the nodes that stand out.
     pub fn name_hottest_and_idle(&mut self) {
         let mut hottest: Vec<&NodeLine> = self.nodes.iter().filter(|node| heat(node) > 0.0).collect();
-        hottest.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
+        largest_first(&mut hottest, |node| heat(node));
         let idle = |node: &NodeLine| node.idle_ratio.unwrap_or(0.0);
         let mut idlest: Vec<&NodeLine> = self.nodes.iter().filter(|node| idle(node) >= IDLE_RATIO).collect();
-        idlest.sort_by(|a, b| idle(b).total_cmp(&idle(a)));
+        largest_first(&mut idlest, |node| idle(node));
         let names = |nodes: Vec<&NodeLine>| {
             nodes.into_iter().take(MOST_NAMES).map(|node| node.node.clone()).collect()
         };
@@ -181,7 +182,7 @@ impl Job {
         shown.functions.truncate(MOST_FUNCTIONS);
         shown.kernels.truncate(MOST_FUNCTIONS);
         if shown.nodes.len() > MOST_LINES {
-            shown.nodes.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
+            largest_first(&mut shown.nodes, heat);
             let left_out = shown.nodes.len() - MOST_LINES;
             let others = shown.nodes.drain(MOST_LINES / 2..MOST_LINES / 2 + left_out);
             shown.other_nodes = Others { count: left_out, joules: others.map(|node| node.joules).sum() };

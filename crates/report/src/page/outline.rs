@@ -9,6 +9,7 @@ use crate::gauges::OverTheRun;
 use crate::highlights::{Sums, sentences, topmost};
 use crate::summary::{Device, NodeCpu, Summary};
 use crate::text::{most_of, nodes_of};
+use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
 
 /// Devices with tables and pictures of their own, and those that are in a list beside them.
@@ -20,7 +21,7 @@ const MOST_LINES: usize = 50;
 /// The largest devices, in their order, and all others, most joules first.
 pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
-    by_joules.sort_by(|a, b| b.1.total_joules.total_cmp(&a.1.total_joules));
+    largest_first(&mut by_joules, |(_, device)| device.total_joules);
     let others = by_joules.split_off(MOST_DEVICES.min(by_joules.len()));
     by_joules.sort_by_key(|(at, _)| *at);
     let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
@@ -144,7 +145,7 @@ fn other_devices(devices: &[&Device]) -> OtherDevices {
 /// Of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
 fn power(summary: &Summary) -> Vec<PowerSeries> {
     let mut devices: Vec<&Device> = topmost(summary).filter(|device| device.power.is_some()).collect();
-    devices.sort_by(|a, b| b.total_joules.total_cmp(&a.total_joules));
+    largest_first(&mut devices, |device| device.total_joules);
     devices.truncate(MOST_SERIES);
     devices.sort_by_key(|device| (&device.node, device.name.len(), &device.name));
     let series = devices.into_iter().map(|device| PowerSeries {
