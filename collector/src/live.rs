@@ -15,7 +15,7 @@ use crate::serving::publishing::{Published, Publisher};
 use crate::stacks::StackSampling;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::{Kind, Session};
-use ampere_settings::Config;
+use ampere_settings::{Config, StackPeriod};
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::merger::Merger;
 use ampere_trace::spool::SpoolDirectory;
@@ -121,19 +121,20 @@ impl LiveRun {
 
     /// Samples the stacks of what `ampere run` is about to start, if that is wanted.
     pub fn sample_stacks(&mut self, launcher: u32) {
-        let Some(period) = self.options.config.sampler.stacks.0.filter(|_| self.options.replay.is_none())
-        else {
-            return;
-        };
+        let Some(period) = self.stack_period() else { return };
         match StackSampling::begin(self.session.directory(), launcher, period) {
             Ok(stacks) => self.sampling.stacks = Some(stacks),
             Err(why) => self.notes.add(format!("no stacks are sampled: {why}")),
         }
     }
 
-    /// What the kernel samples goes to the process that asked for it.
+    fn stack_period(&self) -> Option<Duration> {
+        self.options.config.sampler.stacks.period().filter(|_| self.options.replay.is_none())
+    }
+
+    /// The kernel gives samples only to the process that asked for them: once that was killed, there are no more.
     pub fn note_stacks_ended(&mut self, takes_over: bool) {
-        if takes_over && self.options.config.sampler.stacks.0.is_some() && self.options.replay.is_none() {
+        if takes_over && self.stack_period().is_some() {
             self.notes.add("no stacks are sampled any more: the collector that did was killed");
         }
     }
@@ -291,6 +292,12 @@ impl LiveRun {
         };
         let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
+        let needs_no_stacks = timeline.attributor.records_functions()
+            && self.options.config.sampler.stacks == StackPeriod::Auto;
+        if needs_no_stacks && let Some(mut stacks) = self.sampling.stacks.take() {
+            stacks.stop();
+            self.notes.add("stacks were sampled until a process recorded its own functions");
+        }
     }
 
     fn find_clock_and_devices(&mut self) {

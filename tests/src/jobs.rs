@@ -178,6 +178,8 @@ impl Place {
             .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.path("shm"))
             .env("AMPERE_LISTEN", "127.0.0.1:0")
+            // Rows of all processes of a command are what `any_program` tests.
+            .env("AMPERE_SAMPLE", "off")
             // What Open MPI and compilers leave behind when they are killed goes with the place.
             .env("TMPDIR", self.path("tmp"))
             // It is in memory, where a spool does not belong unless it is told to.

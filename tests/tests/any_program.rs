@@ -65,6 +65,13 @@ fn sampled(place: &Place, command: &[&str]) -> Command {
     run
 }
 
+/// As people run it: samples are where nothing is said.
+fn as_it_is(place: &Place, command: &[&str]) -> Command {
+    let mut run = place.ampere_run("out", command);
+    run.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
+    run
+}
+
 /// Exclusive joules of the rows of the ranks view, by group and path.
 fn rows(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
@@ -102,9 +109,10 @@ fn a_program_as_it_is_has_its_call_paths() {
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
     let plain = run(&mut place.command(&program));
-    let done: Done = run(&mut sampled(&place, &[&program.to_string_lossy()]));
+    let done: Done = run(&mut as_it_is(&place, &[&program.to_string_lossy()]));
     done.as_without(&plain);
     let summary = json(&place.path("out/summary.json"));
+    has_standard_errors(&summary);
     let rows = rows(&summary);
     let (larger, smaller) = (
         joules(&rows, "work > main > both > larger > spin"),
@@ -117,6 +125,17 @@ fn a_program_as_it_is_has_its_call_paths() {
     assert!(notes(&summary).iter().any(|note| note.contains("are sampled")), "{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
     place.is_clean();
+}
+
+/// Of n of N samples, one in each millisecond: √(n (1 - n/N)) samples.
+fn has_standard_errors(summary: &Value) {
+    assert_eq!(summary["run"]["stack_period_seconds"], 0.001);
+    let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
+    let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
+    let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
+    let [joules, seconds] = ["exclusive_joules", "exclusive_seconds"].map(|figure| number(row, figure));
+    let error = joules * ((1.0 - seconds / all) / (1000.0 * seconds)).sqrt();
+    assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} s");
 }
 
 #[test]
@@ -183,7 +202,7 @@ fn doctor_says_whether_stacks_can_be_sampled() {
     assert_eq!(check["status"], if may_sample() { "ok" } else { "note" }, "{check}");
 }
 
-/// One of its functions is recorded, and over before the first sample; most of its time it spends in one that is not.
+/// It works before its first recorded function; most of its time it spends in one that is not recorded.
 const RECORDED: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -194,8 +213,33 @@ const RECORDED: &str = r#"
         do clock_gettime(CLOCK_MONOTONIC, &now);
         while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
     }
+    __attribute__((constructor, no_instrument_function)) void before(void) { plain(0.05); }
     int main(void) { setup(); usleep(300000); plain(0.7); return 0; }
 "#;
+
+#[test]
+fn a_program_that_records_its_functions_has_no_samples_and_ends_those_of_others() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "work", RECORDED, &["-O1", "-finstrument-functions", "-rdynamic"]);
+    let other = place.compile("cc", "other", WORK, &["-O2", "-lm"]);
+    let script = format!("{} & {} 1000 & wait %1; kill %2", program.display(), other.display());
+    let done = run(&mut as_it_is(&place, &["bash", "-c", &script]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let of_process = |name: &str| {
+        let paths = rows.iter().filter(|((group, _), _)| group.contains(name));
+        paths.map(|(_, joules)| joules).sum::<f64>()
+    };
+    assert_eq!(of_process("(work)"), 0.0, "{rows:#?}");
+    // It ran for as long.
+    assert!(of_process("(other)") < 0.5 * joules(&rows, "main"), "{rows:#?}");
+    let ended =
+        notes(&summary).iter().any(|note| note.contains("until a process recorded its own functions"));
+    assert!(ended, "{:#?}", notes(&summary));
+    agrees_with_its_trace(&place.path("out"), &summary);
+}
 
 #[test]
 fn a_program_whose_functions_are_recorded_needs_no_samples() {

@@ -57,7 +57,7 @@ pub struct RunArguments {
     /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
-    /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time), off, or a time such as 5ms
+    /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time; the default), off, or a time such as 5ms
     #[arg(long, value_name = "auto|off|PERIOD", value_parser = sample)]
     sample: Option<String>,
     /// End with an error where the command cannot be measured, instead of running it all the same
@@ -88,14 +88,14 @@ impl Host {
         match self {
             Host::Auto => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
-                 -finstrument-functions or by Score-P; with --sample auto, any program has call paths"
+                 -finstrument-functions or by Score-P, and none used enough CPU time to be sampled"
             }
             Host::Scorep => {
                 "no process of the command that can see this run was built with Score-P; without --host scorep, MPI's functions are measured all the same"
             }
             Host::Embedded => {
                 "no process of the command that can see this run called MPI, or a function compiled with \
-                 -finstrument-functions; with --sample auto, any program has call paths"
+                 -finstrument-functions, and none used enough CPU time to be sampled"
             }
         }
     }

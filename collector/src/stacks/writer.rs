@@ -5,7 +5,7 @@ use super::clock::EventClock;
 use ampere_counters::Stat;
 use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
-    SAMPLED_HOST, Timestamp, VISIBLE_DEVICES,
+    SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_stacks::{FunctionId, Sampler, Sink};
@@ -76,6 +76,8 @@ enum Log {
     Open { log: LogWriter, name: String },
     /// It cannot be written.
     Failed,
+    /// The program's own functions are recorded: there are no samples of it.
+    NotNeeded,
 }
 
 struct Thread {
@@ -200,19 +202,24 @@ impl Writer {
         );
     }
 
-    fn sample(&mut self, process: u32, sample: Sample, sampler: &Sampler) {
+    fn sample(&mut self, process: u32, sample: Sample, sampler: &mut Sampler) {
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         let mut has_defined = matches!(sampled.log, Log::Waiting(_));
         let mut waiting = match &mut sampled.log {
-            Log::Failed => return,
+            Log::Failed | Log::NotNeeded => return,
             Log::Open { .. } => Vec::new(),
             Log::Waiting(waiting) if waiting.len() + 1 < LEAST_SAMPLES => return waiting.push(sample),
             Log::Waiting(waiting) => {
                 let waiting = std::mem::take(waiting);
-                if let Err(why) = sampled.open(&self.session, process, &self.clock) {
+                sampled.program = executable(process).unwrap_or_else(|| std::mem::take(&mut sampled.program));
+                if sampler.records_functions(process, &sampled.program) {
+                    sampled.log = Log::NotNeeded;
+                    return;
+                }
+                if let Err(why) = sampled.open(&self.session, process, &self.clock, self.period) {
                     sampled.log = Log::Failed;
                     return self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
                 }
@@ -265,7 +272,13 @@ impl LeftOut {
 
 impl Sampled {
     /// Makes the log, which begins with what the process is.
-    fn open(&mut self, session: &Session, pid: u32, clock: &EventClock) -> Result<(), ampere_ring::Error> {
+    fn open(
+        &mut self,
+        session: &Session,
+        pid: u32,
+        clock: &EventClock,
+        period: u64,
+    ) -> Result<(), ampere_ring::Error> {
         let (mut log, name) = (1..)
             .find_map(|number| {
                 let name = format!("{pid}-s{number}");
@@ -279,7 +292,6 @@ impl Sampled {
                 }
             })
             .expect("a number that is free")?;
-        self.program = executable(pid).unwrap_or_else(|| std::mem::take(&mut self.program));
         let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
         log.append(&Definition::Process(Process {
             pid,
@@ -288,7 +300,7 @@ impl Sampled {
             executable: self.program.clone(),
             host: SAMPLED_HOST.to_owned(),
             clocks: clock.began(),
-            environment: environment(pid),
+            environment: environment(pid, period),
             pid_namespace: ampere_ring::process::pid_namespace(),
         }));
         log.append_region(&Region {
@@ -427,8 +439,8 @@ fn executable(pid: u32) -> Option<String> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
 }
 
-/// Variables that say which devices a process uses.
-fn environment(pid: u32) -> Vec<String> {
+/// Variables that say which devices a process uses, and how often it is sampled.
+fn environment(pid: u32, period: u64) -> Vec<String> {
     let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let is_evidence = |entry: &&str| {
         entry
@@ -436,7 +448,7 @@ fn environment(pid: u32) -> Vec<String> {
             .is_some_and(|(name, _)| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name))
     };
     let text = variables.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
-    text.filter(is_evidence).map(str::to_owned).collect()
+    text.filter(is_evidence).map(str::to_owned).chain([format!("{STACK_PERIOD}={period}")]).collect()
 }
 
 /// What happened, in the order of time.

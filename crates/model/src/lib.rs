@@ -38,6 +38,9 @@ pub use metric::{
 pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
+/// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
+pub const STACK_PERIOD: &str = "AMPERE_STACK_PERIOD_NS";
+
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
 /// `mpirun` in a Slurm job, Slurm's is that of the script.
 pub const LOCAL_RANKS: [&str; 8] = [

@@ -50,6 +50,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
         all.extend(assignment.no_gpu.iter().map(|why| link(None, why)));
     }
     sort(&mut all);
+    all.dedup(); // a process' threads are one consumer
     all
 }
 

@@ -222,6 +222,7 @@ impl Tables<'_> {
         quality.late_events = quality.late_events.max(oddities.late);
         quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+        run.stack_period_seconds = attributor.stack_period.map(|period| period.as_secs_f64());
         run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
         run.notes.extend(OtherThreads::of(attributor).note());
         (run, quality)
@@ -313,7 +314,8 @@ impl Tables<'_> {
         let mut regions: Vec<Region> = named
             .filter_map(|(region, joules)| {
                 let figures = Figures { exclusive_joules: joules?, ..Figures::default() };
-                Some(Region { region: region.name.as_str().into(), figures, watts: Watts::default() })
+                let (watts, sampled_error_joules) = Default::default();
+                Some(Region { region: region.name.as_str().into(), figures, sampled_error_joules, watts })
             })
             .collect();
         regions.sort_by(most_joules_first);
@@ -357,6 +359,9 @@ impl Tables<'_> {
         };
         let regions = report.regions.into_iter().map(|row| self.region(row, device, &shown));
         let mut regions: Vec<Region> = regions.collect();
+        if let Some(period) = self.attributor.stack_period.filter(|_| !is_time) {
+            set_sampled_errors(&mut regions, period.as_secs_f64());
+        }
         regions.sort_by(most_joules_first);
         regions.truncate(self.most);
         shown.regions = regions;
@@ -397,7 +402,20 @@ impl Tables<'_> {
         };
         let region = self.attributor.regions.all().get(row.region.0 as usize);
         let region = region.map_or(UNDEFINED, |region| region.name.as_str());
-        Region { region: region.into(), figures, watts: watts.up_to(device.most_watts(view)) }
+        let watts = watts.up_to(device.most_watts(view));
+        Region { region: region.into(), figures, sampled_error_joules: None, watts }
+    }
+}
+
+/// Calls of sampled functions are not counted. Of n of N samples the standard error is that of a binomial distribution.
+fn set_sampled_errors(regions: &mut [Region], period: f64) {
+    let is_sampled = |row: &&mut Region| row.figures.calls == 0 && row.figures.exclusive_seconds > 0.0;
+    let all: f64 = regions.iter_mut().filter(is_sampled).map(|row| row.figures.exclusive_seconds).sum();
+    for row in regions.iter_mut().filter(is_sampled) {
+        let Figures { exclusive_joules, exclusive_seconds, .. } = row.figures;
+        let samples = (exclusive_seconds / period).max(1.0);
+        let error = exclusive_joules * ((1.0 - exclusive_seconds / all).max(0.0) / samples).sqrt();
+        row.sampled_error_joules = Some(error);
     }
 }
 

@@ -310,6 +310,9 @@ pub struct Run {
     /// Times without sampling, because the collector was killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// CPU time between two samples of a thread's stack. Rows without calls are of samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_period_seconds: Option<f64>,
     /// The size of the MPI job, and its ranks in these figures. `None` where there are several jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiRanks>,
@@ -682,6 +685,9 @@ pub struct Region {
     /// The sum's.
     #[serde(flatten)]
     pub figures: Figures,
+    /// Of a sampled function: the standard error of its exclusive joules that follows from the number of its samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_error_joules: Option<f64>,
     /// Its power.
     #[serde(default, flatten)]
     pub watts: Watts,

@@ -194,7 +194,7 @@ impl Page<'_> {
                 joules(spread.most),
                 spread.ranks,
                 spread.seconds,
-                spread.calls,
+                calls(spread.calls),
                 printable(&name(spread.what)),
                 if spread.joules >= LEAST_SHARE * total { self.standing_out(spread) } else { String::new() },
             )?;
@@ -318,7 +318,10 @@ impl Page<'_> {
                 bar(row.figures.exclusive_joules, total),
                 joules(row.figures.inclusive_joules),
                 seconds(format!("{:.3}", row.figures.exclusive_seconds)),
-                row.figures.calls,
+                row.sampled_error_joules.map_or_else(
+                    || calls(row.figures.calls),
+                    |error| format!("± {:.1} %", 100.0 * error / row.figures.exclusive_joules)
+                ),
                 watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
                 short(&row.region, LONGEST_NAME),
             )?;
@@ -328,6 +331,12 @@ impl Page<'_> {
             writeln!(
                 out,
                 "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
+            )?;
+        }
+        if regions.iter().take(MOST_ROWS).any(|row| row.sampled_error_joules.is_some()) {
+            writeln!(
+                out,
+                "  ±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
             )?;
         }
         if has_watts {
@@ -400,7 +409,7 @@ impl Page<'_> {
                 bounds(is_time, row.figures.resolved_joules, row.figures.possible_joules),
                 percent(row.figures.exclusive_joules, total),
                 row.figures.exclusive_seconds,
-                row.figures.calls,
+                calls(row.figures.calls),
                 short(&name_of(self.summary, (row.location_group, row.location), &several), LONGEST_NAME),
                 short_path(&self.summary.regions_of(row.path)),
             )?;
@@ -608,6 +617,11 @@ pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
 /// A region that is on the stack so often, by calls of itself: "fib x18".
 pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
+}
+
+/// Of sampled rows they are not counted.
+fn calls(count: u64) -> String {
+    if count == 0 { "sampled".to_owned() } else { count.to_string() }
 }
 
 fn percent(part: f64, whole: f64) -> String {

@@ -131,7 +131,7 @@ impl Default for Config {
             sampler: SamplerSettings {
                 period: Duration::from_millis(1),
                 gauges: GaugePeriod(Some(Duration::from_secs(1))),
-                stacks: StackPeriod(None),
+                stacks: StackPeriod::Auto,
             },
             counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
             sources: SourceSettings::default(),

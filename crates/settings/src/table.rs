@@ -124,8 +124,8 @@ pub const SETTINGS: &[Setting] = &[
         ..file("sampler", "gauges", "AMPERE_GAUGES")
     },
     Setting {
-        about: "In how much CPU time of a thread its stack is sampled once, of all that the command starts: call paths of programs \
-                that are not instrumented. `auto`: 1 ms. `ampere run --sample auto` says the same.",
+        about: "A thread's stack is sampled each time it has used this much CPU time, of all that `ampere run` starts: call paths of \
+                programs that are not instrumented. `auto`: 1 ms, until a process records its own functions. As `ampere run --sample`.",
         within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),
         ..file("sampler", "stacks", "AMPERE_SAMPLE")

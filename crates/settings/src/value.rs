@@ -83,13 +83,28 @@ impl Locations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePeriod(pub Option<Duration>);
 
-/// In how much CPU time of a thread its stack is sampled once. `None`: never, written `off`.
+/// How often stacks are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackPeriod(pub Option<Duration>);
+pub enum StackPeriod {
+    /// Never.
+    Off,
+    /// Every millisecond, of programs whose own functions are not recorded.
+    Auto,
+    /// Once in so much CPU time.
+    Every(Duration),
+}
 
 impl StackPeriod {
-    /// What `auto` stands for.
-    pub const AUTO: Duration = Duration::from_millis(1);
+    const AUTO: Duration = Duration::from_millis(1);
+
+    /// CPU time of a thread between two samples; `None`: there are none.
+    pub fn period(self) -> Option<Duration> {
+        match self {
+            StackPeriod::Off => None,
+            StackPeriod::Auto => Some(StackPeriod::AUTO),
+            StackPeriod::Every(period) => Some(period),
+        }
+    }
 }
 
 /// Numbers of CPUs.
@@ -362,13 +377,16 @@ impl Value for StackPeriod {
     }
 
     fn shown(&self) -> Option<String> {
-        Some(shown_period(self.0))
+        Some(match self {
+            StackPeriod::Auto => "\"auto\"".to_owned(),
+            fixed => shown_period(fixed.period()),
+        })
     }
 
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
-        self.0 = match written.text()?.trim() {
-            "auto" => Some(StackPeriod::AUTO),
-            text => parse_period(text, within)?,
+        *self = match written.text()?.trim() {
+            "auto" => StackPeriod::Auto,
+            text => parse_period(text, within)?.map_or(StackPeriod::Off, StackPeriod::Every),
         };
         Ok(())
     }

@@ -134,6 +134,14 @@ impl Sampler {
         self.hand_over(u64::MAX, sink);
     }
 
+    /// Whether a process was built to record its own functions: by Score-P, or with `-finstrument-functions`. `program`: the path
+    /// of its executable.
+    pub fn records_functions(&mut self, process: u32, program: &str) -> bool {
+        let files = &mut self.files;
+        let mappings = self.processes.mappings(process, |mapped| files.number(mapped));
+        self.files.records_functions(&mappings, program, process)
+    }
+
     /// How many samples there were, and which were cut off, and why.
     pub fn figures(&self) -> Figures {
         self.counts.figures(|file| self.files.path(file))

@@ -11,9 +11,10 @@ use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
-use ampere_model::regions::{Regions, is_mpi};
-use ampere_model::{LocationKind, MetricValue, RegionRef, Timestamp};
+use ampere_model::regions::Regions;
+use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
+use std::time::Duration;
 
 /// So many steps of a location at once, where calls are recorded: then some of them may be taken.
 const MOST_STEPS_RECORDED: usize = 1 << 14;
@@ -35,15 +36,16 @@ pub struct LocationInfo {
     pub main: bool,
 }
 
-/// Score-P's paradigm of what stands for the program.
+/// Score-P's paradigms: what stands for the program, and what the program's functions and the regions that its text names are.
 const MEASUREMENT: u8 = 0;
+const USER: u8 = 1;
+const COMPILER: u8 = 2;
 
 fn role_of(regions: &Regions, region: RegionRef) -> Role {
-    let paradigm = regions.all().get(region.0 as usize).map_or(MEASUREMENT, |region| region.paradigm);
-    match paradigm {
-        _ if is_mpi(regions.name(region)) => Role::Call,
+    match regions.all().get(region.0 as usize).map_or(MEASUREMENT, |region| region.paradigm) {
         MEASUREMENT => Role::Program,
-        _ => Role::Function,
+        USER | COMPILER => Role::Function,
+        _ => Role::Call,
     }
 }
 
@@ -53,6 +55,8 @@ pub struct Attributor {
     pub engine: Engine,
     /// The run's regions.
     pub regions: Regions,
+    /// CPU time between two samples of a thread's stack, if stacks are sampled.
+    pub stack_period: Option<Duration>,
     /// By the engine's index.
     pub locations: Vec<LocationInfo>,
     /// In the order in which they became known.
@@ -73,6 +77,7 @@ impl Attributor {
         Attributor {
             engine: Engine::new(),
             regions: Regions::default(),
+            stack_period: None,
             locations: Vec::new(),
             devices: Vec::new(),
             ticks_per_second: ticks_per_second.max(1),
@@ -113,9 +118,18 @@ impl Attributor {
 
     /// Adds a location whose frames are samples of a thread's stack.
     pub fn add_samples(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
+        let mut variables = evidence.environment.iter().filter_map(|entry| entry.split_once('='));
+        let period =
+            variables.find(|(name, _)| *name == STACK_PERIOD).and_then(|(_, text)| text.parse().ok());
+        self.stack_period = self.stack_period.or(period.map(Duration::from_nanos));
         let index = self.add_location_with(info, evidence);
         self.sampled.add(index);
         index
+    }
+
+    /// Whether a program's own functions are recorded.
+    pub fn records_functions(&self) -> bool {
+        self.regions.all().iter().any(|region| matches!(region.paradigm, USER | COMPILER))
     }
 
     /// Whether a location's frames are samples of a thread's stack.

@@ -13,7 +13,7 @@
 //! | what a counter counts, what it contains, and where it wraps | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
-use ampere_model::{Device, LOCAL_RANKS, VISIBLE_DEVICES};
+use ampere_model::{Device, LOCAL_RANKS, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
@@ -102,7 +102,7 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
 /// Variables of a process, `NAME=value`.
 pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<String> {
     let Some(group) = definitions.location_groups.get(process) else { return Vec::new() };
-    let known = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS);
+    let known = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&[STACK_PERIOD]);
     known.filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
 }
 
@@ -152,7 +152,8 @@ pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> O
 
 /// A process' properties: those of its variables that links depend on, and how long its threads ran.
 pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
-    let known = |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name);
+    let known =
+        |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name) || name == STACK_PERIOD;
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
     let variables = split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value));
     let threads = threads.map(|seconds| format!("{} {}", seconds.main, seconds.others));

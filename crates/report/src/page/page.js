@@ -16,6 +16,8 @@
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
   const watts = value => value == null ? '?' : value.toFixed(value < 100 ? 1 : 0) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+  // Of sampled functions they are not counted.
+  const countOfCalls = value => value === 0 ? 'sampled' : count(value);
   function duration(seconds) {
     if (seconds < 120) return seconds.toFixed(seconds < 10 ? 2 : 1) + ' s';
     const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
@@ -163,7 +165,7 @@
     if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, help: MOST }));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
-    if (has('calls')) columns.push(number('calls', 'calls', count, { minor: true }));
+    if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
     if (has('watts')) columns.push(number('watts', 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: 'the device\'s power while nothing else ran; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
     return columns;
@@ -583,7 +585,7 @@
       inside.add(at);
       if (at !== 0) rows.push({ words: clip(pathOf(boxes, at).join(' > '), 400), joules: box.own, sum: box.sum, part: whole > 0 ? box.own / whole : 0, calls: box.calls, last: 0 });
     });
-    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), number('calls', 'calls', count, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
+    const at = tableOf('flame-table', [number('joules', 'J', joules), BAR, number('sum', 'inclusive J', joules), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }], { caption: 'Joules of call paths' });
     at.set(rows);
     at.search(flame.search);
   }
@@ -664,7 +666,7 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = page.totals.joules;
-    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', count, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
+    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
       .set(of.rows.map(row => ({ ...row, words: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} J in all` : '');
   }

@@ -93,7 +93,7 @@ impl Rows {
 /// The functions or kernels of one device.
 pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     let mut table = Rows::default();
-    for Region { region, figures, watts } in view.regions.iter().take(MOST_DEVICE_ROWS) {
+    for Region { region, figures, watts, .. } in view.regions.iter().take(MOST_DEVICE_ROWS) {
         table.name.push(names.number(region));
         table.joules.push(figures.exclusive_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
