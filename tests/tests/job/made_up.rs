@@ -275,9 +275,11 @@ fn the_page_shows_all_nodes() {
     });
     for width in ["400", "1600"] {
         let mut command = place.command("node");
-        command
-            .arg(ampere_tests::root().join("tests/programs/nodes.js"))
-            .args([&format!("http://{address}/"), width]);
+        command.arg(ampere_tests::root().join("tests/programs/nodes.js")).args([
+            &format!("http://{address}/"),
+            width,
+            "node0011",
+        ]);
         command.env("NODE_PATH", browser::modules()).env("HOME", place.path(""));
         let done = ampere_tests::jobs::run(&mut command);
         assert_eq!(done.code, 0, "{done:#?}");
