@@ -1,10 +1,10 @@
-// Opens the live page of a run on several nodes in Chromium, and prints what it shows of them as JSON. node nodes.js URL WIDTH;
+// Opens the page of a run on several nodes in Chromium, and prints what it shows of them as JSON. node nodes.js URL WIDTH SEARCH;
 // with $SHOT set it makes $SHOT-WIDTH.png.
 'use strict';
 const { chromium } = require('playwright-core');
 const { execFileSync } = require('child_process');
 
-async function main([url, width]) {
+async function main([url, width, search]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: +width, height: 1000 } });
@@ -12,11 +12,13 @@ async function main([url, width]) {
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) errors.push(message.text()); });
   page.on('pageerror', error => errors.push(String(error)));
   await page.goto(url);
-  await page.waitForFunction(() => window.ampere && window.ampere.updates >= 3, undefined, { timeout: 60000 });
+  await page.waitForFunction(least => window.ampere && window.ampere.updates >= least, url.startsWith('http') ? 3 : 1, { timeout: 60000 });
   const shown = () => page.evaluate(() => ({
     total: +document.getElementById('total-joules').dataset.value,
     about: document.getElementById('about').textContent,
     rows: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => [...row.cells].map(cell => cell.textContent)),
+    sentences: [...document.querySelectorAll('#sentences li')].map(line => line.textContent),
+    heads: [...document.querySelectorAll('#nodes-table thead th')].map(head => head.textContent),
     joules: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => +row.cells[1].dataset.value),
     rest: document.getElementById('nodes-rest').textContent,
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.textContent),
@@ -26,7 +28,7 @@ async function main([url, width]) {
   }));
   const told = { ...await shown(), errors };
   if (process.env.SHOT) await page.screenshot({ path: `${process.env.SHOT}-${width}.png`, fullPage: true });
-  await page.fill('#nodes-search', 'node0011');
+  await page.fill('#nodes-search', search);
   told.searched = (await shown()).rows;
   await browser.close();
   console.log(JSON.stringify(told));

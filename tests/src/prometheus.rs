@@ -1,5 +1,6 @@
 //! A real Prometheus, with the configuration that we ship.
 
+use crate::dashboard::{self, Query};
 use crate::http;
 use crate::process::{Running, wait_for};
 use serde_json::Value;
@@ -23,10 +24,17 @@ pub struct Series {
 impl Prometheus {
     /// Scrapes `target` as `dashboards/prometheus.yml` says; all its files are in `directory`.
     pub fn start(program: &Path, target: SocketAddr, directory: &Path) -> Prometheus {
+        Prometheus::start_with(program, directory, |shipped| {
+            shipped.replace("127.0.0.1:9977", &target.to_string())
+        })
+    }
+
+    /// With `dashboards/prometheus.yml` as it is changed.
+    pub fn start_with(program: &Path, directory: &Path, change: impl Fn(&str) -> String) -> Prometheus {
         let shipped = std::fs::read_to_string(crate::root().join("dashboards/prometheus.yml"));
         let shipped = shipped.expect("dashboards/prometheus.yml");
-        let ours = shipped.replace("127.0.0.1:9977", &target.to_string());
-        assert_ne!(ours, shipped, "the configuration has the default address");
+        let ours = change(&shipped);
+        assert_ne!(ours, shipped, "the configuration has what is changed");
         // The runs of tests are short.
         let ours = ours.replace("evaluation_interval: 5s", "evaluation_interval: 1s");
         let config = directory.join("prometheus.yml");
@@ -64,6 +72,48 @@ impl Prometheus {
     pub fn query(&self, expression: &str) -> Result<Vec<Series>, String> {
         let data = self.api(&format!("query?query={}", http::percent_encoded(expression)))?;
         Ok(series(&data, |result| std::iter::once(&result["value"]).collect()))
+    }
+
+    /// Every variable and every expression of the dashboards, and what their alerts compare with limits and their rules record, has
+    /// data; but what has one of these words may have none. Returns how many expressions and rules there are.
+    pub fn all_have_data(&self, may_lack: &[&str]) -> (usize, usize) {
+        let has_data = |what: &str, expression: &str| {
+            if may_lack.iter().any(|word| expression.contains(word)) {
+                self.query(expression).unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
+                return;
+            }
+            // A rate needs two scrapes, and a rule with it its second evaluation.
+            wait_for(&format!("data for {what}: {expression}"), Duration::from_secs(10), || {
+                let found = self.query(expression);
+                let found = found.unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
+                (!found.is_empty()).then_some(())
+            });
+        };
+        let mut expressions = 0;
+        for (file, dashboard) in dashboard::all() {
+            for (name, selector, label) in dashboard::variables(&dashboard) {
+                let matching = http::percent_encoded(&dashboard::substituted(&selector));
+                let values = self.api(&format!("label/{label}/values?match[]={matching}"));
+                let some = values.as_ref().is_ok_and(|values| dashboard::items(values).next().is_some());
+                assert!(some, "{file}: ${name}: {values:?}");
+            }
+            for Query { of, expression } in dashboard::queries(&dashboard) {
+                has_data(&format!("{file}: {of}"), &dashboard::substituted(&expression));
+                expressions += 1;
+            }
+        }
+        let all = self.api("rules").unwrap_or_else(|why| panic!("{why}"));
+        let all = dashboard::items(&all["groups"]).flat_map(|group| dashboard::items(&group["rules"]));
+        let mut rules = 0;
+        for rule in all {
+            let [name, text] = ["name", "query"].map(|key| rule[key].as_str().expect("text"));
+            assert_ne!(rule["health"], "err", "{rule}");
+            // An alert's expression is a comparison, and usually empty: its left side is asked for.
+            let side = text.rsplit_once(" > ").or_else(|| text.rsplit_once(" == "));
+            has_data(name, if rule["type"] == "alerting" { side.expect("a comparison").0 } else { text });
+            rules += 1;
+        }
+        (expressions, rules)
     }
 
     /// A query at every quarter of a second from `start` to `end`.

@@ -2,9 +2,10 @@
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, run, start, until};
-use ampere_tests::runs::on_path;
-use ampere_tests::{browser, http, openmetrics, root, skip_unless};
+use ampere_tests::runs::{may_mount, on_path};
+use ampere_tests::{artifact, browser, http, openmetrics, root, skip_unless};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -195,4 +196,63 @@ fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
         // A browser leaves out what follows #.
         assert!(requests.matches(TOKEN).count() <= 1, "the token is in no request's address: {requests}");
     }
+}
+
+/// Node, mean watts, joules, idle part in percent, and ranks, as a page shows them of a summary with these nodes.
+fn nodes_wanted(place: &Place, directories: &[&str]) -> BTreeMap<String, [f64; 4]> {
+    let number = |of: &Value| of.as_f64().expect("a number");
+    let of_node = |directory: &&str| {
+        let summary = place.summary(directory);
+        let device = &summary["devices"][0];
+        assert_eq!(summary["devices"].as_array().map(Vec::len), Some(1), "{summary}");
+        let (joules, seconds) = (number(&device["total_joules"]), number(&device["sampled_seconds"]));
+        let idle = number(&device["views"][0]["idle_joules"]);
+        let node = summary["run"]["nodes"][0].as_str().expect("a name").to_owned();
+        (node, [joules / seconds, joules, 100.0 * idle / joules, number(&summary["run"]["ranks"])])
+    };
+    directories.iter().map(of_node).collect()
+}
+
+#[test]
+fn a_report_of_several_nodes_has_their_table() {
+    skip_unless!(browser::is_there(), browser::WHY);
+    skip_unless!(may_mount(), "needs root, and to be allowed to mount");
+    let place = Place::new();
+    let program = place.instrumented().display().to_string();
+    let script = format!("{} & {program} & {program}; wait", place.on_another_node("node-b", &program));
+    let mut command = place.ampere_run("out", ["sh", "-c", &script]);
+    command.env("AMPERE_OUTPUT", place.path("out")).env("AMPERE_COUNTERS", "rocm_smi");
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+    let done = run(command.env("STAND_IN_ROCM_SMI", "watts=300").current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let whole = place.path("all.html");
+    let made = run(place.ampere(["report", "out", "-f", "html", "-o"]).arg(&whole));
+    assert_eq!(made.code, 0, "{made:#?}");
+    let mut command = place.command(Path::new("node"));
+    command.arg(root().join("tests/programs/nodes.js"));
+    command.args([&format!("file://{}", whole.display()), "1600", "node-b"]);
+    let done = run(command.env("NODE_PATH", browser::modules()).env("HOME", place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let told = told(&done.stdout);
+    assert_eq!((&told["errors"], told["overflow"].as_i64()), (&serde_json::json!([]), Some(0)));
+    let heads = serde_json::json!(["mean W", "J", "share", "share", "idle", "ranks", "node", "energy"]);
+    assert_eq!(told["heads"], heads);
+    let wanted = nodes_wanted(&place, &["out", "out/node-b"]);
+    let rows = told["rows"].as_array().expect("rows");
+    assert_eq!((wanted.len(), rows.len()), (2, 2), "{wanted:?} {rows:?}");
+    for row in rows {
+        let text = |at: usize| row[at].as_str().expect("text");
+        let [watts, joules, idle, ranks] = wanted[text(6)];
+        let shown = [text(0), text(1), text(4), text(5), text(7)];
+        let form =
+            [format!("{watts:.1}"), format!("{joules:.3}"), format!("{idle:.0} %"), format!("{ranks}")];
+        assert_eq!(shown[..4], form.each_ref().map(String::as_str), "{rows:?}");
+        assert_eq!(shown[4], "simulated", "{rows:?}");
+    }
+    let joules: f64 = wanted.values().map(|node| node[1]).sum();
+    assert!(close(told["total"].as_f64().expect("joules"), joules), "{told}");
+    assert!(told["sentences"].to_string().contains("Most power: "), "{}", told["sentences"]);
+    // All else is of all nodes, too.
+    assert!(told["titles"].to_string().contains("\"Devices\""), "{}", told["titles"]);
+    assert_eq!(told["searched"].as_array().map(Vec::len), Some(1));
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 #[test]
 fn grafana_can_import_them() {
-    assert_eq!(all().len(), 4);
+    assert_eq!(all().len(), 5);
     for (file, dashboard) in all() {
         assert!(dashboard["schemaVersion"].as_u64() >= Some(36), "{file}: older than Grafana 10");
         assert!(dashboard["id"].is_null(), "{file}: an id would overwrite another dashboard");

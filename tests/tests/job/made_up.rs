@@ -1,8 +1,11 @@
 //! Many nodes, made up by a server in the test: what it costs to gather them, and what a node can do that is not well.
 
 use super::*;
-use ampere_tests::browser;
 use ampere_tests::jobs::start;
+use ampere_tests::process::program as installed;
+use ampere_tests::prometheus::{Prometheus, Series};
+use ampere_tests::{browser, dashboard};
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -275,9 +278,11 @@ fn the_page_shows_all_nodes() {
     });
     for width in ["400", "1600"] {
         let mut command = place.command("node");
-        command
-            .arg(ampere_tests::root().join("tests/programs/nodes.js"))
-            .args([&format!("http://{address}/"), width]);
+        command.arg(ampere_tests::root().join("tests/programs/nodes.js")).args([
+            &format!("http://{address}/"),
+            width,
+            "node0011",
+        ]);
         command.env("NODE_PATH", browser::modules()).env("HOME", place.path(""));
         let done = ampere_tests::jobs::run(&mut command);
         assert_eq!(done.code, 0, "{done:#?}");
@@ -322,6 +327,47 @@ fn the_page_shows_all_nodes() {
         );
         assert_eq!(shown["searched"].as_array().map(Vec::len), Some(1));
     }
+    drop(nodes);
+    place.write("end", "");
+    assert_eq!(running.wait().code, 0);
+}
+
+/// Joules, power, idle parts, kernels and gone nodes of the job, in a real Prometheus that scrapes its first node alone.
+#[test]
+fn the_dashboard_of_nodes_shows_them() {
+    use Manner::*;
+    let Some(server) = installed("prometheus") else {
+        println!("skipped: no prometheus");
+        return;
+    };
+    let place = Place::new();
+    let program = program(&place);
+    let end = place.path("end");
+    let running = start(&mut place.ampere_run("out", [program.as_path(), end.as_path()]));
+    let address = address_of_first(&place);
+    let run = job_when(address, None, "the run is known", |job| job["run"] != "")["run"].clone();
+    let nodes = Nodes::start([vec![Good; 6], vec![GoesBack]].concat(), run.as_str().expect("an id"));
+    nodes.announce(&place);
+    let prometheus = Prometheus::start(&server, address, place.directory());
+    until("a node is gone", || {
+        prometheus.query("ampere_job_nodes{state=\"gone\"} == 1").is_ok_and(|found| !found.is_empty())
+    });
+    let dashboards = dashboard::all();
+    let (_, dashboard) =
+        dashboards.iter().find(|(file, _)| file.ends_with("nodes.json")).expect("it is there");
+    let mut found: HashMap<String, Vec<Series>> = HashMap::new();
+    for dashboard::Query { of, expression } in dashboard::queries(dashboard) {
+        until(&format!("{of}: {expression}"), || {
+            let series = prometheus.query(&dashboard::substituted(&expression)).expect("an answer");
+            let is_there = !series.is_empty();
+            found.insert(of.clone(), series);
+            is_there
+        });
+    }
+    let hottest = &found["Hottest nodes"];
+    assert_eq!(hottest[0].labels["node"], name(5), "{hottest:?}");
+    assert_eq!((found["Gone"][0].points[0].1, found["Nodes"].len()), (1.0, 8));
+    drop(prometheus);
     drop(nodes);
     place.write("end", "");
     assert_eq!(running.wait().code, 0);

@@ -2,10 +2,13 @@
 
 use super::*;
 use ampere_tests::jobs::{have, host, kill, run, start};
-use ampere_tests::openmetrics;
+use ampere_tests::process::program as installed;
+use ampere_tests::prometheus::Prometheus;
 use ampere_tests::runs::is_root;
+use ampere_tests::{artifact, openmetrics};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 const NODES: usize = 8;
 const WHY: &str = "no namespaces can be made here";
@@ -14,6 +17,8 @@ const WHY: &str = "no namespaces can be made here";
 struct Network {
     /// Distinct for each test that runs.
     name: String,
+    /// The third part of its addresses.
+    third: u32,
 }
 
 fn ip(arguments: &str) -> bool {
@@ -23,9 +28,12 @@ fn ip(arguments: &str) -> bool {
 impl Network {
     /// `None` where that is not allowed.
     fn new() -> Option<Network> {
-        let network = Network { name: format!("am{}", std::process::id()) };
+        static NETWORKS: AtomicU8 = AtomicU8::new(0);
+        let (process, number) = (std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
+        let letter = char::from(b'a' + number);
+        let third = (2 * process + u32::from(number)) % 250;
+        let network = Network { name: format!("am{process}{letter}"), third };
         let bridge = &network.name;
-        let third = std::process::id() % 250;
         let mut made = ip(&format!("link add {bridge} type bridge"))
             && ip(&format!("addr add 10.213.{third}.254/24 dev {bridge}"))
             && ip(&format!("link set {bridge} up"));
@@ -48,7 +56,7 @@ impl Network {
     }
 
     fn address(&self, node: usize) -> String {
-        format!("10.213.{}.{}", std::process::id() % 250, node + 1)
+        format!("10.213.{}.{}", self.third, node + 1)
     }
 
     /// Ends all that runs on a node, as when the node dies.
@@ -183,4 +191,62 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     );
     let report = run(&mut place.ampere(["report", "out/n1", "-f", "json"]));
     assert_eq!(report.code, 0, "{report:#?}");
+}
+
+/// As the book says it: a file for each node, and a token that the user made.
+#[test]
+fn prometheus_finds_all_nodes_of_a_live_job() {
+    if !have(&["ip", "unshare"]) {
+        return;
+    }
+    let Some(server) = installed("prometheus") else {
+        println!("skipped: no prometheus");
+        return;
+    };
+    let network = if is_root() { Network::new() } else { None };
+    ampere_tests::skip_unless!(network.is_some(), WHY);
+    let network = network.expect("it is some");
+    let place = Place::new();
+    program(&place);
+    let token = place.write("token", "a-token-of-this-test-0123456789");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let start_on = |at: usize| {
+        let mut command = command(&place, &network, at, "go");
+        command.env("AMPERE_LISTEN", format!("{}:9977", network.address(at)));
+        command.env("AMPERE_TOKEN_FILE", &token).env("AMPERE_TARGETS", place.path("targets"));
+        command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+        start(command.env("AMPERE_COUNTERS", "rocm_smi,estimate").env("STAND_IN_ROCM_SMI", "watts=300"))
+    };
+    let mut running = vec![start_on(0)];
+    address_of_first(&place);
+    running.extend((1..NODES).map(start_on));
+    until("all nodes are named", || {
+        std::fs::read_dir(place.path("targets")).is_ok_and(|files| files.count() == NODES)
+    });
+    let prometheus = Prometheus::start_with(&server, place.directory(), |shipped| {
+        let all = "    static_configs:\n";
+        let with_token = format!("    authorization: {{credentials_file: '{}'}}\n{all}", token.display());
+        shipped.replace("127.0.0.1:9977", &format!("{}:9977", network.address(0))).replace(all, &with_token)
+    });
+    until("all nodes are scraped, and gathered by the first", || {
+        let value = |query: &str| prometheus.query(query).ok()?.first().map(|series| series.points[0].1);
+        let all = Some(NODES as f64);
+        value("count(up == 1)") == all && value("sum(ampere_job_nodes{state=\"running\"})") == all
+    });
+    // There is no GPU kernel in this job; made_up.rs has some.
+    let (expressions, rules) =
+        prometheus.all_have_data(&["ampere_kernel_energy", "ampere_job_kernel_energy"]);
+    assert!(expressions > 60 && rules == 20, "{expressions} {rules}");
+    // The job's joules are no more than those of its nodes a moment later, and most of them.
+    let value = |query: &str| prometheus.query(query).expect("an answer")[0].points[0].1;
+    let (job, nodes) = (value("ampere_job_energy_joules_total"), value("sum(node:ampere_energy_joules:sum)"));
+    assert!(job > 0.5 * nodes && job < 2.0 * nodes, "{job} {nodes}");
+    place.write("go", "");
+    drop(prometheus);
+    for node in running {
+        node.wait();
+    }
+    place.no_process_left();
+    let left = std::fs::read_dir(place.path("targets")).expect("a directory").count();
+    assert_eq!(left, 0, "the job is over, and still named to Prometheus");
 }

@@ -1,9 +1,13 @@
-//! All nodes of a run, which its first node's collector gathers.
+//! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
 
+use super::outline::mean_watts;
 use super::{Others, Totals};
+use crate::highlights::topmost;
+use crate::summary::{Summary, least_trusted};
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What [`Job::schema`] is.
 pub const SCHEMA: &str = "ampere-job/1";
@@ -15,7 +19,7 @@ pub struct Job {
     pub schema: String,
     /// The run's id.
     pub run: String,
-    /// The node whose collector gathers: the rest of a page is of this node.
+    /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
     pub here: String,
     /// Sums over the nodes; power is that of nodes that run.
     pub totals: Totals,
@@ -79,13 +83,13 @@ pub struct NodeLine {
     pub energy: String,
     /// Of the devices that no other contains.
     pub joules: f64,
-    /// Now; `None` of a node that does not run.
+    /// Now, `None` of a node that does not run; of a summary, over the run.
     pub watts: Option<f64>,
     /// Of no frame.
     pub idle_joules: f64,
     /// That cannot be attributed.
     pub lost_joules: f64,
-    /// The part of its joules that was idle between its last two figures.
+    /// The part of its joules that was idle between its last two figures; of a summary, over the run.
     pub idle_ratio: Option<f64>,
     /// How many it has.
     pub ranks: usize,
@@ -121,6 +125,23 @@ const MOST_NAMES: usize = 5;
 const IDLE_RATIO: f64 = 0.9;
 
 impl Job {
+    /// The nodes of a summary of several.
+    pub fn of(summary: &Summary) -> Option<Job> {
+        if summary.run.nodes.len() < 2 {
+            return None;
+        }
+        let run = summary.run.id.clone();
+        let nodes = lines_of(summary);
+        let mut job = Job { schema: SCHEMA.to_owned(), run, nodes, ..Job::default() };
+        for node in &job.nodes {
+            job.totals.joules += node.joules;
+            job.totals.idle_joules += node.idle_joules;
+            job.totals.lost_joules += node.lost_joules;
+        }
+        job.name_hottest_and_idle();
+        Some(job)
+    }
+
     /// Names the nodes that stand out.
     pub fn name_hottest_and_idle(&mut self) {
         let mut hottest: Vec<&NodeLine> = self.nodes.iter().filter(|node| heat(node) > 0.0).collect();
@@ -154,19 +175,7 @@ impl Job {
                 largest.join(", ")
             ));
         }
-        let line = |name: &String| self.nodes.iter().find(|node| node.node == *name);
-        let hottest = self.hottest.iter().filter_map(line).take(3);
-        let hottest: Vec<String> =
-            hottest.map(|node| format!("{} ({:.0} W)", printable(&node.node), heat(node))).collect();
-        let idle = self.idle.iter().filter_map(line).take(3);
-        let idle: Vec<String> = idle.map(|node| printable(&node.node)).collect();
-        match (hottest.as_slice(), idle.as_slice()) {
-            ([], _) => {}
-            (hottest, []) => all.push(format!("Most power: {}.", hottest.join(", "))),
-            (hottest, idle) => {
-                all.push(format!("Most power: {}; idle: {}.", hottest.join(", "), idle.join(", ")));
-            }
-        }
+        all.extend(self.hottest_and_idle());
         let gone = self.nodes.iter().filter(|node| node.state == NodeState::Gone).count();
         if gone > 0 {
             let nodes =
@@ -174,6 +183,22 @@ impl Job {
             all.push(format!("{nodes} last figures stay in the sums."));
         }
         all
+    }
+
+    /// The nodes that stand out, in words.
+    pub fn hottest_and_idle(&self) -> Option<String> {
+        let line = |name: &String| self.nodes.iter().find(|node| node.node == *name);
+        let hottest = self.hottest.iter().filter_map(line).take(3);
+        let hottest: Vec<String> =
+            hottest.map(|node| format!("{} ({:.0} W)", printable(&node.node), heat(node))).collect();
+        let idle: Vec<String> = self.idle.iter().take(3).map(|node| printable(node)).collect();
+        match (hottest.as_slice(), idle.as_slice()) {
+            ([], _) => None,
+            (hottest, []) => Some(format!("Most power: {}.", hottest.join(", "))),
+            (hottest, idle) => {
+                Some(format!("Most power: {}; idle: {}.", hottest.join(", "), idle.join(", ")))
+            }
+        }
     }
 
     /// As much of it as a page shows.
@@ -194,4 +219,39 @@ impl Job {
 
 fn heat(node: &NodeLine) -> f64 {
     node.watts.unwrap_or(0.0)
+}
+
+/// By name. A node without devices has a line, too.
+fn lines_of(summary: &Summary) -> Vec<NodeLine> {
+    let state = if summary.run.running { NodeState::Running } else { NodeState::Over };
+    let mut lines: BTreeMap<&str, NodeLine> = BTreeMap::new();
+    for node in &summary.run.nodes {
+        lines.insert(node, NodeLine { node: printable(node), state, ..NodeLine::default() });
+    }
+    for device in topmost(summary) {
+        let Some(line) = lines.get_mut(device.node.as_str()) else { continue };
+        line.joules += device.total_joules;
+        line.watts = line.watts.into_iter().chain(mean_watts(device)).reduce(|sum, watts| sum + watts);
+        if let Some(view) = device.shown().find(|view| view.view == "ranks") {
+            line.idle_joules += view.idle_joules;
+            line.lost_joules += view.lost_joules;
+        }
+        let known = std::iter::once(line.energy.as_str()).filter(|energy| !energy.is_empty());
+        line.energy = least_trusted(known.chain([device.energy.as_str()])).to_owned();
+    }
+    // Processes may share a name, and each may draw from several devices: it has a link to each.
+    let mut links: BTreeMap<(&str, &str), BTreeMap<Option<&str>, usize>> = BTreeMap::new();
+    for link in summary.topology.iter().filter(|link| link.view == "ranks") {
+        let of = links.entry((&link.node, &link.consumer)).or_default();
+        *of.entry(link.device.as_deref()).or_default() += 1;
+    }
+    for ((node, _), by_device) in links {
+        let processes = by_device.into_values().max().unwrap_or(0);
+        lines.entry(node).and_modify(|line| line.ranks += processes);
+    }
+    let with_ratio = |line: NodeLine| NodeLine {
+        idle_ratio: (line.joules > 0.0).then(|| line.idle_joules / line.joules),
+        ..line
+    };
+    lines.into_values().map(with_ratio).collect()
 }

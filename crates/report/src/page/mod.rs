@@ -9,7 +9,7 @@
 //! rows.rs    functions, kernels, call paths        outline.rs     all but the tables: run, totals, devices
 //! flame.rs   call paths as boxes                   live.rs        call paths and ranks of a run that goes on
 //! ranks.rs   groups of ranks, functions x ranks    facts.rs       quality, health of the monitor
-//! job.rs     all nodes of a run that goes on
+//! job.rs     all nodes of a run
 //! body.html, page.css, page.js                     what draws it
 //! ```
 
@@ -51,7 +51,7 @@ pub struct Page {
     pub run: RunWords,
     /// Sums over the devices that no other contains.
     pub totals: Totals,
-    /// At most five sentences that say the most important.
+    /// At most six sentences that say the most important.
     pub sentences: Vec<String>,
     /// What readers should know, one line each.
     pub notes: Vec<String>,
@@ -70,7 +70,8 @@ pub struct Page {
     pub monitor: Vec<Fact>,
     /// Which consumer draws from which device, one line each.
     pub assignment: Vec<String>,
-    /// All nodes, of a run on several whose first node's collector makes the page: then the totals are theirs.
+    /// All nodes, of a run on several whose first node's collector makes the page, or of a summary of several: then the totals are
+    /// theirs.
     #[serde(default)]
     pub job: Option<job::Job>,
     /// `None`: they have not changed since they were sent.

@@ -1,6 +1,7 @@
 //! The page of a summary: its tables, and call paths as boxes.
 
 use super::flame::{self, NO_BOX};
+use super::job::Job;
 use super::outline::largest;
 use super::ranks::{Groups, heat, rounded};
 use super::rows::{self, More, Names};
@@ -28,7 +29,12 @@ const MOST_PATHS: usize = 50;
 impl Page {
     /// Of a summary with all that it has.
     pub fn of(summary: &Summary) -> Page {
-        Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) }
+        let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) };
+        if let Some(job) = Job::of(summary) {
+            page.sentences.extend(job.hottest_and_idle());
+            page.job = Some(job.for_page());
+        }
+        page
     }
 }
 

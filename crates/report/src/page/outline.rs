@@ -96,7 +96,7 @@ fn totals(sums: &Sums) -> Totals {
 }
 
 /// Without it nothing is known of a device's power over the run.
-fn mean_watts(device: &Device) -> Option<f64> {
+pub(super) fn mean_watts(device: &Device) -> Option<f64> {
     (device.sampled_seconds > 0.0 && device.unit == "J").then(|| device.total_joules / device.sampled_seconds)
 }
 

@@ -244,30 +244,32 @@
 
   // ---- nodes ----
 
+  // Of a run that goes on, what one collector knows; in a file all is of all nodes.
   const OF_ONE_NODE = ['power', 'now', 'heat', 'flame', 'devices', 'paths', 'quality', 'monitor'], titles = {};
+  const gathered = () => page.job && page.job.here ? page.job : null;
   function drawNodes() {
-    const job = page.job;
+    const job = page.job, isGathered = gathered() !== null;
     for (const id of OF_ONE_NODE) {
       titles[id] ??= $(id + '-title').textContent;
-      text(id + '-title', titles[id] + (job ? ` on ${job.here}` : ''));
+      text(id + '-title', titles[id] + (isGathered ? ` on ${job.here}` : ''));
     }
     show('nodes', job);
     if (!job) return;
     const nodes = job.nodes, number_of = state => nodes.filter(node => node.state === state).length;
-    const columns = [number('watts', 'W', value => value.toFixed(1), { show: row => row.watts == null ? '' : row.watts.toFixed(1) }),
+    const columns = [number('watts', isGathered ? 'W' : 'mean W', value => value.toFixed(1), { show: row => row.watts == null ? '' : row.watts.toFixed(1) }),
       number('joules', 'J', joules), { ...number('share', 'share', value => value.toFixed(1) + ' %'), minor: true }, BAR,
-      number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: 'the part of its joules of late in which no rank was active' }),
+      number('idle', 'idle', value => value.toFixed(0) + ' %', { show: row => row.idle == null ? '' : row.idle.toFixed(0) + ' %', help: `the part of its joules${isGathered ? ' of late' : ''} in which no rank was active` }),
       number('ranks', 'ranks', count, { minor: true }),
-      { key: 'words', title: 'node', kind: () => 'name node' }, { key: 'state', title: 'state', kind: row => row.stands ? 'stands' : '' }];
+      { key: 'words', title: 'node', kind: () => 'name node' }, { key: 'state', title: isGathered ? 'state' : 'energy', kind: row => row.stands ? 'stands' : '' }];
     tableOf('nodes-table', columns, { caption: 'Nodes', sort: 'watts' }).set(nodes.map(node => ({
       words: node.node, watts: node.watts, joules: node.joules, ranks: node.ranks, last: 0, stands: node.state === 'gone' || node.problem !== '',
       idle: node.idle_ratio == null ? null : 100 * node.idle_ratio, part: page.totals.joules > 0 ? node.joules / page.totals.joules : 0,
       share: page.totals.joules > 0 ? 100 * node.joules / page.totals.joules : 0,
-      state: node.state + (node.problem ? `: ${node.problem}` : '') + (node.energy && node.energy !== 'measured' ? `, ${node.energy}` : '') }))
-      .concat(job.other_nodes.count ? [{ words: `${count(job.other_nodes.count)} more at /nodes`, joules: job.other_nodes.joules, state: '', last: 1,
+      state: isGathered ? node.state + (node.problem ? `: ${node.problem}` : '') + (node.energy && node.energy !== 'measured' ? `, ${node.energy}` : '') : node.energy }))
+      .concat(job.other_nodes.count ? [{ words: `${count(job.other_nodes.count)} more ${isGathered ? 'at /nodes' : 'in summary.json'}`, joules: job.other_nodes.joules, state: '', last: 1,
         part: 0, share: 100 * job.other_nodes.joules / page.totals.joules }] : []));
-    const states = ['running', 'waiting', 'over', 'gone'].filter(number_of).map(state => `${count(number_of(state))} ${state}`).join(', ');
-    text('nodes-rest', states + (job.idle.length ? `; idle: ${job.idle.join(', ')}` : ''));
+    const states = isGathered ? ['running', 'waiting', 'over', 'gone'].filter(number_of).map(state => `${count(number_of(state))} ${state}`) : [];
+    text('nodes-rest', [states.join(', '), job.idle.length ? `idle: ${job.idle.join(', ')}` : ''].filter(Boolean).join('; '));
   }
 
   // ---- power ----
@@ -422,7 +424,7 @@
     return { words: rows.map(row => row.name), name: joules, joules, rest: whole - joules.reduce((sum, value) => sum + value, 0) };
   }
   function drawRows() {
-    const totals = page.totals, job = page.job;
+    const totals = page.totals, job = gathered();
     const functions = job ? ofJob(job.functions, totals.joules - totals.idle_joules - totals.lost_joules) : tables.functions;
     const kernels = job ? ofJob(job.kernels, totals.kernel_joules) : tables.kernels;
     for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
