@@ -4,6 +4,7 @@
 //! ```text
 //! src/targets/    one file each
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
+//! src/scratch.rs  a directory for inputs that are files
 //! src/nesting.rs  what every stream of events has to be
 //! src/one.rs      a single input, or unguided ones: for OTF2, which is not built to be guided
 //! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
@@ -42,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     target("session", 8192, targets::session::run),
     target("samples", 4096, targets::samples::run),
     target("config", 4096, targets::config::run),
+    target("stacks", 16384, targets::stacks::run),
+    target("nodes", 4096, targets::nodes::run),
     target("http", 20000, targets::http::run),
     target("names", 2048, targets::names::run),
     target("engine", 4096, targets::engine::run),

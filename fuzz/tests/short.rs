@@ -64,7 +64,7 @@ macro_rules! tests {
     };
 }
 
-tests! { ring writer log page spool session samples config http names engine otf2 }
+tests! { ring writer log page spool session samples config stacks nodes http names engine otf2 }
 
 /// Where `KEEP=1 make fuzz` has added up how long each target ran.
 #[test]

@@ -8,7 +8,7 @@ use crate::serving::access::{Access, Refusal};
 use crate::serving::events::{Events, Pages};
 use crate::serving::job::Nodes;
 use crate::serving::job::gather::{self, Gathering, gather};
-use crate::serving::job::share::Share;
+use crate::serving::job::report::NodeReport;
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
 use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
@@ -253,7 +253,7 @@ impl Service {
     /// The figures of all nodes; `None` of a run on one.
     pub(crate) fn job(&self) -> Option<Arc<Job>> {
         let mut nodes = self.nodes.borrow_mut();
-        (!nodes.is_empty()).then(|| nodes.job(|| Share::of(&self.latest.look())))
+        (!nodes.is_empty()).then(|| nodes.job(|| NodeReport::of(&self.latest.look())))
     }
 
     /// All but the live page's stream of events.
@@ -328,12 +328,12 @@ impl Service {
             "/summary.json" => self.summary().await,
             gather::PATH => {
                 // The first node's collector has to get the final figures, too.
-                let share = Share::of(&self.latest.look());
-                scrape.set(Some(((from, gather::PATH.to_owned()), share.is_last)));
-                json(serde_json::to_string(&share))
+                let report = NodeReport::of(&self.latest.look());
+                scrape.set(Some(((from, gather::PATH.to_owned()), report.is_last)));
+                json(serde_json::to_string(&report))
             }
             "/nodes" => {
-                let job = self.nodes.borrow_mut().job(|| Share::of(&self.latest.look()));
+                let job = self.nodes.borrow_mut().job(|| NodeReport::of(&self.latest.look()));
                 json(serde_json::to_string(&*job))
             }
             "/page.json" => match rank_of(request) {

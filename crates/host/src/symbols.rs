@@ -5,6 +5,8 @@
 
 use crate::alloc;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use ampere_model::text::Bounded;
+use cpp_demangle::DemangleOptions;
 use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
@@ -256,8 +258,11 @@ fn demangle(name: &str) -> String {
         return format!("{rust:#}");
     }
     if name.starts_with("_Z") {
-        let decoded = cpp_demangle::Symbol::new(name).ok().and_then(|symbol| symbol.demangle().ok());
-        return decoded.unwrap_or_else(|| name.to_string());
+        // With each substitution, a name can be twice as long.
+        let mut text = Bounded { text: String::new(), most_bytes: 1 << 14 };
+        let demangled = cpp_demangle::Symbol::new(name)
+            .is_ok_and(|symbol| symbol.structured_demangle(&mut text, &DemangleOptions::default()).is_ok());
+        return if demangled { text.text } else { name.to_string() };
     }
     name.to_string()
 }

@@ -19,6 +19,25 @@ pub fn short(text: &str, longest: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// Text that is written into it, of at most `most_bytes`: more is an error, and the writer ends.
+#[derive(Debug)]
+pub struct Bounded {
+    /// What was written.
+    pub text: String,
+    /// Bytes that it can have.
+    pub most_bytes: usize,
+}
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, more: &str) -> std::fmt::Result {
+        if self.text.len() + more.len() > self.most_bytes {
+            return Err(std::fmt::Error);
+        }
+        self.text.push_str(more);
+        Ok(())
+    }
+}
+
 /// Six significant digits or so, without an exponent.
 pub fn joules(value: f64) -> String {
     match value.abs() {

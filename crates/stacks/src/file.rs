@@ -88,6 +88,15 @@ impl Files {
         number
     }
 
+    /// A file of these bytes.
+    pub(crate) fn add_bytes(&mut self, bytes: Vec<u8>) -> FileNumber {
+        let mut file = File::new([0; 2], b"");
+        file.is_read = true;
+        file.image = Image::read(Source::Memory(bytes), self.room).map(Box::new);
+        self.files.push(file);
+        self.files.len() as FileNumber - 1
+    }
+
     fn file(&self, number: FileNumber) -> &File {
         self.files.get(number as usize).unwrap_or(&self.files[0])
     }

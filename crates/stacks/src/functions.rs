@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use ampere_model::text::Bounded;
+use cpp_demangle::DemangleOptions;
+
 /// A function's number: the same in all processes that have its file mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
@@ -54,14 +57,19 @@ impl Functions {
     }
 }
 
+/// A C++ name that would be longer stays as the file writes it: with each substitution, a name can be twice as long.
+const DEMANGLED_MAX: usize = 1 << 14;
+
 /// A symbol's name as its language writes it.
 pub(crate) fn demangle(symbol: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return format!("{rust:#}");
     }
     if symbol.starts_with("_Z") {
-        let decoded = cpp_demangle::Symbol::new(symbol).ok().and_then(|symbol| symbol.demangle().ok());
-        return decoded.unwrap_or_else(|| symbol.to_owned());
+        let mut name = Bounded { text: String::new(), most_bytes: DEMANGLED_MAX };
+        let demangled = cpp_demangle::Symbol::new(symbol)
+            .is_ok_and(|parsed| parsed.structured_demangle(&mut name, &DemangleOptions::default()).is_ok());
+        return if demangled { name.text } else { symbol.to_owned() };
     }
     ampere_model::fortran::demangle(symbol).unwrap_or_else(|| symbol.to_owned())
 }
@@ -102,5 +110,13 @@ mod tests {
         ] {
             assert_eq!(demangle(symbol), name);
         }
+    }
+
+    #[test]
+    fn a_name_that_doubles_with_each_part_stays_a_symbol() {
+        let pairs: String =
+            ('0'..='9').chain('A'..='T').map(|number| format!("S_IS{number}_S{number}_E")).collect();
+        let symbol = format!("_Z1f4pairIiiE{pairs}");
+        assert_eq!(demangle(&symbol), symbol);
     }
 }

@@ -15,6 +15,7 @@
 //! file.rs        a file's segments, unwind tables and symbols
 //! functions.rs   functions and their names
 //! figures.rs     how many samples there were, and which were cut off, and why
+//! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
 //!
 //! # Which frames are shown
@@ -36,6 +37,8 @@ mod events;
 mod figures;
 mod file;
 mod functions;
+#[doc(hidden)]
+pub mod fuzzing;
 mod machine;
 mod processes;
 mod records;

@@ -3,12 +3,14 @@ pub mod engine;
 pub mod http;
 pub mod log;
 pub mod names;
+pub mod nodes;
 pub mod otf2;
 pub mod page;
 pub mod ring;
 pub mod samples;
 pub mod session;
 pub mod spool;
+pub mod stacks;
 pub mod writer;
 
 /// Whose files the targets make: a log that is another process' is not read.

@@ -1,9 +1,9 @@
-//! Asks each of the run's other nodes for its share: once a second, and of many nodes less often, so that the work of a second has
+//! Asks each of the run's other nodes for its report: once a second, and of many nodes less often, so that the work of a second has
 //! a limit. Each is asked apart from the others, with limits of time and length: one that is slow, dead, or tells lies holds
 //! nothing back.
 
 use super::find::{self, Found};
-use super::share::{MOST_BYTES, Refused, Share};
+use super::report::{MOST_BYTES, NodeReport, Refused};
 use crate::run_directory::output::Output;
 use crate::serving::access::Token;
 use crate::serving::client;
@@ -74,7 +74,7 @@ struct Asked {
     is_over: bool,
 }
 
-type Answer = (String, Result<(Share, SocketAddr), Failure>);
+type Answer = (String, Result<(NodeReport, SocketAddr), Failure>);
 
 /// The nodes that are asked.
 struct Gatherer {
@@ -148,7 +148,7 @@ impl Gatherer {
         (node.places, node.is_over) = (found.places, is_over);
     }
 
-    /// There are other nodes: their users' tools may ask from elsewhere, with the token.
+    /// There are other nodes: listens on the network, too, with the token.
     fn open(&mut self) {
         let access = &self.service.access;
         if !access.has_set_token() {
@@ -199,9 +199,9 @@ impl Gatherer {
                 let question = ask(places.clone(), self.token.clone());
                 let (name, run) = (name.clone(), self.of.run.clone());
                 self.answers.spawn_local(async move {
-                    let answer = question
-                        .await
-                        .and_then(|(text, place)| Ok((checked(Share::read(&text)?, &name, &run)?, place)));
+                    let answer = question.await.and_then(|(text, place)| {
+                        Ok((checked(NodeReport::read(&text)?, &name, &run)?, place))
+                    });
                     (name, answer)
                 });
             }
@@ -209,20 +209,20 @@ impl Gatherer {
         next
     }
 
-    fn take_answer(&mut self, name: &str, answer: Result<(Share, SocketAddr), Failure>) {
+    fn take_answer(&mut self, name: &str, answer: Result<(NodeReport, SocketAddr), Failure>) {
         let (now, period) = (Instant::now(), self.period());
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_asked = false;
-        let taken = answer.and_then(|(share, place)| {
+        let taken = answer.and_then(|(report, place)| {
             // What answers first is asked first from now on.
             node.places = Ok(std::iter::once(place)
                 .chain(node.places.iter().flatten().copied().filter(|at| *at != place))
                 .collect());
-            let is_known = !share.run.is_empty();
+            let is_known = !report.run.is_empty();
             if is_known {
-                self.service.nodes.borrow_mut().take(name, &share, now)?;
+                self.service.nodes.borrow_mut().take(name, &report, now)?;
             }
-            Ok(share.is_last)
+            Ok(report.is_last)
         });
         match taken {
             Ok(is_last) => {
@@ -236,7 +236,8 @@ impl Gatherer {
                 let why = why.to_string();
                 self.service.nodes.borrow_mut().has_problem(name, &why, is_gone);
                 if is_new {
-                    self.note(format!("the job's figures have the last ones of {}: {why}", short(name, 64)));
+                    let name = short(name, 64);
+                    self.note(format!("node {name}: {why}; the job's sums keep its last figures"));
                 }
             }
         }
@@ -252,14 +253,14 @@ impl Gatherer {
 }
 
 /// A message of this run and node.
-fn checked(share: Share, name: &str, run: &str) -> Result<Share, Refused> {
-    if !share.run.is_empty() && share.run != run {
+fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refused> {
+    if !report.run.is_empty() && report.run != run {
         return Err(Refused::OtherRun);
     }
-    if crate::run_directory::output::file_name(&share.node) != name {
+    if crate::run_directory::output::file_name(&report.node) != name {
         return Err(Refused::OtherNode);
     }
-    Ok(share)
+    Ok(report)
 }
 
 /// Asks at each place until one answers.
@@ -282,7 +283,7 @@ async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, 
     Err(failure)
 }
 
-/// Where a node tells its share.
+/// Where a node tells its report.
 pub const PATH: &str = "/node.json";
 
 /// Sends the request, and reads the whole answer.

@@ -1,7 +1,7 @@
 //! All nodes of a run: the first node's collector gathers what the others tell.
 //!
 //! ```text
-//! mod.rs     the nodes and their last figures      share.rs   what a node tells
+//! mod.rs     the nodes and their last figures      report.rs  what a node tells
 //! gather.rs  asks each node                        find.rs    finds the nodes' collectors in the output directory
 //! ```
 //!
@@ -9,12 +9,12 @@
 
 pub mod find;
 pub mod gather;
-pub mod share;
+pub mod report;
 
 use ampere_model::order::largest_first;
 use ampere_report::page::Totals;
 use ampere_report::page::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
-use share::{Refused, Share};
+use report::{NodeReport, Refused};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -110,32 +110,33 @@ fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, told: f64, most: usize) {
 }
 
 impl Node {
-    fn take(&mut self, share: &Share, names: &mut Names, now: Instant) -> Result<(), Refused> {
-        if share.totals.joules < self.totals.joules * (1.0 - ROUNDING) {
+    fn take(&mut self, report: &NodeReport, names: &mut Names, now: Instant) -> Result<(), Refused> {
+        if report.totals.joules < self.totals.joules * (1.0 - ROUNDING) {
             return Err(Refused::WentBack);
         }
-        let (known, told) = (&mut self.totals, &share.totals);
+        let (known, told) = (&mut self.totals, &report.totals);
         raise(&mut known.joules, told.joules);
         raise(&mut known.idle_joules, told.idle_joules);
         raise(&mut known.lost_joules, told.lost_joules);
         raise(&mut known.mpi_joules, told.mpi_joules);
         raise(&mut known.gpu_joules, told.gpu_joules);
         raise(&mut known.kernel_joules, told.kernel_joules);
-        known.watts = told.watts.filter(|_| !share.is_last);
+        known.watts = told.watts.filter(|_| !report.is_last);
         self.idle.see(now, &self.totals);
-        for (rank, joules) in &share.ranks {
+        for (rank, joules) in &report.ranks {
             raise_in(&mut self.ranks, rank.clone(), *joules, 4 * MOST_OF_NODE);
         }
-        for (known, told) in [(&mut self.functions, &share.functions), (&mut self.kernels, &share.kernels)] {
+        for (known, told) in [(&mut self.functions, &report.functions), (&mut self.kernels, &report.kernels)]
+        {
             for (name, joules) in told {
                 let Some(number) = names.number(name, known.len() < MOST_OF_NODE) else { continue };
                 raise_in(known, number, *joules, MOST_OF_NODE);
             }
         }
-        self.energy.clone_from(&share.energy);
-        self.processes = share.processes;
+        self.energy.clone_from(&report.energy);
+        self.processes = report.processes;
         self.problem.clear();
-        self.state = if share.is_last { NodeState::Over } else { NodeState::Running };
+        self.state = if report.is_last { NodeState::Over } else { NodeState::Running };
         Ok(())
     }
 
@@ -168,9 +169,9 @@ impl Nodes {
     }
 
     /// Takes what a node tells.
-    pub fn take(&mut self, name: &str, share: &Share, now: Instant) -> Result<(), Refused> {
+    pub fn take(&mut self, name: &str, report: &NodeReport, now: Instant) -> Result<(), Refused> {
         match self.nodes.get_mut(name) {
-            Some(node) => node.take(share, &mut self.names, now),
+            Some(node) => node.take(report, &mut self.names, now),
             None => Ok(()),
         }
     }
@@ -197,7 +198,7 @@ impl Nodes {
     }
 
     /// Sums over all nodes, and over `own`.
-    pub fn job(&mut self, own: impl FnOnce() -> Share) -> Arc<Job> {
+    pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
         if let Some((made, job)) = &self.sums
             && made.elapsed() < SUMS_AGE
         {
@@ -208,7 +209,7 @@ impl Nodes {
         job
     }
 
-    fn sum(&mut self, own: &Share) -> Job {
+    fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);
         let mut job =
@@ -258,14 +259,14 @@ fn add(sum: &mut Totals, node: &Totals, watts: Option<f64>) {
 mod tests {
     use super::*;
 
-    fn share(node: &str, joules: f64) -> Share {
-        Share {
+    fn report(node: &str, joules: f64) -> NodeReport {
+        NodeReport {
             node: node.to_owned(),
             totals: Totals { joules, watts: Some(joules), idle_joules: joules / 2.0, ..Totals::default() },
             ranks: vec![("1".to_owned(), joules / 2.0)],
             functions: vec![("step".to_owned(), joules / 2.0)],
             processes: 1,
-            ..Share::default()
+            ..NodeReport::default()
         }
     }
 
@@ -274,26 +275,26 @@ mod tests {
         let mut nodes = Nodes::default();
         let now = Instant::now();
         nodes.add("b");
-        nodes.take("b", &share("b", 10.0), now).unwrap();
-        let job = nodes.sum(&share("a", 1.0));
+        nodes.take("b", &report("b", 10.0), now).unwrap();
+        let job = nodes.sum(&report("a", 1.0));
         assert_eq!((job.totals.joules, job.totals.watts), (11.0, Some(11.0)));
         assert_eq!(job.functions[0].joules, 5.5);
-        assert_eq!(nodes.take("b", &share("b", 9.0), now), Err(Refused::WentBack));
+        assert_eq!(nodes.take("b", &report("b", 9.0), now), Err(Refused::WentBack));
         // A function that is not among the largest any more keeps what it had.
-        let mut other = share("b", 30.0);
+        let mut other = report("b", 30.0);
         other.functions = vec![("other_step".to_owned(), 9.0)];
         nodes.take("b", &other, now).unwrap();
         nodes.has_problem("b", "it does not answer", true);
-        let job = nodes.sum(&share("a", 1.0));
+        let job = nodes.sum(&report("a", 1.0));
         assert_eq!((job.totals.joules, job.totals.watts), (31.0, Some(1.0)));
         assert_eq!((job.nodes[1].state, job.nodes[1].joules), (NodeState::Gone, 30.0));
         let functions: Vec<(&str, f64)> =
             job.functions.iter().map(|row| (row.name.as_str(), row.joules)).collect();
         assert_eq!(functions, [("other_step", 9.0), ("step", 5.5)]);
         // Another one, which has read the same records, goes on.
-        nodes.take("b", &share("b", 31.0), now).unwrap();
+        nodes.take("b", &report("b", 31.0), now).unwrap();
         nodes.take_summary("b", 40.0, true);
-        let job = nodes.sum(&share("a", 1.0));
+        let job = nodes.sum(&report("a", 1.0));
         assert_eq!((job.totals.joules, job.nodes[1].state), (41.0, NodeState::Over));
     }
 
@@ -302,10 +303,10 @@ mod tests {
         let mut nodes = Nodes::default();
         nodes.add("b");
         for round in 0..200 {
-            let mut share = share("b", f64::from(round));
+            let mut report = report("b", f64::from(round));
             let row = |at: u32| (format!("name {round} {at}"), 0.001);
-            (share.functions, share.ranks) = ((0..500).map(row).collect(), (0..500).map(row).collect());
-            nodes.take("b", &share, Instant::now()).unwrap();
+            (report.functions, report.ranks) = ((0..500).map(row).collect(), (0..500).map(row).collect());
+            nodes.take("b", &report, Instant::now()).unwrap();
         }
         let node = &nodes.nodes["b"];
         assert_eq!((node.functions.len(), node.ranks.len()), (MOST_OF_NODE, 4 * MOST_OF_NODE));
@@ -318,9 +319,9 @@ mod tests {
         for number in 0..1000 {
             let name = format!("n{number:04}");
             nodes.add(&name);
-            nodes.take(&name, &share(&name, f64::from(number)), Instant::now()).unwrap();
+            nodes.take(&name, &report(&name, f64::from(number)), Instant::now()).unwrap();
         }
-        let job = nodes.sum(&share("a", 0.0));
+        let job = nodes.sum(&report("a", 0.0));
         assert_eq!(job.hottest, ["n0999", "n0998", "n0997", "n0996", "n0995"]);
         let page = job.for_page();
         assert_eq!((page.nodes.len(), page.other_nodes.count), (128, 1001 - 128));

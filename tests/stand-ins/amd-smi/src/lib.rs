@@ -2,13 +2,13 @@
 //!
 //! It says what it is: `amdsmi_get_lib_version` returns the build string `24.7.0.0 stand-in`, and ampere then labels its
 //! figures *simulated*. The script is the environment variable `STAND_IN_AMD_SMI`, read by `amdsmi_init`: entries `key=value`
-//! separated by `;`, see [`stand_in_script::script`]. Every socket has two processors, as an MI250X package has two dies; the
+//! separated by `;`, see [`scripted_counters::script`]. Every socket has two processors, as an MI250X package has two dies; the
 //! last may have one.
 
 use std::ffi::{CStr, c_char, c_void};
 
-use stand_in_script::script::Reading;
-use stand_in_script::{StandIn, put};
+use scripted_counters::script::Reading;
+use scripted_counters::{StandIn, put};
 
 type Status = u32;
 type Handle = *mut c_void;

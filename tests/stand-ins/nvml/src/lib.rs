@@ -2,12 +2,12 @@
 //!
 //! It says what it is: the driver's version is `535.0 stand-in`, and ampere then labels its figures *simulated*. The script
 //! is the environment variable `STAND_IN_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
-//! [`stand_in_script::script`].
+//! [`scripted_counters::script`].
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
 
-use stand_in_script::script::Reading;
-use stand_in_script::{StandIn, put};
+use scripted_counters::script::Reading;
+use scripted_counters::{StandIn, put};
 
 type Return = c_uint;
 type Handle = *mut c_void;

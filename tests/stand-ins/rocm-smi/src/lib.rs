@@ -2,12 +2,12 @@
 //!
 //! It says what it is: `rsmi_version_get` returns the build string `ampere stand-in`, and ampere then labels its
 //! figures *simulated*. The script is the environment variable `STAND_IN_ROCM_SMI`, read by `rsmi_init`: entries
-//! `key=value` separated by `;`, see [`stand_in_script::script`].
+//! `key=value` separated by `;`, see [`scripted_counters::script`].
 
 use std::ffi::{CStr, c_char};
 
-use stand_in_script::script::Reading;
-use stand_in_script::{StandIn, put};
+use scripted_counters::script::Reading;
+use scripted_counters::{StandIn, put};
 
 type Status = u32;
 

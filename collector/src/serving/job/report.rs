@@ -10,7 +10,7 @@ use ampere_report::summary::least_trusted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
-/// What [`Share::schema`] is.
+/// What [`NodeReport::schema`] is.
 pub const SCHEMA: &str = "ampere-node/1";
 /// The longest that is read.
 pub const MOST_BYTES: usize = 128 << 10;
@@ -25,9 +25,9 @@ const MOST_RANKS: usize = 1024;
 /// No node uses so much: a sum of all stays a number.
 const MOST_JOULES: f64 = 1e15;
 
-/// A node's share of the job.
+/// What a node tells of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Share {
+pub struct NodeReport {
     /// [`SCHEMA`].
     pub schema: String,
     /// Of ampere.
@@ -75,9 +75,9 @@ pub enum Refused {
     WentBack,
 }
 
-impl Share {
+impl NodeReport {
     /// Of this node.
-    pub fn of(snapshot: &Snapshot) -> Share {
+    pub fn of(snapshot: &Snapshot) -> NodeReport {
         let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
         let (mut functions, mut ranks): (Sums, Sums) = Default::default();
         for row in snapshot.region_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
@@ -108,7 +108,7 @@ impl Share {
         let mut ranks: Vec<(String, f64)> = ranks.into_iter().map(row).collect();
         ranks.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0))); // "10" after "9"
         ranks.truncate(MOST_RANKS);
-        Share {
+        NodeReport {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             run: snapshot.run.clone(),
@@ -124,7 +124,7 @@ impl Share {
     }
 
     /// Reads a message from another node, which may be anything.
-    pub fn read(text: &[u8]) -> Result<Share, Refused> {
+    pub fn read(text: &[u8]) -> Result<NodeReport, Refused> {
         /// A message of any version.
         #[derive(Deserialize)]
         struct Any {
@@ -132,8 +132,8 @@ impl Share {
             #[serde(default)]
             version: String,
         }
-        let mut share: Share = match serde_json::from_slice(text) {
-            Ok(share) => share,
+        let mut report: NodeReport = match serde_json::from_slice(text) {
+            Ok(report) => report,
             Err(_) => {
                 let any: Any = serde_json::from_slice(text).map_err(|_| Refused::Nonsense)?;
                 let is_other = any.schema != SCHEMA;
@@ -144,11 +144,11 @@ impl Share {
                 });
             }
         };
-        if share.schema != SCHEMA {
-            return Err(Refused::Version(short(&share.version, 20)));
+        if report.schema != SCHEMA {
+            return Err(Refused::Version(short(&report.version, 20)));
         }
-        let totals = &share.totals;
-        let rows = || share.ranks.iter().chain(&share.functions).chain(&share.kernels).map(|row| row.1);
+        let totals = &report.totals;
+        let rows = || report.ranks.iter().chain(&report.functions).chain(&report.kernels).map(|row| row.1);
         let figures = [
             totals.joules,
             totals.watts.unwrap_or(0.0),
@@ -158,8 +158,8 @@ impl Share {
             totals.gpu_joules,
             totals.kernel_joules,
         ];
-        let attributed: f64 = share.functions.iter().map(|row| row.1).sum();
-        let kernels: f64 = share.kernels.iter().map(|row| row.1).sum();
+        let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
+        let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
         let most = totals.joules * (1.0 + 1e-6) + 1e-3;
         let is_possible = figures.into_iter().chain(rows()).all(|value| (0.0..MOST_JOULES).contains(&value))
             && [attributed, kernels, totals.idle_joules + totals.lost_joules]
@@ -168,14 +168,14 @@ impl Share {
         if !is_possible {
             return Err(Refused::Impossible);
         }
-        share.ranks.truncate(MOST_RANKS);
-        share.processes = share.processes.min(1 << 20);
-        share.energy = short(&share.energy, 20);
-        for names in [&mut share.functions, &mut share.kernels, &mut share.ranks] {
+        report.ranks.truncate(MOST_RANKS);
+        report.processes = report.processes.min(1 << 20);
+        report.energy = short(&report.energy, 20);
+        for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
             names.truncate(MOST_RANKS);
             names.iter_mut().for_each(|row| row.0 = short(&row.0, LONGEST_NAME));
         }
-        Ok(share)
+        Ok(report)
     }
 }
 
@@ -234,22 +234,25 @@ mod tests {
 
     #[test]
     fn a_joule_counts_once_and_a_message_is_small() {
-        let share = Share::of(&snapshot(10_000));
-        assert_eq!((share.totals.joules, share.totals.watts), (100_000.0, Some(100.0)));
-        assert_eq!((share.totals.mpi_joules, share.ranks.len(), share.energy.as_str()), (1.0, 2, "measured"));
-        assert!(share.functions.len() > 50, "{}", share.functions.len());
-        let text = serde_json::to_vec(&share).unwrap();
+        let report = NodeReport::of(&snapshot(10_000));
+        assert_eq!((report.totals.joules, report.totals.watts), (100_000.0, Some(100.0)));
+        assert_eq!(
+            (report.totals.mpi_joules, report.ranks.len(), report.energy.as_str()),
+            (1.0, 2, "measured")
+        );
+        assert!(report.functions.len() > 50, "{}", report.functions.len());
+        let text = serde_json::to_vec(&report).unwrap();
         assert!(text.len() < 16 << 10, "{}", text.len());
-        assert_eq!(Share::read(&text).unwrap().functions, share.functions);
+        assert_eq!(NodeReport::read(&text).unwrap().functions, report.functions);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let good = serde_json::to_value(Share::of(&snapshot(3))).unwrap();
+        let good = serde_json::to_value(NodeReport::of(&snapshot(3))).unwrap();
         let read = |change: &dyn Fn(&mut serde_json::Value)| {
             let mut message = good.clone();
             change(&mut message);
-            Share::read(message.to_string().as_bytes()).map(drop)
+            NodeReport::read(message.to_string().as_bytes()).map(drop)
         };
         assert_eq!(read(&|_| ()), Ok(()));
         assert_eq!(read(&|m| m["totals"]["joules"] = (-1.0).into()), Err(Refused::Impossible));
@@ -265,11 +268,11 @@ mod tests {
             Err(Refused::Version("7.0\u{fffd}".to_owned()))
         );
         let next = br#"{"schema": "ampere-node/2", "version": "2.0"}"#;
-        assert_eq!(Share::read(next).map(drop), Err(Refused::Version("2.0".to_owned())));
+        assert_eq!(NodeReport::read(next).map(drop), Err(Refused::Version("2.0".to_owned())));
         for nonsense in
             ["", "[]", "{}", "<html>", r#"{"schema": "ampere-node/1", "totals": {"joules": 1e999}}"#]
         {
-            assert_eq!(Share::read(nonsense.as_bytes()).map(drop), Err(Refused::Nonsense), "{nonsense}");
+            assert_eq!(NodeReport::read(nonsense.as_bytes()).map(drop), Err(Refused::Nonsense), "{nonsense}");
         }
     }
 }

@@ -1,0 +1,74 @@
+//! For fuzz targets: a sample as the kernel records it, unwound with the bytes of a file.
+
+use crate::file::Files;
+use crate::functions::{Function, FunctionId, Functions};
+use crate::machine;
+use crate::processes::Mapping;
+use crate::records::Record;
+use crate::stack::{End, Registers, Stack, Walker};
+
+/// Where the process has mapped the file.
+pub const FILE_AT: u64 = 0x40_0000;
+
+/// The sampled stack of a process that has mapped one file, from its beginning.
+pub struct Sample<'a> {
+    files: Files,
+    functions: Functions,
+    mappings: [Mapping; 1],
+    registers: [u64; machine::RECORDED.len()],
+    stack: &'a [u8],
+}
+
+impl<'a> Sample<'a> {
+    /// `None`: the record is damaged, or it is something else than a sample with registers.
+    pub fn of(record: &'a [u8], file: Vec<u8>) -> Option<Sample<'a>> {
+        let Record::Sample { registers: Some(registers), stack, .. } = Record::parse(record)? else {
+            return None;
+        };
+        let mut files = Files::new();
+        let mappings = [Mapping { start: FILE_AT, end: u64::MAX, offset: 0, file: files.add_bytes(file) }];
+        Some(Sample { files, functions: Functions::new(), mappings, registers, stack })
+    }
+
+    /// The functions on the stack, innermost first, and whether the outermost of all is among them. `address`: where the
+    /// thread executes, if not where the record says.
+    pub fn walk(&mut self, address: Option<u64>) -> (Vec<&Function>, bool) {
+        let mut registers = Registers::new(&self.registers);
+        if let Some(address) = address {
+            registers.set(machine::PC, crate::stack::Place::Is(address));
+        }
+        let stack = Stack::new(self.registers[machine::SP_RECORDED], self.stack, true);
+        let mut frames: Vec<FunctionId> = Vec::new();
+        let mut walker = Walker {
+            files: &mut self.files,
+            functions: &mut self.functions,
+            process: 0,
+            mappings: &self.mappings,
+        };
+        let end = walker.walk(registers, &stack, &mut frames);
+        (frames.iter().map(|id| self.functions.get(*id)).collect(), end == End::Complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seeds of the fuzz target are samples of small programs.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_sample_is_walked_by_tables_or_frame_pointers() {
+        for seed in [
+            &include_bytes!("../../../fuzz/seeds/stacks/eh-frame")[..],
+            include_bytes!("../../../fuzz/seeds/stacks/debug-frame"),
+            include_bytes!("../../../fuzz/seeds/stacks/frame-pointers"),
+        ] {
+            let (record, file) = seed[2..].split_at(u16::from_le_bytes([seed[0], seed[1]]).into());
+            let mut sample = Sample::of(record, file.to_vec()).expect("a sample");
+            let (functions, is_complete) = sample.walk(None);
+            let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+            let expected = ["hpl::update(int)", "work::heavy", "mycrate::foo", "main", "begin"];
+            assert_eq!((names.as_slice(), is_complete), (&expected[..], true));
+        }
+    }
+}
