@@ -1,6 +1,6 @@
 //! `ampere attribute`: the same engine over an existing OTF2 trace.
 
-use crate::team::Team;
+use crate::attribute_ranks::LaunchedProcess;
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print};
@@ -66,7 +66,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
     // Of several processes the last one may have written them when others begin.
-    let is_first = Team::by_launcher().is_none_or(|team| team.rank == 0);
+    let is_first = LaunchedProcess::by_launcher().is_none_or(|process| process.rank == 0);
     if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
         bail!("{} exists already: choose another directory with -o", path.display());
     }
@@ -111,12 +111,14 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
 /// `None` if another process has them, or will have.
 fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<Attributed>> {
     let (trace, calls) = (&arguments.trace, given(&arguments.calls));
-    let alone = match (Team::by_launcher(), &arguments.output) {
+    let alone = match (LaunchedProcess::by_launcher(), &arguments.output) {
         (None, _) => None,
-        (Some(team), Some(directory)) if calls.is_none() => return team.attribute(trace, how, directory),
-        (Some(team), _) => Some(team),
+        (Some(process), Some(directory)) if calls.is_none() => {
+            return process.attribute(trace, how, directory);
+        }
+        (Some(process), _) => Some(process),
     };
-    if let Some(Team { rank, size }) = alone {
+    if let Some(LaunchedProcess { rank, size }) = alone {
         if rank > 0 {
             return Ok(None);
         }

@@ -1,9 +1,14 @@
-//! `ampere`: the command line. Each command has a file or a folder of its name; these are shared:
+//! `ampere`: the command line. Each command has a file or a folder of its name.
 //!
 //! ```text
-//! collector/  starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
-//! terminal/   what is printed while a command runs      parts.rs  finds ampere's other programs and libraries
-//! shipped.rs  manual pages, completions and references for `make install`
+//! run/  recover.rs  attribute.rs  report.rs  compare.rs  top.rs  replay.rs  calibrate/  doctor/      the commands
+//! attribute_ranks.rs  `ampere attribute` that a launcher starts several times
+//! calls.rs            `ampere attribute --calls`
+//! timeline.rs         `ampere report -f timeline`
+//! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
+//! terminal/           what is printed while a command runs
+//! installation.rs     finds ampere's other programs and libraries
+//! shipped.rs          manual pages, completions and references for `make install`
 //! ```
 #![forbid(unsafe_code)]
 
@@ -11,20 +16,20 @@
 mod terminal;
 
 mod attribute;
+mod attribute_ranks;
 mod calibrate;
 #[cfg(feature = "parquet")]
 mod calls;
 mod collector;
 mod compare;
 mod doctor;
-mod parts;
+mod installation;
 mod recover;
 mod replay;
 mod report;
 mod run;
 #[cfg(feature = "manual")]
 mod shipped;
-mod team;
 mod timeline;
 mod top;
 
@@ -104,7 +109,9 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         say!("ampere: {}", ampere_model::text::one_line(&*error));
-        error.downcast_ref::<parts::CannotRun>().map_or(ExitCode::FAILURE, |why| ExitCode::from(why.status))
+        error
+            .downcast_ref::<installation::CannotRun>()
+            .map_or(ExitCode::FAILURE, |why| ExitCode::from(why.status))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
-use crate::parts::{self, Parts};
+use crate::installation::{self, Installation};
 use crate::run;
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
@@ -89,7 +89,7 @@ const RING_BYTES: &str = "1048576";
 const NAP: Duration = Duration::from_millis(20);
 
 pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
-    let parts = parts::find()?;
+    let installation = installation::find()?;
     let config = Config::load(given(&arguments.config))?;
     Access::load(&config).map_err(anyhow::Error::msg)?;
     let mut replay = Replay::of_trace(&arguments.trace, &config)?;
@@ -103,7 +103,13 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let name = run_name();
     let session = Session::open_or_create(&format!("s-{name}"))?;
-    let player = Player { arguments: &arguments, config: &config, parts: &parts, name: &name, stop: &stop };
+    let player = Player {
+        arguments: &arguments,
+        config: &config,
+        installation: &installation,
+        name: &name,
+        stop: &stop,
+    };
     let outcome = player.play(replay, &session);
     if outcome.is_err() {
         session.remove();
@@ -115,7 +121,7 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
 struct Player<'a> {
     arguments: &'a ReplayArguments,
     config: &'a Config,
-    parts: &'a Parts,
+    installation: &'a Installation,
     /// The run's.
     name: &'a str,
     stop: &'a Arc<AtomicBool>,
@@ -162,14 +168,14 @@ impl Player<'_> {
             command: &command,
             replay: Some(description),
         };
-        collector::start(self.parts, session, &wanted)
+        collector::start(self.installation, session, &wanted)
     }
 
     /// The process that plays one of the trace's processes.
     fn host(&self, program: &Path, session: &Session, number: u32) -> Command {
         let mut host = Command::new(program);
         host.arg("replay-rank").arg("--session").arg(session.directory());
-        host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&self.parts.plugin);
+        host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&self.installation.plugin);
         host.env("AMPERE_SESSION", self.name).env_remove("AMPERE_DISABLE").env_remove("AMPERE_OUTPUT");
         host.env("AMPERE_EVENTS", "all"); // a replay can wait
         if std::env::var_os("AMPERE_RING_BYTES").is_none() {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! main.rs, main/    the program: starts the collector, calls its loop (`main/rounds.rs`)
-//! live.rs           one node's run: what a round of the loop does
+//! live.rs           one node's run: what one round of the loop does
 //! ingest/           reads the processes' logs and rings
 //! live_timeline.rs  events and samples in the order of time, on their way into the engine; how long GPU streams are waited for
 //! sampling/         reads counters and gauges; the clock of the timestamps
+//! stacks/           sampled stacks as enters and leaves
 //! serving/          snapshots of the figures, metrics, HTTP and its access control
 //! run_directory/    the files of a run on disk: output, manifest, free space, leftovers, recovery
 //! finish/           the end of a run

@@ -31,7 +31,7 @@ const BATCHES_PER_ROUND: usize = 32;
 /// Records in which a first event is looked for.
 const FIRST_RECORDS: usize = 64;
 
-/// A run on this node: its owners, each with a state of its own, and when which is looked at.
+/// A node's run: its parts (ingest, sampling and so on), and when each is due.
 pub struct LiveRun {
     pub(crate) session: Session,
     pub(crate) options: Options,
@@ -568,7 +568,7 @@ impl LiveRun {
     }
 }
 
-/// The moment at which the clocks said this, as far as that is known of this boot.
+/// When the clocks showed this; now, if that was before this boot.
 fn instant_of(clocks: &Clocks) -> Instant {
     let now = best_reading();
     let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(clocks.monotonic_ns));

@@ -15,7 +15,7 @@ pub(crate) const RANKS: usize = 0;
 /// What is handed over waits no longer than this for a counter to confirm a rise.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// What there is from the moment on at which the run has a clock.
+/// What exists once the run's clock is known.
 pub(crate) struct LiveTimeline {
     pub clock: SessionClock,
     /// An event has shown that it is this clock.

@@ -15,6 +15,12 @@
 //!                          write the pending group of coalesced calls                       events.rs
 //! init_mpp                 write rank and size to the log                                   process.rs
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
+//! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
+//!
+//! session_name.rs  ring_size.rs    what processes of a job on a node agree on, and how large a ring is
+//! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; becoming inert, and why
+//! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
+//! metric/                          the metric plugin
 //! ```
 //!
 //! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].

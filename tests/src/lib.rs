@@ -11,6 +11,7 @@
 //! collector.rs         a run's collector, as its output directory announces it
 //! power.rs             the attributed power in a trace
 //! process.rs           programs that do not outlive a test; MPI
+//! browser.rs           a page in a real Chromium
 //! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
 

@@ -266,6 +266,50 @@ fn every_path_in_the_map_exists() {
     }
 }
 
+/// Whether a list has this name, and not only one that ends like it.
+fn names(list: &str, name: &str) -> bool {
+    let is_of_name = |before: char| before.is_alphanumeric() || before == '_';
+    list.match_indices(name).any(|(at, _)| !list[..at].ends_with(is_of_name))
+}
+
+/// A folder's files and folders of code that the list in the doc comment of its `lib.rs`, `main.rs` or `mod.rs` leaves out, and the
+/// same of the folders in it.
+fn left_out_of_lists(folder: &Path, left_out: &mut Vec<String>) {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_code = |name: &String| {
+        name.ends_with(".rs")
+            && !name.ends_with("tests.rs")
+            && !["lib.rs", "main.rs", "mod.rs"].contains(&name.as_str())
+    };
+    let file_names = files.iter().map(|path| name_of(path)).filter(is_code);
+    // The code of folder `x` begins in `x/mod.rs` or in `x.rs`.
+    let has_code = |path: &&PathBuf| path.join("mod.rs").exists() || name_of(path) == "main";
+    let folder_names = folders.iter().filter(has_code).map(|path| format!("{}/", name_of(path)));
+    let wanted: Vec<String> = file_names.chain(folder_names).collect();
+    for root in files.iter().filter(|path| ["lib.rs", "main.rs", "mod.rs"].contains(&name_of(path).as_str()))
+    {
+        let text = read(root);
+        let comment: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        if comment.contains("```text") {
+            let missing = wanted.iter().filter(|name| !names(&comment, name));
+            left_out.extend(missing.map(|name| format!("{}: {name}", root.display())));
+        }
+    }
+    folders.iter().for_each(|folder| left_out_of_lists(folder, left_out));
+}
+
+#[test]
+fn every_list_of_files_names_all_of_them() {
+    let mut left_out = Vec::new();
+    let crates =
+        std::fs::read_dir(root().join("crates")).expect("crates").flatten().map(|entry| entry.path());
+    let others = ["cli", "collector", "fuzz", "plugin", "tests"].map(|folder| root().join(folder));
+    crates.chain(others).for_each(|folder| left_out_of_lists(&folder.join("src"), &mut left_out));
+    assert!(left_out.is_empty(), "{left_out:#?}");
+}
+
 #[test]
 fn every_page_of_the_book_is_in_its_summary() {
     let source = root().join("docs/src");

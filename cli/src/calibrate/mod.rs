@@ -15,7 +15,7 @@ mod wave;
 mod write;
 
 use crate::terminal::words::{given, path_parser, print};
-use crate::{parts, run};
+use crate::{installation, run};
 use ampere_collector::signals::asked_to_end;
 use ampere_report::clock_text::rfc3339;
 use ampere_settings::{Config, parse_duration};
@@ -74,7 +74,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     check_usage(&arguments);
     let config = Config::load(given(&arguments.config))?;
     run::check_counters(&config)?;
-    let program = arguments.command.first().map(|program| parts::program(program)).transpose();
+    let program = arguments.command.first().map(|program| installation::program(program)).transpose();
     let program = program.map_err(|why| anyhow!("{why}"))?; // 126 and 127 are statuses of ampere run
     let target = given(&arguments.output).map(Target::check).transpose()?;
     let opened = ampere_counters::open_sources(&config.sources);

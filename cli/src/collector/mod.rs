@@ -5,7 +5,7 @@
 pub mod announced;
 pub mod keeper;
 
-use crate::parts::Parts;
+use crate::installation::Installation;
 use ampere_collector::serving::listen::Listen;
 use ampere_ring::Session;
 use keeper::{Keeper, Start};
@@ -45,7 +45,7 @@ pub fn run_name() -> String {
 
 /// Starts a collector and waits until it is ready. It is replaced when it is killed. If it cannot start, the session is
 /// removed.
-pub fn start(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+pub fn start(installation: &Installation, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
     // In one word each: a path may begin with a hyphen.
     let option = |name: &str, value: &OsStr| {
         let mut word = OsString::from(format!("--{name}="));
@@ -61,5 +61,5 @@ pub fn start(parts: &Parts, session: &Session, wanted: &Wanted) -> anyhow::Resul
     arguments.extend(wanted.sample.map(|period| option("sample", period.as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
-    Keeper::start(session, Start { program: parts.collector.clone(), arguments })
+    Keeper::start(session, Start { program: installation.collector.clone(), arguments })
 }

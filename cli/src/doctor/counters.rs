@@ -64,15 +64,16 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
     // As a run opens them: together, so that no counter is there twice. A source that crashed alone would end them all.
-    let hopeless = asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
-    let run = (!hopeless).then(|| ask(program, config, "run", OPEN_LIMIT));
+    let run_would_crash =
+        asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
+    let run = (!run_would_crash).then(|| ask(program, config, "run", OPEN_LIMIT));
     let opened = run.as_ref().filter(|run| run.bad_end.is_none());
     let mut group = Group::new("counters");
     let mut sources = Vec::new();
     for (name, probed) in &asked {
         let read: Vec<&str> = match opened {
             Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
-            // They could not be opened together: by the rules.
+            // Not opened together: the rules of `select.rs` predict which a run would read.
             None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
             None => Vec::new(),
         };

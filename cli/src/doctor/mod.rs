@@ -1,7 +1,7 @@
 //! `ampere doctor`: checks what a run needs on this node, and advises on what is missing.
 //!
 //! ```text
-//! parts.rs      ampere's own files         counters.rs  the sources of energy, each asked in a process of its own
+//! installation.rs      ampere's own files         counters.rs  the sources of energy, each asked in a process of its own
 //! score_p.rs    Score-P and its loader     probe.rs     that process: `ampere probe`, hidden
 //! mpi.rs        launchers                  child.rs     another program, asked within a time limit
 //! traces.rs     OTF2                       memory.rs    shared memory, and sessions left in it
@@ -18,10 +18,10 @@ mod child;
 mod cores;
 mod counters;
 mod findings;
+mod installation;
 mod memory;
 mod mpi;
 mod output;
-mod parts;
 mod probe;
 mod score_p;
 mod settings;
@@ -82,10 +82,10 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let cores = cores::Cores::count();
     // Before the counters: their threads would be on the cores while the clock is measured.
     let clock = cores::look(&cores, &root);
-    let (mut checks, parts) = parts::look();
+    let (mut checks, installation) = installation::look();
     let (found, sources) = counters::look(&program, wanted.config.as_deref());
     checks.extend(found);
-    checks.extend(score_p::look(&program, parts.as_ref()));
+    checks.extend(score_p::look(&program, installation.as_ref()));
     checks.extend(mpi::look());
     checks.extend(batch::look());
     checks.extend(traces::look());

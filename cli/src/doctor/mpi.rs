@@ -3,7 +3,7 @@
 use super::child::{self, End, VERSION_LIMIT};
 use super::findings::{Check, Group};
 use super::version_in;
-use crate::parts;
+use crate::installation;
 use std::ffi::OsStr;
 use std::process::Command;
 
@@ -24,7 +24,7 @@ const KNOWN: [(&str, &str); 8] = [
 pub fn look() -> Vec<Check> {
     let mut group = Group::new("MPI");
     for name in LAUNCHERS {
-        let Ok(path) = parts::program(OsStr::new(name)) else { continue };
+        let Ok(path) = installation::program(OsStr::new(name)) else { continue };
         let shown = path.display();
         match child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT) {
             Ok(told) if told.succeeded() => {

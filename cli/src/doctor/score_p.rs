@@ -4,7 +4,7 @@ use super::child::{self, End, VERSION_LIMIT, signal_name};
 use super::findings::{Check, Group};
 use super::probe::{self, Message};
 use super::version_in;
-use crate::parts::{self, Parts};
+use crate::installation::{self, Installation};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +16,13 @@ const PLUGINS: [(&str, &str, &str); 2] = [
     ("metric plugin", "libampere_plugin.so", "SCOREP_MetricPlugin_ampere_plugin_get_info"),
 ];
 
-pub fn look(program: &Path, parts: Option<&Parts>) -> Vec<Check> {
+pub fn look(program: &Path, installation: Option<&Installation>) -> Vec<Check> {
     let mut group = Group::new("Score-P");
     look_for_score_p(&mut group);
     for (name, file, function) in PLUGINS {
         let found = load(program, file, function);
-        let ours = parts.map(|parts| parts.library_directory.join(file));
-        let line = parts.map(|parts| export_line(&parts.library_directory));
+        let ours = installation.map(|installation| installation.library_directory.join(file));
+        let line = installation.map(|installation| export_line(&installation.library_directory));
         match found {
             Ok(path) if is_same(path.as_deref(), ours.as_deref()) => {
                 if path.as_deref().is_some_and(is_found_by_others) {
@@ -47,7 +47,7 @@ pub fn look(program: &Path, parts: Option<&Parts>) -> Vec<Check> {
 
 fn look_for_score_p(group: &mut Group) {
     let programs = ["scorep-config", "scorep"];
-    let Some(path) = programs.iter().find_map(|name| parts::program(OsStr::new(name)).ok()) else {
+    let Some(path) = programs.iter().find_map(|name| installation::program(OsStr::new(name)).ok()) else {
         group.note(
             "Score-P",
             "neither scorep-config nor scorep is in PATH: ampere run measures with its own host",

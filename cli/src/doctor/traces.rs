@@ -4,7 +4,7 @@ use super::child::{self, VERSION_LIMIT};
 use super::findings::{Check, Group};
 use super::probe::mapped;
 use super::version_in;
-use crate::parts;
+use crate::installation;
 use std::ffi::OsStr;
 use std::process::Command;
 
@@ -14,7 +14,7 @@ pub fn look() -> Vec<Check> {
     let library = mapped(|name| name.starts_with("libotf2.") || name.starts_with("libopen-trace-format2."));
     let library = library.map_or_else(|| "linked in".to_owned(), |path| path.display().to_string());
     group.ok("library", format!("built with {built}, {library}"));
-    match parts::program(OsStr::new("otf2-print")) {
+    match installation::program(OsStr::new("otf2-print")) {
         Ok(path) => {
             let told = child::ask(Command::new(&path).arg("--version"), VERSION_LIMIT).ok();
             let version =

@@ -1,7 +1,7 @@
 //! The measured command: its environment, its start, its end.
 
 use super::{Host, RunArguments};
-use crate::parts::{self, CannotRun, Parts};
+use crate::installation::{self, CannotRun, Installation};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
 use ampere_model::filter::ENV_FILTER;
@@ -22,7 +22,7 @@ pub fn unchanged(arguments: &RunArguments) -> Command {
 }
 
 /// The command with the environment that lets its processes find the plugin and the settings.
-pub fn measured(arguments: &RunArguments, parts: &Parts) -> Command {
+pub fn measured(arguments: &RunArguments, installation: &Installation) -> Command {
     let mut command = unchanged(arguments);
     if let Some(path) = given(&arguments.config).and_then(|path| std::fs::canonicalize(path).ok()) {
         command.env("AMPERE_CONFIG", path);
@@ -30,20 +30,20 @@ pub fn measured(arguments: &RunArguments, parts: &Parts) -> Command {
     if let Some(path) = given(&arguments.filter).and_then(|path| std::fs::canonicalize(path).ok()) {
         command.env(ENV_FILTER, path); // Score-P reads it, and so does the embedded host
     }
-    command.env("LD_LIBRARY_PATH", prepend(&parts.library_directory, "LD_LIBRARY_PATH", ':'));
+    command.env("LD_LIBRARY_PATH", prepend(&installation.library_directory, "LD_LIBRARY_PATH", ':'));
     if arguments.host != Host::Embedded {
         for_score_p(&mut command);
     }
-    if arguments.host != Host::Scorep && parts.is_preloadable() {
+    if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host stands back where it finds Score-P in the process.
-        command.env("LD_PRELOAD", prepend(&parts.host, "LD_PRELOAD", ':'));
+        command.env("LD_PRELOAD", prepend(&installation.host, "LD_PRELOAD", ':'));
     }
     command
 }
 
 /// The command as one of the ranks that a launcher has started: its plugin starts the collector.
-pub fn as_rank(arguments: &RunArguments, parts: &Parts) -> Command {
-    let mut command = measured(arguments, parts);
+pub fn as_rank(arguments: &RunArguments, installation: &Installation) -> Command {
+    let mut command = measured(arguments, installation);
     if let Some(path) = given(&arguments.output).and_then(|path| std::path::absolute(path).ok()) {
         command.env("AMPERE_OUTPUT", path);
     }
@@ -103,7 +103,7 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
         return Err(error);
     }
-    let Ok(script) = parts::program(command.get_program()) else { return Err(error) };
+    let Ok(script) = installation::program(command.get_program()) else { return Err(error) };
     let words: Vec<_> = std::iter::once(script.as_os_str()).chain(command.get_args()).collect();
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }

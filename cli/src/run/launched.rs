@@ -3,7 +3,7 @@
 //! launcher gave the job, as without `ampere run`.
 
 use super::command::become_command;
-use crate::parts::CannotRun;
+use crate::installation::CannotRun;
 use ampere_model::launcher::rank_and_size;
 use std::path::Path;
 use std::process::Command;

@@ -4,7 +4,7 @@
 //! for that (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is given a `-x`
 //! besides refuses to start: so the option is added where the command is Open MPI's launcher, and nowhere else.
 
-use crate::parts;
+use crate::installation;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -64,7 +64,7 @@ fn is_passed(words: &[OsString], name: &str) -> bool {
 /// By its name, and by that of the program that it is, or starts: others have launchers of these names, too.
 fn is_open_mpis(program: &OsStr) -> bool {
     let has_name = Path::new(program).file_name().and_then(OsStr::to_str).is_some_and(|n| NAMES.contains(&n));
-    let Some(path) = parts::program(program).ok().filter(|_| has_name) else { return false };
+    let Some(path) = installation::program(program).ok().filter(|_| has_name) else { return false };
     let Ok(path) = std::fs::canonicalize(path) else { return false };
     if path.file_name().is_some_and(|name| name == "orterun" || name == "prterun") {
         return true;

@@ -17,7 +17,7 @@ pub use signals::witness;
 
 use crate::collector::keeper::Keeper;
 use crate::collector::{self, Address, Wanted, address, run_name};
-use crate::parts::{self, CannotRun, Parts};
+use crate::installation::{self, CannotRun, Installation};
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::command_end::CommandEnd;
@@ -125,8 +125,8 @@ impl RunArguments {
 }
 
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
-    let parts = parts::find()?;
-    parts::program(&arguments.command[0])?;
+    let installation = installation::find()?;
+    installation::program(&arguments.command[0])?;
     // A mistake in the settings is reported before the job starts.
     let config = Config::load(given(&arguments.config))?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
@@ -142,20 +142,24 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
             !arguments.require,
             "a rank cannot keep --require: start ampere run once, before the launcher"
         );
-        let rank_command = command::as_rank(&arguments, &parts);
+        let rank_command = command::as_rank(&arguments, &installation);
         return Err(launched::become_rank(rank_command, rank, given(&arguments.output)).into());
     }
     note_leftovers();
-    measure(&arguments, &parts, &access)
+    measure(&arguments, &installation, &access)
 }
 
 /// The command with a collector, and without one where none can be had.
-fn measure(arguments: &RunArguments, parts: &Parts, access: &Access) -> anyhow::Result<ExitCode> {
-    if arguments.host != Host::Scorep && !parts.is_preloadable() {
+fn measure(
+    arguments: &RunArguments,
+    installation: &Installation,
+    access: &Access,
+) -> anyhow::Result<ExitCode> {
+    if arguments.host != Host::Scorep && !installation.is_preloadable() {
         say!(
             "ampere: {} cannot be preloaded, for a blank or a colon in its path: only what is built with Score-P is measured; \
              install ampere elsewhere",
-            parts.host.display()
+            installation.host.display()
         );
     }
     let existing = existing_directories(given(&arguments.output));
@@ -163,7 +167,7 @@ fn measure(arguments: &RunArguments, parts: &Parts, access: &Access) -> anyhow::
     // The witness is started before the command, so that it gets every signal that the command gets; and before the collector,
     // which samples what this process starts from then on: the kernel begins that with the first program.
     let witness = Witness::start();
-    let started = start_collector(arguments, parts, &name);
+    let started = start_collector(arguments, installation, &name);
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
@@ -174,7 +178,7 @@ fn measure(arguments: &RunArguments, parts: &Parts, access: &Access) -> anyhow::
     let output = session.output().unwrap_or_default();
     note_other_output(given(&arguments.output), &output);
     let listener = Listener::start();
-    let child = match start_command(arguments, parts, &name, &output) {
+    let child = match start_command(arguments, installation, &name, &output) {
         Ok(child) => child,
         Err(error) => {
             collector.give_up();
@@ -209,19 +213,23 @@ fn check_filter(path: Option<&Path>) -> anyhow::Result<()> {
         .with_context(|| format!("{} is no filter file of Score-P's", path.display()))
 }
 
-fn start_collector(arguments: &RunArguments, parts: &Parts, name: &str) -> anyhow::Result<(Session, Keeper)> {
+fn start_collector(
+    arguments: &RunArguments,
+    installation: &Installation,
+    name: &str,
+) -> anyhow::Result<(Session, Keeper)> {
     let session = Session::open_or_create(&format!("s-{name}"))?;
-    let collector = collector::start(parts, &session, &arguments.wanted())?;
+    let collector = collector::start(installation, &session, &arguments.wanted())?;
     Ok((session, collector))
 }
 
 fn start_command(
     arguments: &RunArguments,
-    parts: &Parts,
+    installation: &Installation,
     name: &str,
     output: &Path,
 ) -> std::io::Result<Child> {
-    let mut command = command::measured(arguments, parts);
+    let mut command = command::measured(arguments, installation);
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
     // For collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", output);

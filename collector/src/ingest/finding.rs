@@ -14,7 +14,7 @@ use ampere_model::{LocalLocation, LocationKind};
 use ampere_ring::Session;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
-use ampere_trace::write::Samples;
+use ampere_trace::write::SampledFrames;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -116,13 +116,15 @@ impl Ingest {
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {
                 let location = &self.processes[process].locations[at];
-                let (Samples::Alone, Some(index)) = (location.samples, location.index) else { continue };
+                let (SampledFrames::Alone, Some(index)) = (location.samples, location.index) else {
+                    continue;
+                };
                 let Some((recorded, on)) = self.recorded(process, location.definition.thread) else {
                     continue;
                 };
                 timeline.attributor.put_samples_on(index, on);
                 let location = &mut self.processes[process].locations[at];
-                location.samples = Samples::On(recorded.0, recorded.1);
+                location.samples = SampledFrames::On(recorded.0, recorded.1);
                 if let Some((merger, queue)) = location.queue {
                     timeline.mergers[merger].queue(queue).always_break();
                 }
@@ -185,7 +187,7 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Live
                 false => attributor.add_location_with(info, evidence),
             };
             let location = &mut process.locations[at];
-            location.samples = if is_sampled { Samples::Alone } else { Samples::None };
+            location.samples = if is_sampled { SampledFrames::Alone } else { SampledFrames::None };
             location.index = Some(index);
             if kind == LocationKind::CpuThread {
                 location.queue = Some((RANKS, timeline.mergers[RANKS].add_location(index)));

@@ -12,7 +12,7 @@ pub const MOST_PROCESSES: usize = 1 << 16;
 pub const MOST_WITH_DESCRIPTORS: usize = 64;
 /// Events that wait for others in the order of time: 16 bytes each.
 pub const MOST_WAITING: usize = 1 << 25;
-/// Where so many wait, events of later than this from now are of no clock.
+/// Where so many wait, events that are further than this in the future are taken as damaged.
 pub const FUTURE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Why a location with so many open frames is not to be read any further, if so.

@@ -6,7 +6,7 @@ use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
 use ampere_timeline::merger::QueueIndex;
 use ampere_trace::spool::{Spool, SpoolDirectory};
-use ampere_trace::write::Samples;
+use ampere_trace::write::SampledFrames;
 use std::path::{Path, PathBuf};
 
 pub(crate) struct LiveLocation {
@@ -31,7 +31,7 @@ pub(crate) struct LiveLocation {
     /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
     pub is_named: bool,
     /// Its frames are samples of a thread's stack.
-    pub samples: Samples,
+    pub samples: SampledFrames,
 }
 
 /// What an earlier collector, which is dead, has left of a location.
@@ -116,7 +116,7 @@ impl LiveLocation {
             callpaths: 0,
             fullest: 0.0,
             is_named: false,
-            samples: Samples::None,
+            samples: SampledFrames::None,
         };
         Opened { location: Some(location), is_read_in_part }
     }

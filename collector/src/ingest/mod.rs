@@ -5,13 +5,15 @@
 //! ```text
 //! process.rs      one process: what its log says       location.rs  one location of it: its ring
 //! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
-//! process_ends.rs ends the open frames of processes that have ended or were killed; ends the trace when the disk is nearly full
+//! process_ends.rs ends the open frames of processes that have ended or were killed
+//! disk.rs         sends records elsewhere, or ends the trace, when a disk is nearly full
 //! spooling.rs     brings what was taken out of the rings to disk, in large pieces
 //! limits.rs       how much a process can make the collector hold
 //! catching_up.rs  a new collector reads what a killed one had read
 //! ```
 
 mod catching_up;
+mod disk;
 mod draining;
 mod finding;
 pub(crate) mod limits;

@@ -428,7 +428,8 @@ impl Process {
     pub fn note_of_replaced(&self) -> Option<String> {
         (self.life.state == State::Replaced && self.may_have_lost_calls()).then(|| {
             format!(
-                "{}, process {}, became another program (exec): calls of its last milliseconds that were not yet told, as short                  ones are, are not among those below",
+                "{}, process {}, became another program (exec): short calls of its last milliseconds, which were still being \
+                 counted, are missing below",
                 self.group(),
                 self.info.pid
             )

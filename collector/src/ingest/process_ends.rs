@@ -1,14 +1,12 @@
 //! Processes that have ended or were killed: when that was ([`Ingest::end_of`]), and the end of their open frames.
 //!
-//! Before that, their rings are read to the end. Here is also the check for free disk space, which ends the trace of all processes
-//! at once ([`Ingest::shortage`]).
+//! Before that, their rings are read to the end.
 
 use super::Ingest;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
-use crate::run_directory::spool_place;
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_trace::spool::{Retired, Spool};
@@ -97,40 +95,6 @@ impl Ingest {
             of.life.died_at = of.life.died_at.max(Some(end.max(last)));
         }
         self.end_frames(process, location, end, timeline);
-    }
-
-    /// Leaves the directory of the records for the claim in the output directory once others need what space it has left.
-    /// `directory`: if it is not that.
-    pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) {
-        let mut store = self.spool.store();
-        let is_there = |path: &Path| directory.is_some_and(|directory| path.parent() == Some(directory));
-        let Some(path) = store.path().filter(|path| is_there(path)).map(Path::to_owned) else { return };
-        let is_full = store.bytes_of_part() > 0 && directory.is_some_and(spool_place::is_full);
-        if is_full && store.leave_part() {
-            let next = store.path().unwrap_or(&path).display();
-            notes.add(format!("{} has little room left: records go to {next} from here on", path.display()));
-        }
-    }
-
-    /// The bytes that are left, once the disk has only the space that the trace needs.
-    pub fn shortage(&mut self) -> Option<u64> {
-        let spools = || self.locations().filter_map(|location| location.spool.as_ref());
-        let recorded = spools().map(Spool::bytes).sum();
-        let is_written = spools().any(|spool| !spool.is_cut());
-        let is_here = self.spool.store().path().is_some_and(|path| path.starts_with(&self.spool.directory));
-        self.disk.shortage(recorded, is_here).filter(|_| is_written)
-    }
-
-    /// Ends the trace of all processes, with a note.
-    pub fn end_trace(&mut self, samples: Option<&mut Spool>, output: &Path, left: u64, notes: &mut Notes) {
-        let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
-        let spools = locations.filter_map(|location| location.spool.as_mut()).chain(samples);
-        spools.for_each(|spool| spool.cut());
-        notes.add(format!(
-            "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",
-            output.display(),
-            left / 1_000_000
-        ));
     }
 
     /// Rings that were not read to their end.

@@ -240,13 +240,19 @@ fn collect_into(
     run.session().set_collector(std::process::id(), CollectorState::Running);
     let is_over = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
     let ended = Instant::now();
+    finish(run, is_over, output, &of_run)?;
+    Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+}
+
+/// Writes the results; the last node that ends puts the nodes' traces together.
+fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
     let (_, session) = run.finish(is_over)?;
     output.release();
-    if let Err(why) = nodes::join_traces_at_the_end(&output.directory, &of_run) {
+    if let Err(why) = nodes::join_traces_at_the_end(&output.directory, manifest) {
         eprintln!("ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together");
     }
     end(session, &output.directory);
-    Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+    Ok(())
 }
 
 /// The pid of `ampere run`, if it has started this collector, and what it says.

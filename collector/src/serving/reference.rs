@@ -19,7 +19,7 @@ energy counters equal the device's at every scrape; what the limit on the number
 /// The page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
-    for metric in &METRICS {
+    for metric in METRICS {
         let kind = if metric.is_counter() { "counter" } else { "gauge" };
         let node = if metric.names_node() { &[][..] } else { &["node"] };
         let labels = [node, metric.labels].concat().join(", ");

@@ -33,6 +33,7 @@
 //! `amdsmi` and `nvml`.
 //!
 //! ```text
+//! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate/      the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which, and their names
 //! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The states, see the page's drawing.
+/// The states: see the diagram at the top.
 pub const NEW: u8 = 0;
 pub const STARTING: u8 = 1;
 pub const RUNNING: u8 = 2;
@@ -96,7 +96,7 @@ pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     or_inert(otherwise, done)
 }
 
-/// As [`on_own_stack`], with signals blocked: for what begins something, a thread or a function.
+/// As [`on_own_stack`], with signals blocked: for starting a thread or entering a function.
 pub fn on_own_stack_uninterrupted<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     signal::blocked(|| on_own_stack(otherwise, body))
 }

@@ -79,24 +79,7 @@ pub(crate) fn write(
         writer.paradigm(paradigm.paradigm.to_raw(), name, paradigm.class.to_raw())?;
     }
     places(definitions, written, writer, &mut strings)?;
-    for (own, region) in definitions.regions.iter() {
-        let name = strings.of(&region.name)?;
-        let canonical = strings.of(&region.canonical_name)?;
-        let description = strings.of(&region.description)?;
-        let file = strings.of_option(region.source_file.as_deref())?;
-        writer.region(
-            own.0,
-            name,
-            canonical,
-            description,
-            region.role.to_raw(),
-            region.paradigm.to_raw(),
-            region.flags,
-            file,
-            region.begin_line,
-            region.end_line,
-        )?;
-    }
+    regions(definitions, writer, &mut strings)?;
     metrics(definitions, writer, &mut strings)?;
     for (own, group) in definitions.groups.iter() {
         let name = strings.of(&group.name)?;
@@ -115,6 +98,32 @@ pub(crate) fn write(
             comm.group.0,
             comm.parent.map_or(UNDEFINED_U32, |parent| parent.0),
             comm.flags,
+        )?;
+    }
+    Ok(())
+}
+
+fn regions(
+    definitions: &Definitions,
+    writer: &GlobalDefWriter,
+    strings: &mut Strings<'_>,
+) -> Result<(), Otf2Error> {
+    for (own, region) in definitions.regions.iter() {
+        let name = strings.of(&region.name)?;
+        let canonical = strings.of(&region.canonical_name)?;
+        let description = strings.of(&region.description)?;
+        let file = strings.of_option(region.source_file.as_deref())?;
+        writer.region(
+            own.0,
+            name,
+            canonical,
+            description,
+            region.role.to_raw(),
+            region.paradigm.to_raw(),
+            region.flags,
+            file,
+            region.begin_line,
+            region.end_line,
         )?;
     }
     Ok(())

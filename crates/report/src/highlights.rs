@@ -11,7 +11,7 @@ const LONGEST_NAME: usize = 56;
 /// Functions that a sentence names.
 const MOST_NAMES: usize = 3;
 /// Smaller parts of the whole are not mentioned.
-const LEAST_SHARE: f64 = 0.005;
+const MENTIONED_SHARE_MIN: f64 = 0.005;
 
 /// Sums over the devices that no other contains, so that no joule is counted twice.
 pub struct Sums<'a> {
@@ -101,7 +101,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     }
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
-        let rows = rows.iter().filter(|row| row.1 >= LEAST_SHARE * whole).take(MOST_NAMES);
+        let rows = rows.iter().filter(|row| row.1 >= MENTIONED_SHARE_MIN * whole).take(MOST_NAMES);
         let names =
             rows.map(|(name, part)| format!("{} ({})", short(name, LONGEST_NAME), share(*part, whole)));
         names.collect::<Vec<_>>().join(", ")
@@ -137,7 +137,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
         ));
     }
     let of_mpi: f64 = sums.mpi().map(|row| row.1).sum();
-    if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= LEAST_SHARE * sums.joules) {
+    if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= MENTIONED_SHARE_MIN * sums.joules) {
         all.push(format!(
             "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
             joules(of_mpi),

@@ -12,7 +12,7 @@
 //! html.rs         report.html, and the live page                  compare/    runs beside each other
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! call_table/     a row for each call           timeline.rs joules over time
-//! table.rs        columns as CSV, JSON or Parquet
+//! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
 //! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
 //! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
 //! over_devices.rs  calls and seconds of ranks that draw from several devices

@@ -8,6 +8,8 @@ use ampere_model::order::largest_first;
 const FAR: f64 = 3.0;
 /// Ranks that differ by no more than this part of their middle are alike, however close all others are.
 const ALIKE: f64 = 0.05;
+/// In rows with a smaller part of all joules no rank is said to stand out.
+pub(crate) const LEAST_SHARE: f64 = 0.01;
 /// Of fewer ranks none stands out.
 const LEAST_RANKS: usize = 5;
 

@@ -262,7 +262,7 @@ pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
 pub struct Run {
     /// Different for every run.
     pub id: String,
-    /// Its words; empty of a trace.
+    /// The command line, word by word; empty of a trace.
     pub command: Vec<String>,
     /// The batch system's job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,9 +278,9 @@ pub struct Run {
     pub running: bool,
     /// "score-p", "embedded" or "trace".
     pub host: String,
-    /// Their names.
+    /// Names of the nodes.
     pub nodes: Vec<String>,
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
     /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
@@ -422,7 +422,7 @@ impl NodeCpu {
 }
 
 impl Run {
-    /// How the command ended, where that was not well: its status, and the signal that shells write so.
+    /// How the command ended, if it failed: its status, and the signal that shells write so.
     pub fn bad_status(&self) -> Option<String> {
         let status = self.command_status.filter(|status| *status != 0)?;
         // A status may be any other number.

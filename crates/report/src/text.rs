@@ -3,7 +3,7 @@
 use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{sentences, topmost, view};
-use crate::over_ranks::{self, Spread, Spreads};
+use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads};
 use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, short};
@@ -14,8 +14,6 @@ use std::fmt::Write;
 const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
-/// Of a smaller part of all joules no rank is said to stand out.
-const LEAST_SHARE: f64 = 0.01;
 /// Functions that a line names.
 const MOST_NAMED: usize = 3;
 const BAR_CELLS: usize = 24;

@@ -91,6 +91,7 @@
 //! communication.rs      messages, collectives and the like as records
 //! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
+//! clock.rs        the processor's and the system's clocks   error.rs  what can go wrong with shared memory
 //! ```
 
 mod calltree;

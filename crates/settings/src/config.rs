@@ -70,7 +70,7 @@ pub struct SamplerSettings {
 /// `[counters]`: which readings are believed.
 #[derive(Clone, Debug)]
 pub struct CounterLimits {
-    /// No device draws more than this. `None`: 20 kW for what is an energy by its definition, else no limit.
+    /// No device draws more than this. `None`: the device's kind says, for what is an energy or a power by its definition; else no limit.
     pub watts_max: Option<f64>,
     /// An interval so many times as long as the usual one is a gap: its joules are lost. `None`: none is.
     pub gap: Option<f64>,

@@ -132,7 +132,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "More watts than any device draws: a reading that would mean more is a misreading.",
-        default: "20 kW where the metric is an energy by its definition, else no limit",
+        default: "by the device's kind, where the metric is an energy or a power by its definition: 2 kW for a GPU, 1 kW for a package, cores or memory, 20 kW for a node and all else; otherwise no limit",
         within: Within::Above(0.0),
         keeper: Keeper::Config(|config| &mut config.counters.watts_max),
         ..file("counters", "watts_max", "AMPERE_COUNTER_WATTS_MAX")
@@ -162,7 +162,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "The directory for records until the trace is written, on a disk of the node's own. It is made if it is not there; each \
                 run and node has a directory of its own in it.",
-        default: "`$TMPDIR` or `/tmp`, where it is on a disk; else the output directory",
+        default: "`$TMPDIR` or `/tmp`, where it is on a disk; else the output directory, or memory if that is on a shared file system",
         keeper: Keeper::Config(|config| &mut config.spool),
         ..file("spool", "directory", "AMPERE_SPOOL_DIRECTORY")
     },

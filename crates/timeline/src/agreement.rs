@@ -360,8 +360,7 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
     let usual = Usual::of(&known);
     let over: Vec<Option<f64>> =
         windows.iter().map(|window| window.joules.map(|[one, other]| one - usual.of_other(other))).collect();
-    let mut steps: Vec<f64> = over.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs())).collect();
-    let noise = BEYOND_NOISE * median(&mut steps);
+    let noise = noise_of(&over);
     // What a difference is a part of: around a change of the load, the larger one's joules.
     let around = |at: usize| {
         let near = &windows[at.saturating_sub(1)..(at + 2).min(windows.len())];
@@ -404,6 +403,12 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
         begin = end.max(begin + 1);
     }
     worst.map(|(_, unlike)| unlike)
+}
+
+/// Smaller differences between two energies are chance.
+fn noise_of(differences: &[Option<f64>]) -> f64 {
+    let steps = differences.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs()));
+    BEYOND_NOISE * median(&mut steps.collect::<Vec<f64>>())
 }
 
 fn sum_of(windows: &[[f64; 2]]) -> [f64; 2] {

@@ -7,6 +7,7 @@
 //! linking.rs         the same, kept up to date as locations and devices become known
 //! threads.rs         ranks whose other threads run more than their main thread
 //! merger.rs          events of several locations in the order of time
+//! sampled.rs         call paths that are sampled, around calls that are recorded
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! time_device.rs     time, attributed like a counter
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated

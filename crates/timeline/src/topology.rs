@@ -56,7 +56,7 @@ pub struct Accelerator {
     pub pci: Option<String>,
     /// `GPU-a70564cccd47836c`
     pub uuid: Option<String>,
-    /// Its name, among other words; empty where that is not known.
+    /// Text that contains the model's name; empty where that is not known.
     pub model: String,
 }
 
@@ -69,7 +69,7 @@ pub struct CounterEvidence {
     pub pci: Option<String>,
     /// `GPU-a70564cccd47836c`
     pub uuid: Option<String>,
-    /// The GPU's name, among other words.
+    /// Text that contains the GPU model's name.
     pub model: String,
     /// It has never shown anything but 0.
     #[serde(default)]

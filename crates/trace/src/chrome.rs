@@ -3,7 +3,7 @@
 
 use crate::devices::{Metrics, TraceDevices};
 use crate::index::{self, node_of};
-use crate::recorders::Recorders;
+use crate::metric_recorders::Recorders;
 use ampere_attribution::{Increase, Sample};
 use ampere_model::numbers::NumberTable;
 use ampere_model::text::joules;

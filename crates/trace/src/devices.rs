@@ -7,7 +7,7 @@
 
 use crate::evidence;
 use crate::index::{node_of, quality_of, recorded_metrics};
-use crate::recorders::{ReadBy, Recorders};
+use crate::metric_recorders::{ReadBy, Recorders};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};

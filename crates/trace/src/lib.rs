@@ -5,8 +5,8 @@
 //! write.rs    the spool becomes an archive
 //! join/       the archives of several nodes become one
 //! index.rs    nodes, ranks and names of a trace's definitions       evidence.rs  their evidence about devices and locations
-//! devices.rs  a trace's metrics as devices           recorders.rs locations that record the same counter
-//! sensors.rs  powers that are recorded beside a counter
+//! devices.rs  a trace's metrics as devices           metric_recorders.rs  locations that record the same counter
+//! sensors.rs  powers that are recorded beside a counter           scorep_names.rs  Score-P's words as OTF2's
 //! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, one beside the other
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
@@ -24,9 +24,9 @@ mod devices;
 pub mod evidence;
 pub mod index;
 pub mod join;
+mod metric_recorders;
 pub mod offline;
 pub mod power;
-mod recorders;
 pub mod replay;
 #[cfg(feature = "sqlite")]
 pub mod rpd;

@@ -4,8 +4,8 @@ use crate::calls::Clock;
 use crate::devices::{Found, Metrics, TraceDevices};
 use crate::evidence;
 use crate::index::{self, as_model, calls_attribute, missing_line, node_of, rank_of_group};
+use crate::metric_recorders::Recorders;
 use crate::power;
-use crate::recorders::Recorders;
 use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
 use crate::spool::SpoolDirectory;
@@ -85,7 +85,7 @@ pub(crate) struct LocationState {
     depth: u64,
     /// After so many events, its open frames end.
     ends_after: Option<u64>,
-    /// An enter that does not say how many calls it stands for is one; 0 of samples.
+    /// Calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
     calls: u32,
     index: LocationIndex,
     queue: QueueIndex,
@@ -360,24 +360,25 @@ fn attribute_once(
     warnings.extend(report.truncated.iter().map(|(location, why)| {
         format!("location {} is attributed up to where its events end: {why}", location.0)
     }));
-    let mut notes = conflicts::node_notes(&attributor);
-    notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
     let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
-    let part = Part {
-        readings: readings_of(&attributor),
+    let run = Run { nodes, ranks, complete: true, ..Run::default() };
+    let summary = Summary::new(&attributor, *only, run, quality);
+    Ok((Some(part_of(&attributor, &known, summary, warnings)), known))
+}
+
+/// The figures of a pass, as a part of the whole trace's.
+fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: Vec<String>) -> Part {
+    let mut notes = conflicts::node_notes(attributor);
+    notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
+    Part {
+        readings: readings_of(attributor),
         devices: known.devices.iter().map(|found| (found.location.0, found.member.0)).collect(),
-        other_threads: OtherThreads::of(&attributor),
+        other_threads: OtherThreads::of(attributor),
         doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),
         warnings,
         notes,
-        summary: Summary::new(
-            &attributor,
-            *only,
-            Run { nodes, ranks, complete: true, ..Run::default() },
-            quality,
-        ),
-    };
-    Ok((Some(part), known))
+        summary,
+    }
 }
 
 fn open(path: &Path) -> anyhow::Result<Trace> {

@@ -5,7 +5,7 @@
 //! are found as `ampere attribute` finds them.
 
 use crate::devices::{Metrics, TraceDevices};
-use crate::recorders::{Recorders, are_in_doubt};
+use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::value_type;
 use crate::{evidence, index};
 use ampere_attribution::Increase;
@@ -40,13 +40,13 @@ pub struct Replay {
     pub last: u64,
     /// Nanoseconds since 1970 at `first`, where the trace knows.
     pub realtime_ns: Option<u64>,
-    /// Those with locations.
+    /// Processes that have locations.
     pub processes: Vec<ReplayedProcess>,
-    /// In the order of their first samples.
+    /// Devices, in the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
-    /// Of all of the trace's metrics, devices or not.
+    /// Names of all metrics of the trace, devices or not.
     pub metric_names: Vec<String>,
-    /// Locations with samples of them.
+    /// Locations that recorded samples of the metrics.
     pub recorders: Vec<u64>,
     /// Enters, leaves and samples.
     pub events: u64,
@@ -82,7 +82,7 @@ enum ReplayFileReason {
 /// A process of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
-    /// The rank by which its host calls it: different for every process.
+    /// The number that its host process uses as rank: different for every process.
     pub number: u32,
     /// The number of ranks.
     pub size: u32,
@@ -428,7 +428,7 @@ impl<'a> Survey<'a> {
         self.spans = Some((first.min(time), last.max(time)));
     }
 
-    /// In the order of their first samples.
+    /// Devices, in the order of their first samples.
     fn metrics(&self) -> Vec<ReplayedMetric> {
         let found = self.devices.found.iter().filter(|found| found.is_device).zip(&self.types);
         let members = &self.devices.definitions().metric_members;

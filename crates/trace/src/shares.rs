@@ -3,8 +3,8 @@
 use crate::devices::Metrics;
 use crate::evidence;
 use crate::index::{IN_DOUBT, no_energy, node_of, node_of_group, process_of, trace_id};
+use crate::metric_recorders::are_in_doubt;
 use crate::offline::{Attributed, add_locations};
-use crate::recorders::are_in_doubt;
 use ampere_report::clock_text;
 use ampere_report::nodes::of_one_trace;
 use ampere_report::summary::{Run, Summary};

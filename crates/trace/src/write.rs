@@ -90,19 +90,20 @@ pub struct TracedLocation<'a> {
     /// Of a GPU stream: its device, and whether the stream is known to be its process' own.
     pub evidence: Evidence,
     /// Whether its frames are samples.
-    pub samples: Samples,
+    pub samples: SampledFrames,
     /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
 }
 
 /// Whether the frames of a location are samples of a thread's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Samples {
+pub enum SampledFrames {
     /// They are calls that were recorded.
     None,
-    /// They are, of a thread of which nothing is recorded.
+    /// They are samples of a thread that has no recorded calls.
     Alone,
-    /// They are put on the location where calls of that thread are recorded: a process' place among the run's, and its location.
+    /// They are samples, put on the location where calls of that thread are recorded: a process' place among the run's, and its
+    /// location.
     On(usize, LocalLocation),
 }
 
@@ -435,9 +436,9 @@ impl Definer {
                 LocationKind::Metric => LocationType::Metric,
             };
             let properties = match location.samples {
-                Samples::None => Vec::new(),
-                Samples::Alone => evidence::samples_properties(None),
-                Samples::On(process, id) => {
+                SampledFrames::None => Vec::new(),
+                SampledFrames::Alone => evidence::samples_properties(None),
+                SampledFrames::On(process, id) => {
                     evidence::samples_properties(Some(self::reference(id, numbers[process])))
                 }
             };

@@ -429,6 +429,6 @@ fn a_node_that_is_not_well_holds_nothing_back() {
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
     let notes = place.summary("out")["run"]["notes"].to_string();
-    let said = notes.matches("the job's figures have the last ones of").count();
+    let said = notes.matches("the job's sums keep its last figures").count();
     assert!((1..=WORDS.len()).contains(&said), "each once: {notes}");
 }

@@ -185,10 +185,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     place.no_process_left();
     assert!(!file.exists() && !place.path("out/collector.json").exists());
     let notes = place.summary("out")["run"]["notes"].to_string();
-    assert!(
-        notes.contains("the job's figures have the last ones of n7: its collector does not answer"),
-        "{notes}"
-    );
+    assert!(notes.contains("node n7: its collector does not answer"), "{notes}");
     let report = run(&mut place.ampere(["report", "out/n1", "-f", "json"]));
     assert_eq!(report.code, 0, "{report:#?}");
 }

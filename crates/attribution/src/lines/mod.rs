@@ -36,7 +36,7 @@ const UPDATES_PER_WINDOW: f64 = 10.0;
 const SHORTEST_WINDOW_SECONDS: f64 = 1.0;
 /// The time between two changes of a counter, until it is known.
 const USUAL_UPDATE_SECONDS: f64 = 0.1;
-/// A reading may be so late, however often the counter changes.
+/// The sampler may read a counter this late, even one that changes often.
 const LATE_SECONDS: f64 = 0.01;
 /// Lines beside the main one.
 const LINES_MAX: usize = 3;
@@ -160,7 +160,7 @@ impl Lines {
         }
         match self.line_of(&reading) {
             Some((Which::Main, reading)) => match &self.main {
-                // After other readings, one that has stood alone for so long leads anywhere.
+                // Any reading may follow a line that has never risen, and on which no reading was for a window, but others were.
                 Some(main) if !main.is_confirmed() && main.turn + 1 < self.turn && self.is_old(main) => {
                     self.findings.misreadings += main.readings;
                     self.drop_others();

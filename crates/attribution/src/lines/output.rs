@@ -27,7 +27,7 @@ pub(crate) struct Findings {
     pub wraps: u64,
     /// Tags of readings that were handed out and then found to be wrong: those between the two.
     pub taken_back: Vec<(u64, u64)>,
-    /// Whether something was handed out otherwise than is known now.
+    /// Whether later readings showed that a sample that was handed out was wrong.
     pub is_revised: bool,
     /// How long the main line has not changed, as of its latest reading.
     pub still: u64,

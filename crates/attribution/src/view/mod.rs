@@ -253,7 +253,7 @@ impl View {
         }
     }
 
-    /// A break.
+    /// Moves the share clock to a break (see [`ShareClock`]).
     fn advance(&mut self, time: Timestamp) {
         let ticks = self.clock.advance(time);
         if self.active == 0 {

@@ -59,7 +59,7 @@ impl View {
         }
         if let Some(charged) = &mut self.interval_charged {
             charged.charges.clear();
-            // Until it ends, what there was before it.
+            // The totals before the interval: `end_charging` subtracts them.
             charged.joules = self.totals.total_joules;
             (charged.idle_joules, charged.lost_joules) = (self.totals.idle_joules, self.totals.lost_joules);
         }
@@ -116,7 +116,7 @@ impl View {
     fn charge(&mut self, joules: f64, ticks: u64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
         if self.interval.listed.is_empty() {
             self.add_possible(joules, region_of);
-            // Time without a due is time without a frame; without time there may have been one.
+            // An interval that has a length, and in which nothing is due, had no frame. One of length 0 may have had one.
             if self.policy == Policy::BusyOnly || !self.charge_at_once(joules) {
                 self.totals.idle_joules += joules;
             }

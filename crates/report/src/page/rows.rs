@@ -3,7 +3,7 @@
 use super::ranks::rounded;
 use super::{LONGEST_NAME, Others, PathRow, Paths, Rows};
 use crate::highlights::Sums;
-use crate::over_ranks::{Spread, Spreads};
+use crate::over_ranks::{LEAST_SHARE, Spread, Spreads};
 use crate::summary::{Region, Summary, View};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
@@ -14,8 +14,6 @@ const MOST_ROWS: usize = 1500;
 pub(super) const MOST_DEVICE_ROWS: usize = 200;
 /// Ranks that are named because they stand out.
 const MOST_NAMED: usize = 5;
-/// Of a smaller part of all joules no rank is said to stand out.
-const LEAST_SHARE: f64 = 0.01;
 
 /// The names of a page.
 #[derive(Default)]

@@ -33,7 +33,7 @@ const GPUS_OF_A_NODE: i64 = 100;
 /// The number of a GPU that is not known.
 const NO_GPU: i64 = -1;
 /// Joules of calls may differ from the summary's by this part.
-const LIKE: f64 = 1e-3;
+const JOULES_TOLERANCE: f64 = 1e-3;
 /// The first number of a process that is no rank.
 const FIRST_PROCESS: i64 = 1 << 20;
 
@@ -126,7 +126,7 @@ fn unlike(charged: &CallJoules, summary: &Summary) -> Vec<String> {
     let line = |device: &Device| {
         let sum = charged.sums.get(&(device.node.clone(), device.name.clone())).copied().unwrap_or(0.0);
         let attributed: f64 = device.views.iter().map(|view| view.attributed_joules).sum();
-        ((sum - attributed).abs() > LIKE * attributed.max(1.0)).then(|| {
+        ((sum - attributed).abs() > JOULES_TOLERANCE * attributed.max(1.0)).then(|| {
             format!(
                 "the calls' joules of {} on {} add up to {}, those of the summary to {}: were the run's settings others (--config), or is the trace cut?",
                 device.name,

@@ -2,24 +2,24 @@
 
 use super::child::{self, VERSION_LIMIT};
 use super::findings::{Check, Group};
-use crate::parts::{self, Parts};
+use crate::installation::{self, Installation};
 use ampere_model::text::one_line;
 use std::process::Command;
 
-pub fn look() -> (Vec<Check>, Option<Parts>) {
+pub fn look() -> (Vec<Check>, Option<Installation>) {
     let mut group = Group::new("ampere");
     let version = env!("CARGO_PKG_VERSION");
-    let parts = match parts::find() {
-        Ok(parts) => parts,
+    let installation = match installation::find() {
+        Ok(installation) => installation,
         Err(why) => {
             group.problem("parts", one_line(&*why), "install all of ampere: make install PREFIX=...");
             return (group.checks, None);
         }
     };
-    group.ok("plugin", parts.plugin.display().to_string());
-    group.ok("host", parts.host.display().to_string());
-    let collector = parts.collector.display();
-    match child::ask(Command::new(&parts.collector).arg("--version"), VERSION_LIMIT) {
+    group.ok("plugin", installation.plugin.display().to_string());
+    group.ok("host", installation.host.display().to_string());
+    let collector = installation.collector.display();
+    match child::ask(Command::new(&installation.collector).arg("--version"), VERSION_LIMIT) {
         Ok(told) if told.succeeded() && told.first_line().split_whitespace().last() == Some(version) => {
             group.ok("collector", format!("{version}, {collector}"));
         }
@@ -39,5 +39,5 @@ pub fn look() -> (Vec<Check>, Option<Parts>) {
             "install all of ampere again",
         ),
     }
-    (group.checks, Some(parts))
+    (group.checks, Some(installation))
 }

@@ -24,9 +24,9 @@ const UPDATE_SECONDS: f64 = 0.1;
 /// A value is read a moment before or after the time that is recorded with it: one may see an update early, the other late.
 const UPDATES: f64 = 2.0;
 /// One counter is proved by a rise of so many times the largest difference of two counters that could remain unseen.
-const SHOWN: f64 = 10.0;
+const PROVING_RISE_RATIO: f64 = 10.0;
 /// Joules that may be counted twice matter from this part of the total on.
-const MATTERS: f64 = 0.01;
+const DOUBTFUL_PART_MAX: f64 = 0.01;
 const MOST_NAMES: usize = 4;
 /// Recorders of one metric on a node that are compared, each with each.
 const MOST_COMPARED: usize = 1024;
@@ -42,7 +42,7 @@ pub(crate) struct Recorders {
 
 /// Whether too many of the joules may be counted twice.
 pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
-    doubtful_joules > MATTERS * total_joules
+    doubtful_joules > DOUBTFUL_PART_MAX * total_joules
 }
 
 /// The recorders of one counter.
@@ -374,7 +374,7 @@ impl Compared {
         let Some(begun) = pair.first else { return Verdict::Unclear };
         let risen = (one.joules - begun.0).min(other.joules - begun.1);
         let unseen = one.watts.max(other.watts) * pair.seconds.iter().sum::<f64>() + update;
-        let is_shown = risen > 0.0 && risen + digits >= SHOWN * unseen;
+        let is_shown = risen > 0.0 && risen + digits >= PROVING_RISE_RATIO * unseen;
         if is_shown { Verdict::One } else { Verdict::Unclear }
     }
 }

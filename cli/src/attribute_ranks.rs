@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 
 /// This process among those that the launcher started.
 #[derive(Clone, Copy)]
-pub struct Team {
+pub struct LaunchedProcess {
     pub rank: u32,
     pub size: u32,
 }
 
-impl Team {
+impl LaunchedProcess {
     /// `None` without a launcher.
-    pub fn by_launcher() -> Option<Team> {
+    pub fn by_launcher() -> Option<LaunchedProcess> {
         let (rank, size) = rank_and_size(variable)?;
-        Some(Team { rank, size })
+        Some(LaunchedProcess { rank, size })
     }
 
     /// Attributes a share. The whole figures, if the others have theirs.

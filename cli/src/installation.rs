@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Paths of the parts that a run needs.
-pub struct Parts {
+/// Paths of what a run needs.
+pub struct Installation {
     pub collector: PathBuf,
     /// Directory of the plugin.
     pub library_directory: PathBuf,
@@ -14,8 +14,8 @@ pub struct Parts {
     pub host: PathBuf,
 }
 
-/// All parts, or which one is missing.
-pub fn find() -> anyhow::Result<Parts> {
+/// All of it, or which part is missing.
+pub fn find() -> anyhow::Result<Installation> {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .context("cannot find out where ampere lies")?;
@@ -33,7 +33,7 @@ pub fn find() -> anyhow::Result<Parts> {
     }
     let plugin = library("libscorep_substrate_ampere.so")?;
     let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);
-    Ok(Parts {
+    Ok(Installation {
         collector,
         library_directory: plugin.parent().unwrap_or(Path::new("/")).to_owned(),
         plugin,
@@ -41,7 +41,7 @@ pub fn find() -> anyhow::Result<Parts> {
     })
 }
 
-impl Parts {
+impl Installation {
     /// `LD_PRELOAD` is a list that both blanks and colons separate.
     pub fn is_preloadable(&self) -> bool {
         !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:".contains(byte))
