@@ -2,7 +2,9 @@
 
 use ampere_stacks::{Options, Sampler};
 use ampere_tests::jobs::{Done, Place, run};
-use ampere_tests::runs::{assert_same_figures, attribute, json, list, number, on_path, relative};
+use ampere_tests::runs::{
+    assert_same_figures, attribute, json, list, number, on_path, python_with, relative,
+};
 use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -253,4 +255,121 @@ fn a_program_whose_functions_are_recorded_needs_no_samples() {
     let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
     assert!(of_main > 0.9 * rows.values().sum::<f64>(), "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
+}
+
+/// Ranges by roctx, which is a library here, and by NVTX, whose header does this where it is first used.
+const RANGES: &str = r#"
+    #include <dlfcn.h>
+    #include <stdint.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <time.h>
+    typedef void (*any)(void);
+    static any none;
+    static any *slots[2][16];
+    static int functions_of(int module, any ***table, unsigned *size) {
+        *table = slots[module == 5];
+        *size = 16;
+        return module == 1 || module == 5;
+    }
+    static struct { size_t size; int (*functions_of)(int, any ***, unsigned *); } callbacks = { 16, functions_of };
+    static const void *export(uint32_t table) { return table == 1 ? &callbacks : NULL; }
+    struct event {
+        uint16_t version, size; uint32_t category; int32_t colour_type; uint32_t colour;
+        int32_t payload_type, reserved; uint64_t payload; int32_t message_type; const void *message;
+    };
+    int roctxRangePushA(const char *), roctxRangePop(void);
+    volatile double sink;
+    __attribute__((noinline)) void work(double seconds) {
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do clock_gettime(CLOCK_MONOTONIC, &now);
+        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < seconds);
+        sink++;
+    }
+    int main(void) {
+        static any kept[2][16];
+        for (int at = 0; at < 32; at++) slots[at / 16][at % 16] = &kept[at / 16][at % 16];
+        void *library = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
+        int (*begin)(const void *(*)(uint32_t)) = dlsym(library, "InitializeInjectionNvtx2");
+        if (!begin || begin(export) != 1) return 1;
+        int (*push)(const char *) = (void *)kept[0][9], (*pop)(void) = (void *)kept[0][11];
+        int (*wide)(const void *) = (void *)kept[0][10];
+        void *(*domain)(const char *) = (void *)kept[1][12];
+        const void *(*string)(void *, const char *) = (void *)kept[1][10];
+        int (*push_in)(void *, struct event *) = (void *)kept[1][4], (*pop_in)(void *) = (void *)kept[1][5];
+        void *own = domain("own");
+        struct event event = { 2, sizeof event, 0, 0, 0, 0, 0, 0, 3, string(own, "registered") };
+        if (event.message != string(own, "registered")) return 2;
+        for (int round = 0; round < 10; round++) {
+            push("outer");
+            work(0.02);
+            push_in(own, &event);
+            work(0.02);
+            // Ranges of different domains need not nest.
+            pop();
+            pop_in(own);
+            wide(L"gr\u00f6\u00dfer");
+            work(0.02);
+            pop();
+            printf("%d", roctxRangePushA("roc"));
+            work(0.02);
+            printf("%d", roctxRangePop());
+        }
+        pop(); // one too many
+        push(NULL);
+        work(0.02);
+        pop();
+        for (int name = 0; name < 5000; name++) {
+            char text[16];
+            snprintf(text, sizeof text, "%d", name);
+            push(text);
+            pop();
+        }
+        return 0;
+    }
+"#;
+
+#[test]
+fn ranges_that_a_program_marks_are_around_what_is_sampled() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let roctx = "static int depth; int roctxRangePushA(const char *text) { (void)text; return depth++; }
+                 int roctxRangePop(void) { return --depth; }";
+    let library = place.compile("cc", "libroctx64.so", roctx, &["-shared", "-fPIC"]);
+    let program = place.compile("cc", "marked", RANGES, &[&library.to_string_lossy(), "-ldl"]);
+    let done = run(&mut as_it_is(&place, &[&program.to_string_lossy()]));
+    assert_eq!((done.code, done.stdout.as_str()), (0, &*"00".repeat(10)), "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    for path in ["outer", "outer > registered", "größer", "roc", "(range)"] {
+        let of_path = joules(&rows, &format!("marked > {path} > main > work"));
+        assert!(of_path > 0.0, "no work in {path}: {rows:#?}");
+    }
+    let calls = |region: &str| {
+        let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
+        regions.iter().find(|row| row["region"] == region).map(|row| row["calls"].as_u64().expect("calls"))
+    };
+    assert_eq!(["outer", "registered", "größer", "roc"].map(calls), [Some(10); 4]);
+    assert_eq!(calls("(other ranges)"), Some(5000 - (4096 - 5)), "{rows:#?}");
+    agrees_with_its_trace(&place.path("out"), &summary);
+    place.is_clean();
+}
+
+#[test]
+fn pythons_ranges_are_frames() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let python = python_with(&["nvtx"]);
+    skip_unless!(python.is_some(), "no nvtx");
+    let place = Place::new();
+    let script = "import nvtx\nfor step in range(20):\n  with nvtx.annotate('step'):\n    \
+        with nvtx.annotate('forward', domain='model'): sum(range(1000000))\n    \
+        nvtx.push_range('backward'); sum(range(1000000)); nvtx.pop_range()\n";
+    let python = python.expect("one with nvtx");
+    let done = run(&mut as_it_is(&place, &[&python.to_string_lossy(), "-c", script]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let rows = rows(&json(&place.path("out/summary.json")));
+    let [forward, backward] =
+        ["forward", "backward"].map(|range| joules(&rows, &format!("> step > {range} > ")));
+    assert!(relative(forward, backward) < 0.3, "{forward} J and {backward} J: {rows:#?}");
 }

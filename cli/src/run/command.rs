@@ -21,6 +21,9 @@ pub fn unchanged(arguments: &RunArguments) -> Command {
     command
 }
 
+/// Programs that mark ranges by NVTX load the library that it names.
+pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
+
 /// The command with the environment that lets its processes find the plugin and the settings.
 pub fn measured(arguments: &RunArguments, installation: &Installation) -> Command {
     let mut command = unchanged(arguments);
@@ -37,6 +40,10 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host stands back where it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&installation.host, "LD_PRELOAD", ':'));
+        // Another tool that records NVTX's ranges stays the one that does.
+        if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
+            command.env(NVTX_LIBRARY, &installation.host);
+        }
     }
     command
 }

@@ -17,7 +17,8 @@ const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.ope
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
 /// What of the measured command's environment other nodes need, besides variables of ours.
-const NEEDED: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS"];
+const NEEDED: [&str; 4] =
+    ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
 /// Launchers are small programs.
 const MOST_BYTES: u64 = 1 << 20;
 

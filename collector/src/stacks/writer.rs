@@ -9,6 +9,7 @@ use ampere_model::{
 };
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_stacks::{FunctionId, Sampler, Sink};
+use scorep_abi::paradigm;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,9 +21,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const SLACK: Duration = Duration::from_millis(2);
 /// A process with fewer samples gets no row of its own.
 const LEAST_SAMPLES: usize = 3;
-/// Score-P's paradigms: what stands for the program, and what is sampled.
-const MEASUREMENT: u8 = 0;
-const SAMPLING: u8 = 3;
 /// More processes at once get no rows.
 const MOST_PROCESSES: usize = 4096;
 /// Records of a ring: at a change of a few frames in each millisecond a second's.
@@ -311,7 +309,7 @@ impl Sampled {
             begin_line: 0,
             end_line: 0,
             region_type: 0,
-            paradigm: MEASUREMENT,
+            paradigm: paradigm::MEASUREMENT as u8,
         });
         self.log = Log::Open { log, name };
         Ok(())
@@ -343,7 +341,7 @@ impl Sampled {
                     begin_line: function.line,
                     end_line: 0,
                     region_type: 0,
-                    paradigm: SAMPLING,
+                    paradigm: paradigm::SAMPLING as u8,
                 });
             }
             stack.push(handle);

@@ -5,8 +5,8 @@
 //! interface in the same order. The modules:
 //!
 //! - [`mpi`]: the exported `MPI_*` symbols, the real functions behind them, init and finalize;
-//! - [`functions`]: the exported `__cyg_profile_func_*` hooks, address to region; [`symbols`]: address to name and line;
-//!   [`filter`]: functions that are not recorded;
+//! - [`functions`]: the exported `__cyg_profile_func_*` hooks; [`symbols`]: address to name and line; [`filter`]: functions that are
+//!   not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`known`]: which of these have a region;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: the program's handlers;
 //!   [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: what the plugin can ask;
@@ -36,10 +36,12 @@ mod clock;
 mod definitions;
 mod filter;
 mod functions;
+mod known;
 mod measurement;
 mod messages;
 mod mpi;
 mod plugin;
+mod ranges;
 mod signal;
 mod stack;
 mod symbols;

@@ -182,9 +182,20 @@ pub fn report_missed(missed: &AtomicU64, location: *mut Location) {
     }
 }
 
-/// Starts measuring, if it has not been started. `mpi`: from MPI_Init. The caller is inside the host. Returns whether it runs.
+/// With what a measurement begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// MPI_Init.
+    Mpi,
+    /// The first call of an instrumented function.
+    Function,
+    /// The first range that the program marks.
+    Range,
+}
+
+/// Starts measuring, if it has not been started. The caller is inside the host. Returns whether it runs.
 #[cold]
-pub fn start(slot: &Slot, mpi: bool) -> bool {
+pub fn start(slot: &Slot, with: Beginning) -> bool {
     if is_on_alternate_stack() {
         return false;
     }
@@ -195,16 +206,16 @@ pub fn start(slot: &Slot, mpi: bool) -> bool {
         if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return state() == RUNNING;
         }
-        let next = try_start(slot, mpi);
+        let next = try_start(slot, with);
         STATE.store(next, Ordering::Release);
-        if next == RUNNING && !mpi && !mpi::library_is_loaded() {
+        if next == RUNNING && with != Beginning::Mpi && !mpi::library_is_loaded() {
             init_mpp(0, 1);
         }
         next == RUNNING
     })
 }
 
-fn try_start(slot: &Slot, mpi: bool) -> u8 {
+fn try_start(slot: &Slot, with: Beginning) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         say(format_args!("stopped measuring: an error of our own: {panic}"))
     }));
@@ -241,11 +252,12 @@ fn try_start(slot: &Slot, mpi: bool) -> u8 {
     plugin::assign_id(0);
     let Some(location) = signal::blocked(|| attach(slot)) else { return INERT };
     plugin::program_begin(location, clock::now(), region);
-    if mpi {
-        // The program itself is not instrumented: this frame stands for what it does between MPI calls. It is still open at
-        // program_end, as `main` is in an instrumented program.
+    if with != Beginning::Function {
+        // The program itself is not instrumented: this frame stands for what it does between MPI calls and around ranges. It is
+        // still open at program_end, as `main` is in an instrumented program.
         plugin::enter(location, clock::now(), region);
-    } else {
+    }
+    if with != Beginning::Mpi {
         at_exit();
     }
     RUNNING

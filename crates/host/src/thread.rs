@@ -35,7 +35,7 @@ pub struct LocationData {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Frame {
-    /// A function's address, or an MPI function's index (which is below any address).
+    /// A function's address, or what is below any: an MPI function's index, or that of a domain of ranges.
     key: usize,
     /// The region, or what is none for a frame that is not recorded.
     region: AnyHandle,
@@ -48,6 +48,8 @@ pub struct Thread {
     depth: usize,
     /// Open frames beyond FRAMES_MAX.
     beyond: usize,
+    /// Ranges that were closed with a frame around them, before the program ended them.
+    ended_ranges: u32,
     /// The location of its events; null until there is one.
     pub location: *mut Location,
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
@@ -77,6 +79,7 @@ impl Thread {
                 frames,
                 depth: 0,
                 beyond: 0,
+                ended_ranges: 0,
                 location: null_mut(),
                 mpi_stack: 0,
                 status,
@@ -131,6 +134,21 @@ impl Thread {
         self.leave_enclosing(key, clock::now());
     }
 
+    /// Closes the innermost range with this key.
+    pub fn leave_range(&mut self, key: usize) {
+        if self.ended_ranges > 0 {
+            self.ended_ranges -= 1;
+            return;
+        }
+        // SAFETY: below depth, frames are written.
+        let is_top = self.depth > 0 && unsafe { (*self.frames.add(self.depth - 1)).key } == key;
+        self.leave(key);
+        if !is_top {
+            // It has been counted with those above it.
+            self.ended_ranges = self.ended_ranges.saturating_sub(1);
+        }
+    }
+
     /// An exit of another frame than the innermost.
     #[cold]
     fn leave_enclosing(&mut self, key: usize, time: u64) {
@@ -158,6 +176,8 @@ impl Thread {
             let frame = unsafe { *self.frames.add(self.depth) };
             if frame.key < crate::mpi::KEYS_END {
                 self.mpi_stack = 0;
+            } else if frame.key < crate::ranges::KEYS_END {
+                self.ended_ranges += 1;
             }
             if is_recorded(frame.region) {
                 plugin::exit(self.location, time, frame.region);

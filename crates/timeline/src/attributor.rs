@@ -14,6 +14,7 @@ use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
+use scorep_abi::{paradigm, region_type};
 use std::time::Duration;
 
 /// So many steps of a location at once, where calls are recorded: then some of them may be taken.
@@ -36,15 +37,14 @@ pub struct LocationInfo {
     pub main: bool,
 }
 
-/// Score-P's paradigms: what stands for the program, and what the program's functions and the regions that its text names are.
-const MEASUREMENT: u8 = 0;
-const USER: u8 = 1;
-const COMPILER: u8 = 2;
-
 fn role_of(regions: &Regions, region: RegionRef) -> Role {
-    match regions.all().get(region.0 as usize).map_or(MEASUREMENT, |region| region.paradigm) {
-        MEASUREMENT => Role::Program,
-        USER | COMPILER => Role::Function,
+    let region = regions.all().get(region.0 as usize);
+    let (paradigm, region_type) = region
+        .map_or((paradigm::MEASUREMENT, 0), |region| (region.paradigm.into(), region.region_type.into()));
+    match paradigm {
+        paradigm::MEASUREMENT => Role::Program,
+        paradigm::USER | paradigm::COMPILER => Role::Function,
+        paradigm::CUDA | paradigm::HIP if region_type == region_type::USER => Role::Range,
         _ => Role::Call,
     }
 }
@@ -129,7 +129,10 @@ impl Attributor {
 
     /// Whether a program's own functions are recorded.
     pub fn records_functions(&self) -> bool {
-        self.regions.all().iter().any(|region| matches!(region.paradigm, USER | COMPILER))
+        self.regions
+            .all()
+            .iter()
+            .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
     /// Whether a location's frames are samples of a thread's stack.
@@ -139,13 +142,13 @@ impl Attributor {
 
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
-        let (own, regions) = (self.engine.stack(recorded), &self.regions);
+        let regions = &self.regions;
         let mut has_functions = false;
         self.engine.each_callpath(recorded, |region, _, _| {
             has_functions |= role_of(regions, region) == Role::Function
         });
-        let base = own.first().is_none_or(|first| role_of(regions, *first) != Role::Call);
-        self.sampled.put_on(samples, recorded, (own, usize::from(base)), has_functions);
+        let role = |region| role_of(regions, region);
+        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role, has_functions);
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.

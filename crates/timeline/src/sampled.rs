@@ -2,8 +2,8 @@
 //!
 //! A location of samples has the stack of a thread as it was sampled, the program itself outermost. Where calls of the same thread
 //! are recorded, as those of MPI are, on a location of its own, the frames that were sampled are put there as long as its program
-//! runs: below the program's frame, which is the outermost on both, and above what was recorded. The location of samples is empty
-//! meanwhile. All of this depends on the events alone, so that a trace gives the same as the run did.
+//! runs: inside the program's frame, which is the outermost on both, and inside ranges that the program marks; around the calls that
+//! were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives the same as the run did.
 //!
 //! A thread whose own functions are recorded, too, has no need of samples: they are left out.
 
@@ -27,8 +27,10 @@ struct Thread {
     stack: Vec<RegionRef>,
     /// The frames that were recorded and are open.
     own: Vec<RegionRef>,
-    /// How many of these are the program's: 0 or 1. Further threads have none.
+    /// How many of these, from the outermost on, are around what was sampled: the program's own and ranges.
     base: usize,
+    /// 1 if the program's frame is the outermost of these, too. Further threads have none.
+    program: usize,
     /// The frames of samples that are between these and the calls above them.
     shown: Vec<RegionRef>,
     /// Its own functions are recorded: samples say nothing new.
@@ -42,6 +44,8 @@ pub(crate) enum Role {
     Program,
     /// It is called by the program: MPI.
     Call,
+    /// The program marks what it does meanwhile.
+    Range,
     /// It is one of the program's functions.
     Function,
 }
@@ -55,6 +59,7 @@ impl SampledStacks {
             stack: Vec::new(),
             own: Vec::new(),
             base: 0,
+            program: 0,
             shown: Vec::new(),
             needs_no_samples: false,
         });
@@ -67,12 +72,15 @@ impl SampledStacks {
         &mut self,
         samples: LocationIndex,
         recorded: LocationIndex,
-        (own, base): (Vec<RegionRef>, usize),
+        own: Vec<RegionRef>,
+        role: impl Fn(RegionRef) -> Role,
         has_functions: bool,
     ) {
         let Some(at) = self.thread(samples) else { return };
         let thread = &mut self.threads[at];
-        (thread.recorded, thread.own, thread.base) = (Some(recorded), own, base);
+        thread.program = usize::from(own.first().is_some_and(|first| role(*first) == Role::Program));
+        thread.base = own.iter().take_while(|region| role(**region) != Role::Call).count();
+        (thread.recorded, thread.own) = (Some(recorded), own);
         thread.needs_no_samples |= has_functions;
         self.set_thread(recorded, at as u32);
     }
@@ -136,7 +144,7 @@ impl Thread {
     /// Calls that are open stay open above what changes, and are not counted again.
     fn show(&mut self, time: Timestamp, recorded: LocationIndex, each: &mut impl FnMut(LocationIndex, Step)) {
         let wanted =
-            if self.needs_no_samples { &[][..] } else { self.stack.get(self.base..).unwrap_or_default() };
+            if self.needs_no_samples { &[][..] } else { self.stack.get(self.program..).unwrap_or_default() };
         let same = self.shown.iter().zip(wanted).take_while(|(shown, wanted)| shown == wanted).count();
         if same == self.shown.len().max(wanted.len()) {
             return;
@@ -160,30 +168,33 @@ impl Thread {
         let role = role(region);
         if self.own.is_empty() {
             self.stack.iter().for_each(|_| each(self.samples, Step::leave(step.time)));
-            self.base = usize::from(role != Role::Call);
+            self.program = usize::from(role == Role::Program);
         }
-        let is_outermost = self.own.is_empty();
         self.needs_no_samples |= role == Role::Function;
-        if !is_outermost || self.base == 0 {
+        let is_base = role != Role::Call && self.own.len() == self.base;
+        if is_base {
+            self.shown.drain(..).for_each(|_| each(recorded, Step::leave(step.time)));
+            self.base += 1;
+        } else {
             self.show(step.time, recorded, each);
         }
         each(recorded, step);
         self.own.push(region);
-        if is_outermost && self.base == 1 {
+        if is_base {
             self.show(step.time, recorded, each);
         }
     }
 
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
-        let is_last = self.own.len() <= 1;
-        // The program's frame is below what is shown, a call above it.
-        if is_last && self.base == 1 {
+        if self.own.len() == self.base {
+            // Below what is shown, where a call is above it.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
+            self.base = self.base.saturating_sub(1);
         }
         self.own.pop();
         each(recorded, step);
-        if is_last {
+        if self.own.is_empty() {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
             self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
         } else if self.own.len() == self.base {
@@ -202,6 +213,15 @@ mod tests {
     /// As the regions below: an MPI function.
     const MPI: RegionRef = RegionRef(9);
 
+    fn role(region: RegionRef) -> Role {
+        match region {
+            PROGRAM => Role::Program,
+            MPI => Role::Call,
+            RegionRef(50..) => Role::Range,
+            _ => Role::Function,
+        }
+    }
+
     /// Stacks of both locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples.
     fn stacks(steps: &str) -> Vec<[Vec<u32>; 2]> {
         let mut stacks = SampledStacks::default();
@@ -211,19 +231,13 @@ mod tests {
         for (time, word) in (1..).zip(steps.split_whitespace()) {
             if word == "both" {
                 let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
-                let base = usize::from(own.first().is_none_or(|first| *first != MPI));
-                stacks.put_on(SAMPLED, RECORDED, (own, base), false);
+                stacks.put_on(SAMPLED, RECORDED, own, role, false);
             } else {
                 let (location, word) =
                     word.strip_prefix('s').map_or((RECORDED, word), |rest| (SAMPLED, rest));
                 let step = match word.strip_prefix('+') {
                     Some(region) => Step::enter(time, RegionRef(region.parse().expect("a number")), 1),
                     None => Step::leave(time),
-                };
-                let role = |region| match region {
-                    PROGRAM => Role::Program,
-                    MPI => Role::Call,
-                    _ => Role::Function,
                 };
                 stacks.pass(location, step, role, &mut |location, step| {
                     let stack = &mut seen[location.0 as usize];
@@ -257,6 +271,19 @@ mod tests {
         // Samples begin before the recording of calls, and end after it.
         assert_eq!(last("both s+0 s+1 +0 +9"), [vec![0, 1, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 - s+2"), [vec![], vec![0, 1, 2]]);
+    }
+
+    #[test]
+    fn ranges_are_around_sampled_frames_and_these_around_calls() {
+        assert_eq!(last("both +0 s+0 s+1 s+2 +50"), [vec![0, 50, 1, 2], vec![]]);
+        assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 s- +9"), [vec![0, 50, 51, 1, 9], vec![]]);
+        assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 +9 - - s+3"), [vec![0, 50, 1, 2, 3], vec![]]);
+        assert_eq!(last("both +0 s+0 s+1 +50 -"), [vec![0, 1], vec![]]);
+        // A thread whose program has no frame.
+        assert_eq!(last("both s+0 s+1 +50"), [vec![50, 0, 1], vec![]]);
+        assert_eq!(last("both s+0 s+1 +50 -"), [vec![], vec![0, 1]]);
+        // It is known late that both are of one thread.
+        assert_eq!(last("+0 s+0 s+1 +50 both s+2"), [vec![0, 50, 1, 2], vec![]]);
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn is_init(function: usize) -> bool {
 
 #[cold]
 fn enter_init(call: Call, stack: usize) -> bool {
-    inside(false, |slot| measurement::start(slot, true)) && enter_running(call, stack)
+    inside(false, |slot| measurement::start(slot, measurement::Beginning::Mpi)) && enter_running(call, stack)
 }
 
 /// MPI_Abort does not return. Ends the measurement with its error code, without waiting for other processes.

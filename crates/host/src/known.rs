@@ -1,0 +1,122 @@
+//! Which keys (functions by their addresses, ranges by their names' hashes) have a region.
+//!
+//! The table is open-addressed and only grows. Readers take no lock, inserting does. A grown table replaces the old one, which is
+//! not freed because it may be in use.
+
+use crate::definitions::INVALID;
+use scorep_abi::AnyHandle;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+const ENTRIES_FIRST: usize = 4096;
+
+struct Entry {
+    key: AtomicUsize,
+    region: AtomicU32,
+}
+
+struct Table {
+    /// 64 minus the logarithm of the number of entries.
+    shift: u32,
+    entries: Box<[Entry]>,
+}
+
+/// Regions by key.
+pub struct Known {
+    /// Null until the first definition.
+    table: AtomicPtr<Table>,
+    /// Held to insert; holds the number of entries in use.
+    inserting: Mutex<usize>,
+}
+
+impl Table {
+    fn new(entries: usize) -> Table {
+        let entries = (0..entries)
+            .map(|_| Entry { key: AtomicUsize::new(0), region: AtomicU32::new(INVALID) })
+            .collect::<Box<[Entry]>>();
+        Table { shift: 64 - entries.len().trailing_zeros(), entries }
+    }
+
+    /// The region of this key, or INVALID. The table always has empty entries.
+    #[inline(always)]
+    fn get(&self, key: usize) -> AnyHandle {
+        let mut index = self.first(key);
+        loop {
+            // SAFETY: an index is below the number of entries, by the shift and the mask.
+            let entry = unsafe { self.entries.get_unchecked(index) };
+            // Acquire pairs with the Release in `put`: with the key, its region is visible.
+            let found = entry.key.load(Ordering::Acquire);
+            if found == key {
+                return entry.region.load(Ordering::Relaxed);
+            }
+            if found == 0 {
+                return INVALID;
+            }
+            index = (index + 1) & (self.entries.len() - 1);
+        }
+    }
+
+    #[inline(always)]
+    fn first(&self, key: usize) -> usize {
+        // Fibonacci hashing: the upper bits of the product are well mixed.
+        ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    fn put(&self, key: usize, region: AnyHandle) {
+        let mut index = self.first(key);
+        while self.entries[index].key.load(Ordering::Relaxed) != 0 {
+            index = (index + 1) & (self.entries.len() - 1);
+        }
+        self.entries[index].region.store(region, Ordering::Relaxed);
+        self.entries[index].key.store(key, Ordering::Release);
+    }
+}
+
+impl Known {
+    pub const fn new() -> Known {
+        Known { table: AtomicPtr::new(null_mut()), inserting: Mutex::new(0) }
+    }
+
+    /// The region of this key, or INVALID.
+    #[inline(always)]
+    pub fn get(&self, key: usize) -> AnyHandle {
+        // Acquire pairs with the Release in `get_or_define`.
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: null, or a leaked table.
+        unsafe { table.as_ref() }.map_or(INVALID, |table| table.get(key))
+    }
+
+    /// The region of this key, which is defined if there is none: with how many there are.
+    pub fn get_or_define(&self, key: usize, define: impl FnOnce(usize) -> AnyHandle) -> AnyHandle {
+        let Ok(mut used) = self.inserting.lock() else { return INVALID };
+        let known = self.get(key);
+        if known != INVALID {
+            return known;
+        }
+        let region = define(*used);
+        if region == INVALID {
+            return INVALID;
+        }
+        // SAFETY: null, or a leaked table.
+        let table = unsafe { self.table.load(Ordering::Relaxed).as_ref() };
+        let table = match table {
+            Some(table) if *used * 2 < table.entries.len() => table,
+            old => {
+                let grown = Table::new(old.map_or(ENTRIES_FIRST, |old| old.entries.len() * 2));
+                for entry in old.iter().flat_map(|old| &old.entries) {
+                    let key = entry.key.load(Ordering::Relaxed);
+                    if key != 0 {
+                        grown.put(key, entry.region.load(Ordering::Relaxed));
+                    }
+                }
+                let grown = Box::leak(Box::new(grown));
+                self.table.store(grown, Ordering::Release);
+                grown
+            }
+        };
+        table.put(key, region);
+        *used += 1;
+        region
+    }
+}

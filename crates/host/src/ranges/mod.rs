@@ -1,0 +1,100 @@
+//! Ranges that programs mark themselves, as frames: NVTX's and roctx's.
+//!
+//! ```text
+//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: this library's functions come first
+//! ```
+//!
+//! Pushed and popped ranges nest on a thread, as frames do. Those that are started and stopped may overlap and end on another thread:
+//! they are not recorded.
+
+mod nvtx;
+mod roctx;
+
+use crate::definitions::{self, INVALID};
+use crate::functions::enter_new;
+use crate::known::Known;
+use crate::measurement::{self, Beginning, NEW, RUNNING, count_missed, inside, inside_or};
+use crate::mpi;
+use crate::tls::Slot;
+use scorep_abi::{AnyHandle, region_type};
+use std::ffi::{CStr, c_char};
+
+/// Keys of frames from [`mpi::KEYS_END`] on are those of domains, in each of which ranges nest: below all addresses.
+pub const KEYS_END: usize = mpi::KEYS_END + DOMAINS_MAX;
+const DOMAINS_MAX: usize = 1024;
+/// The domain of ranges without one.
+const DEFAULT: usize = 0;
+
+/// Ranges are told apart by so many names: some programs number them.
+const NAMES_MAX: usize = 4096;
+const OTHERS: &CStr = c"(other ranges)";
+const NAME_BYTES_MAX: usize = 512;
+
+static RANGES: Known = Known::new();
+
+/// What marks ranges: a paradigm, and what stands in the place of a source file.
+#[derive(Clone, Copy)]
+struct Interface {
+    paradigm: i32,
+    name: &'static str,
+}
+
+fn push(interface: Interface, domain: usize, name: &[u8]) {
+    let name = &name[..name.len().min(NAME_BYTES_MAX)];
+    let (key, known_by) = (mpi::KEYS_END + domain, hash(interface, name));
+    inside_or(count_missed, |slot| {
+        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+            let region = RANGES.get(known_by);
+            if region != INVALID {
+                // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+                unsafe { &mut *slot.thread.get() }.enter(key, region);
+                return;
+            }
+        }
+        push_first(slot, key, || define(interface, known_by, name));
+    });
+}
+
+/// The first range of the process, of the thread, or with this name.
+#[cold]
+fn push_first(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
+    let is_running = match measurement::state() {
+        NEW => measurement::start(slot, Beginning::Range),
+        state => state == RUNNING,
+    };
+    if is_running {
+        enter_new(slot, key, define);
+    }
+}
+
+fn define(interface: Interface, known_by: usize, name: &[u8]) -> AnyHandle {
+    RANGES.get_or_define(known_by, |names| {
+        let name = if names < NAMES_MAX { name } else { OTHERS.to_bytes() };
+        let name = if name.is_empty() { b"(range)" } else { name };
+        let name = String::from_utf8_lossy(name);
+        definitions::region(&name, "", interface.name, 0, region_type::USER, interface.paradigm)
+    })
+}
+
+fn pop(domain: usize) {
+    inside((), |slot| {
+        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+            // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+            unsafe { &mut *slot.thread.get() }.leave_range(mpi::KEYS_END + domain);
+        }
+    });
+}
+
+/// FNV-1a, and never 0.
+fn hash(interface: Interface, name: &[u8]) -> usize {
+    let start = 0xcbf2_9ce4_8422_2325_u64 ^ interface.paradigm as u64;
+    let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    hash as usize | 1
+}
+
+/// # Safety
+/// Null, or a C string that lives during the call.
+unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
+    // SAFETY: by the caller.
+    if text.is_null() { &[] } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
+}

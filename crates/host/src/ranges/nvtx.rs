@@ -1,0 +1,206 @@
+//! NVIDIA's NVTX, version 3: what uses its header loads the library that NVTX_INJECTION64_PATH names, and asks it for functions.
+
+use super::{DEFAULT, DOMAINS_MAX, Interface, bytes, pop, push};
+use crate::measurement::guarded;
+use scorep_abi::paradigm;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const NVTX: Interface = Interface { paradigm: paradigm::CUDA, name: "NVTX" };
+
+/// NVTX's tables of functions.
+const CALLBACKS: u32 = 1;
+const CORE: c_int = 1;
+const CORE2: c_int = 5;
+/// "Ranges are recorded, and their depth is not told."
+const NO_DEPTH: c_int = -2;
+
+/// `NvtxExportTableCallbacks`.
+#[repr(C)]
+struct ExportedCallbacks {
+    bytes: usize,
+    functions_of: Option<unsafe extern "C" fn(c_int, *mut *mut *mut Function, *mut c_uint) -> c_int>,
+}
+
+type Function = *const c_void;
+
+/// `nvtxEventAttributes_t`, version 2.
+#[repr(C)]
+struct Attributes {
+    version: u16,
+    bytes: u16,
+    category: u32,
+    colour_type: i32,
+    colour: u32,
+    payload_type: i32,
+    reserved: i32,
+    payload: u64,
+    message_type: i32,
+    message: *const c_void,
+}
+
+const ASCII: i32 = 1;
+const UNICODE: i32 = 2;
+const REGISTERED: i32 = 3;
+
+/// Registered strings, which live as long as the process: what NVTX is given for one is where it lies.
+static REGISTERED_STRINGS: Mutex<Option<HashMap<CString, usize>>> = Mutex::new(None);
+/// So many domains were made; later ones are the default one.
+static DOMAINS: AtomicUsize = AtomicUsize::new(DEFAULT);
+
+/// Called once by each library that contains NVTX. Returns 1, or 0: nothing is recorded of it.
+///
+/// # Safety
+/// By NVTX, with its function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(
+    export: Option<unsafe extern "C" fn(u32) -> *const c_void>,
+) -> c_int {
+    let Some(export) = export else { return 0 };
+    guarded(0, || {
+        // SAFETY: NVTX's function; a table of this number is of this type, if there is one.
+        let callbacks = unsafe { export(CALLBACKS).cast::<ExportedCallbacks>().as_ref() };
+        let functions_of = callbacks
+            .filter(|table| table.bytes >= size_of::<ExportedCallbacks>())
+            .and_then(|table| table.functions_of);
+        let Some(functions_of) = functions_of else { return 0 };
+        let core: [(usize, Function); 4] = [
+            (8, push_attributes as Function),
+            (9, push_text as Function),
+            (10, push_wide as Function),
+            (11, pop_range as Function),
+        ];
+        let of_domains: [(usize, Function); 4] = [
+            (4, push_in_domain as Function),
+            (5, pop_in_domain as Function),
+            (10, register_text as Function),
+            (12, create_domain as Function),
+        ];
+        // SAFETY: NVTX's function, and functions of the types that it asks for in these places.
+        c_int::from(unsafe { set(functions_of, CORE, &core) && set(functions_of, CORE2, &of_domains) })
+    })
+}
+
+/// Sets functions of a module: each by its place. `false`: NVTX has fewer.
+unsafe fn set(
+    functions_of: unsafe extern "C" fn(c_int, *mut *mut *mut Function, *mut c_uint) -> c_int,
+    module: c_int,
+    functions: &[(usize, Function)],
+) -> bool {
+    let (mut table, mut places) = (null_mut(), 0);
+    // SAFETY: both live during the call.
+    let is_there = unsafe { functions_of(module, &mut table, &mut places) } != 0 && !table.is_null();
+    if !is_there || functions.iter().any(|(place, _)| *place >= places as usize) {
+        return false;
+    }
+    for (place, function) in functions {
+        // SAFETY: the table has so many places, each of which is null or where NVTX keeps the function that it calls.
+        if let Some(kept) = unsafe { (*table.add(*place)).as_mut() } {
+            *kept = *function;
+        }
+    }
+    true
+}
+
+/// # Safety
+/// Null, or an event of NVTX's.
+unsafe fn push_event(domain: usize, event: *const Attributes) -> c_int {
+    // SAFETY: by the caller.
+    let Some(event) = (unsafe { event.as_ref() }) else { return NO_DEPTH };
+    if usize::from(event.bytes) < size_of::<Attributes>() {
+        return NO_DEPTH;
+    }
+    match event.message_type {
+        // SAFETY: messages of these types are C strings; a registered one is ours.
+        ASCII | REGISTERED => push(NVTX, domain, unsafe { bytes(event.message.cast()) }),
+        // SAFETY: and these are of wide characters.
+        UNICODE => unsafe { push_characters(domain, event.message.cast()) },
+        _ => push(NVTX, domain, b""),
+    }
+    NO_DEPTH
+}
+
+/// # Safety
+/// Null, or a string of wide characters.
+unsafe fn push_characters(domain: usize, mut text: *const libc::wchar_t) {
+    let (mut utf8, mut used) = ([0; super::NAME_BYTES_MAX], 0);
+    // SAFETY: not behind the string's end.
+    while let Some(&wide) = unsafe { text.as_ref() }.filter(|wide| **wide != 0) {
+        let character = char::from_u32(wide as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+        if used + character.len_utf8() > utf8.len() {
+            break;
+        }
+        used += character.encode_utf8(&mut utf8[used..]).len();
+        // SAFETY: this one was not the end.
+        text = unsafe { text.add(1) };
+    }
+    push(NVTX, domain, &utf8[..used]);
+}
+
+/// A domain as NVTX has it: its number, as if it were an address.
+fn number(domain: *const c_void) -> usize {
+    domain.addr().min(DOMAINS_MAX - 1)
+}
+
+unsafe extern "C" fn push_attributes(event: *const Attributes) -> c_int {
+    // SAFETY: NVTX's event.
+    unsafe { push_event(DEFAULT, event) }
+}
+
+unsafe extern "C" fn push_in_domain(domain: *const c_void, event: *const Attributes) -> c_int {
+    // SAFETY: NVTX's event.
+    unsafe { push_event(number(domain), event) }
+}
+
+unsafe extern "C" fn push_text(text: *const c_char) -> c_int {
+    // SAFETY: NVTX's string.
+    push(NVTX, DEFAULT, unsafe { bytes(text) });
+    NO_DEPTH
+}
+
+unsafe extern "C" fn push_wide(text: *const libc::wchar_t) -> c_int {
+    // SAFETY: NVTX's string.
+    unsafe { push_characters(DEFAULT, text) };
+    NO_DEPTH
+}
+
+extern "C" fn pop_range() -> c_int {
+    pop(DEFAULT);
+    NO_DEPTH
+}
+
+extern "C" fn pop_in_domain(domain: *const c_void) -> c_int {
+    pop(number(domain));
+    NO_DEPTH
+}
+
+/// Ranges of different domains nest on their own.
+extern "C" fn create_domain(_name: *const c_char) -> *const c_void {
+    let number = DOMAINS.fetch_add(1, Ordering::Relaxed) + 1;
+    std::ptr::without_provenance(if number < DOMAINS_MAX { number } else { DEFAULT })
+}
+
+unsafe extern "C" fn register_text(_domain: *const c_void, text: *const c_char) -> *const c_void {
+    if text.is_null() {
+        return null();
+    }
+    guarded(null(), || {
+        // SAFETY: NVTX's string.
+        let text = unsafe { CStr::from_ptr(text) };
+        let Ok(mut strings) = REGISTERED_STRINGS.lock() else { return null() };
+        let strings = strings.get_or_insert_default();
+        let place = match strings.get(text) {
+            Some(place) => *place,
+            None => {
+                let kept: &'static CStr = Box::leak(text.to_owned().into_boxed_c_str());
+                let place = kept.as_ptr().expose_provenance();
+                strings.insert(text.to_owned(), place);
+                place
+            }
+        };
+        std::ptr::with_exposed_provenance(place)
+    })
+}
