@@ -9,7 +9,7 @@ use ampere_model::{
 };
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_stacks::{FunctionId, Sampler, Sink};
-use scorep_abi::paradigm;
+use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -27,8 +27,12 @@ const MOST_PROCESSES: usize = 4096;
 const RING_RECORDS: u64 = 1 << 13;
 /// What `ampere run` preloads.
 const HOST_LIBRARY: &str = "libampere_host.so";
-/// The handle of the program itself; a function's is its number and one more.
+/// The handle of the program itself.
 const PROGRAM: u32 = 0;
+/// The handle of what stands for a call that is recorded.
+const IN_CALL: u32 = 1;
+/// A function's handle is its number and so many.
+const FUNCTIONS: u32 = 2;
 
 /// Writes what is sampled.
 pub(super) struct Writer {
@@ -301,16 +305,21 @@ impl Sampled {
             environment: environment(pid, period),
             pid_namespace: ampere_ring::process::pid_namespace(),
         }));
-        log.append_region(&Region {
-            handle: RegionHandle(PROGRAM),
-            name: program.as_ref(),
-            canonical_name: program.as_ref(),
-            source_file: "",
-            begin_line: 0,
-            end_line: 0,
-            region_type: 0,
-            paradigm: paradigm::MEASUREMENT as u8,
-        });
+        for (handle, name, paradigm) in [
+            (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
+            (IN_CALL, "(recorded call)", paradigm::SAMPLING),
+        ] {
+            log.append_region(&Region {
+                handle: RegionHandle(handle),
+                name,
+                canonical_name: name,
+                source_file: "",
+                begin_line: 0,
+                end_line: 0,
+                region_type: region_type::ARTIFICIAL as u8,
+                paradigm: paradigm as u8,
+            });
+        }
         self.log = Log::Open { log, name };
         Ok(())
     }
@@ -327,10 +336,11 @@ impl Sampled {
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
         for function in &sample.stack {
-            let handle = function.0 + 1;
+            let handle = function.0 + FUNCTIONS;
             let function = sampler.function(*function);
             if Path::new(&*function.module).file_name().is_some_and(|name| name == HOST_LIBRARY) {
-                break; // a wrapper of a function whose calls are recorded
+                stack.push(IN_CALL); // a wrapper of a function whose calls are recorded
+                break;
             }
             if self.defined.insert(handle) {
                 log.append_region(&Region {
@@ -413,7 +423,12 @@ impl Thread {
             self.pause();
         }
         let period_ago = clock.at(time.saturating_sub(period)).max(self.last_event);
-        let since = if self.stack.is_empty() || is_recorded { period_ago } else { self.last_event };
+        // Inside a call, it says nothing of the time before.
+        let since = match stack.last() {
+            Some(&IN_CALL) => clock.at(time).max(self.last_event),
+            _ if self.stack.is_empty() || is_recorded => period_ago,
+            _ => self.last_event,
+        };
         let same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
         stack[same..].iter().for_each(|region| self.writer.enter(since, *region));

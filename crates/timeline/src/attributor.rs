@@ -44,6 +44,7 @@ fn role_of(regions: &Regions, region: RegionRef) -> Role {
     match paradigm {
         paradigm::MEASUREMENT => Role::Program,
         paradigm::USER | paradigm::COMPILER => Role::Function,
+        paradigm::SAMPLING if region_type == region_type::ARTIFICIAL => Role::InCall,
         paradigm::CUDA | paradigm::HIP if region_type == region_type::USER => Role::Range,
         _ => Role::Call,
     }

@@ -5,6 +5,9 @@
 //! runs: inside the program's frame, which is the outermost on both, and inside ranges that the program marks; around the calls that
 //! were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives the same as the run did.
 //!
+//! A sample that was taken inside a recorded call says where this call comes from, and nothing of the time outside calls: that is
+//! divided by the samples that were taken there, so that no function is charged for what its calls did.
+//!
 //! A thread whose own functions are recorded, too, has no need of samples: they are left out.
 
 use ampere_attribution::{LocationIndex, Step};
@@ -25,6 +28,14 @@ struct Thread {
     recorded: Option<LocationIndex>,
     /// As it was sampled, the program first.
     stack: Vec<RegionRef>,
+    /// It was sampled inside a recorded call, which is not on `stack`.
+    in_call: bool,
+    /// The stack that was last sampled outside of calls.
+    outside: Vec<RegionRef>,
+    /// When a sample last changed the stack.
+    changed: Timestamp,
+    /// A sample was taken inside the call that is open.
+    caller_is_known: bool,
     /// The frames that were recorded and are open.
     own: Vec<RegionRef>,
     /// How many of these, from the outermost on, are around what was sampled: the program's own and ranges.
@@ -37,7 +48,7 @@ struct Thread {
     needs_no_samples: bool,
 }
 
-/// What a region that is recorded says of a thread.
+/// What a region says of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It stands for the program.
@@ -46,6 +57,8 @@ pub(crate) enum Role {
     Call,
     /// The program marks what it does meanwhile.
     Range,
+    /// It stands for a recorded call in which a sample was taken.
+    InCall,
     /// It is one of the program's functions.
     Function,
 }
@@ -57,6 +70,10 @@ impl SampledStacks {
             samples,
             recorded: None,
             stack: Vec::new(),
+            in_call: false,
+            outside: Vec::new(),
+            changed: 0,
+            caller_is_known: false,
             own: Vec::new(),
             base: 0,
             program: 0,
@@ -108,7 +125,7 @@ impl SampledStacks {
         self.thread(location).is_some()
     }
 
-    /// What a step of a location means to the engine. `role`: of a region that was recorded.
+    /// What a step of a location means to the engine.
     pub fn pass(
         &mut self,
         location: LocationIndex,
@@ -119,7 +136,7 @@ impl SampledStacks {
         let Some(thread) = self.thread(location) else { return each(location, step) };
         let thread = &mut self.threads[thread];
         if location == thread.samples {
-            thread.sample(step, each);
+            thread.sample(step, role, each);
         } else {
             thread.call(location, step, role, each);
         }
@@ -127,24 +144,45 @@ impl SampledStacks {
 }
 
 impl Thread {
-    fn sample(&mut self, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
+    fn sample(
+        &mut self,
+        step: Step,
+        role: impl Fn(RegionRef) -> Role,
+        each: &mut impl FnMut(LocationIndex, Step),
+    ) {
+        // What changes at one moment is one sample.
+        if step.time > self.changed && !self.in_call {
+            self.outside.clone_from(&self.stack);
+        }
+        self.changed = step.time;
+        let was_in_call = self.in_call;
+        self.in_call = step.region().is_some_and(|region| role(region) == Role::InCall);
         match step.region() {
-            Some(region) => self.stack.push(region),
-            None => _ = self.stack.pop(),
+            Some(region) if !self.in_call => self.stack.push(region),
+            None if !was_in_call => _ = self.stack.pop(),
+            _ => {}
         }
         let Some(recorded) = self.recorded.filter(|_| !self.own.is_empty()) else {
-            return each(self.samples, step);
+            if self.in_call == was_in_call {
+                each(self.samples, step);
+            }
+            return;
         };
+        let is_calling = self.own.len() > self.base;
+        self.caller_is_known |= is_calling && self.in_call;
         // A call that waits uses no CPU time: that there are no samples does not mean that it was left.
-        if step.is_enter() || self.own.len() == self.base {
+        if !is_calling || self.in_call || step.is_enter() && !self.caller_is_known {
             self.show(step.time, recorded, each);
         }
     }
 
     /// Calls that are open stay open above what changes, and are not counted again.
     fn show(&mut self, time: Timestamp, recorded: LocationIndex, each: &mut impl FnMut(LocationIndex, Step)) {
+        let is_calling = self.own.len() > self.base;
+        let is_of_call = is_calling && self.caller_is_known;
+        let sampled = if self.in_call && !is_of_call { &self.outside } else { &self.stack };
         let wanted =
-            if self.needs_no_samples { &[][..] } else { self.stack.get(self.program..).unwrap_or_default() };
+            if self.needs_no_samples { &[][..] } else { sampled.get(self.program..).unwrap_or_default() };
         let same = self.shown.iter().zip(wanted).take_while(|(shown, wanted)| shown == wanted).count();
         if same == self.shown.len().max(wanted.len()) {
             return;
@@ -198,6 +236,7 @@ impl Thread {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
             self.stack.iter().for_each(|region| each(self.samples, Step::enter(time, *region, 0)));
         } else if self.own.len() == self.base {
+            self.caller_is_known = false;
             self.show(time, recorded, each);
         }
     }
@@ -212,23 +251,27 @@ mod tests {
     const PROGRAM: RegionRef = RegionRef(0);
     /// As the regions below: an MPI function.
     const MPI: RegionRef = RegionRef(9);
+    const IN_CALL: RegionRef = RegionRef(49);
 
     fn role(region: RegionRef) -> Role {
         match region {
             PROGRAM => Role::Program,
             MPI => Role::Call,
+            IN_CALL => Role::InCall,
             RegionRef(50..) => Role::Range,
             _ => Role::Function,
         }
     }
 
-    /// Stacks of both locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples.
+    /// Stacks of both locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples. What a comma joins happens
+    /// at one moment.
     fn stacks(steps: &str) -> Vec<[Vec<u32>; 2]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
         let mut seen = [Vec::new(), Vec::new()];
         let mut all = Vec::new();
-        for (time, word) in (1..).zip(steps.split_whitespace()) {
+        let moments = (1..).zip(steps.split_whitespace());
+        for (time, word) in moments.flat_map(|(time, words)| words.split(',').map(move |word| (time, word))) {
             if word == "both" {
                 let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
                 stacks.put_on(SAMPLED, RECORDED, own, role, false);
@@ -274,6 +317,24 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_inside_a_call_is_of_that_call_alone() {
+        let sampled = "both +0 s+0,s+1,s+2 +9 s-,s+3,s+49";
+        assert_eq!(last(sampled), [vec![0, 1, 3, 9], vec![]]);
+        // Time outside is that of samples outside.
+        assert_eq!(last(&format!("{sampled} -")), [vec![0, 1, 2], vec![]]);
+        assert_eq!(last(&format!("{sampled} - +9")), [vec![0, 1, 2, 9], vec![]]);
+        // The next sample outside is known to be none of the call.
+        assert_eq!(last(&format!("{sampled} s-,s-,s+4")), [vec![0, 1, 3, 9], vec![]]);
+        assert_eq!(last(&format!("{sampled} s-,s-,s+4 -")), [vec![0, 1, 4], vec![]]);
+        assert_eq!(last(&format!("{sampled} s-,s-,s+4 - +9")), [vec![0, 1, 4, 9], vec![]]);
+        // Samples inside one after the other.
+        assert_eq!(last(&format!("{sampled} - +9 s-,s-,s+5,s+49 -")), [vec![0, 1, 2], vec![]]);
+        // A thread whose calls are not recorded.
+        assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
+        assert_eq!(last("s+0,s+1,s+49 s-,s-"), [vec![], vec![0]]);
+    }
+
+    #[test]
     fn ranges_are_around_sampled_frames_and_these_around_calls() {
         assert_eq!(last("both +0 s+0 s+1 s+2 +50"), [vec![0, 50, 1, 2], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 s- +9"), [vec![0, 50, 51, 1, 9], vec![]]);
@@ -283,7 +344,7 @@ mod tests {
         assert_eq!(last("both s+0 s+1 +50"), [vec![50, 0, 1], vec![]]);
         assert_eq!(last("both s+0 s+1 +50 -"), [vec![], vec![0, 1]]);
         // It is known late that both are of one thread.
-        assert_eq!(last("+0 s+0 s+1 +50 both s+2"), [vec![0, 50, 1, 2], vec![]]);
+        assert_eq!(last("+0 +50 both s+0 s+1 s+2"), [vec![0, 50, 1, 2], vec![]]);
     }
 
     #[test]
