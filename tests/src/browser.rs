@@ -1,15 +1,21 @@
 //! A real Chromium, which playwright-core drives.
 
+use crate::jobs::{Place, built, run};
 use crate::runs::on_path;
+use serde_json::Value;
 use std::process::Command;
 
 /// Why a test is skipped.
 pub const WHY: &str = "no Chromium and playwright-core";
 
-/// Where Node.js finds what npm has installed for all.
+/// Where Node.js finds what scripts/need-packages has got from npm, and what is installed for all.
 pub fn modules() -> String {
     let of_npm = Command::new("npm").args(["root", "-g"]).output();
-    of_npm.map_or_else(|_| String::new(), |done| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    let for_all =
+        of_npm.map_or_else(|_| String::new(), |done| String::from_utf8_lossy(&done.stdout).into_owned());
+    let target = built();
+    let own = target.parent().expect("target/release is in target").join("npm/node_modules");
+    format!("{}:{}", own.display(), for_all.trim())
 }
 
 pub fn is_there() -> bool {
@@ -19,4 +25,22 @@ pub fn is_there() -> bool {
         node.output().is_ok_and(|done| done.status.success())
     };
     on_path("chromium") && on_path("node") && has_library()
+}
+
+/// What a page shows at this width, by tests/programs/shown.js; `node`: the part of a node's name to search for.
+pub fn shown(place: &Place, url: &str, width: u32, node: Option<&str>) -> Value {
+    let mut command = place.command("node");
+    command.arg(crate::root().join("tests/programs/shown.js")).args([url, &width.to_string()]).args(node);
+    let done = run(command.env("NODE_PATH", modules()).env("HOME", place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let told: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet at {width} pixels");
+    assert_eq!(told["overflow"], 0, "nothing is wider than the window of {width} pixels");
+    told
+}
+
+/// Joules of the kernel whose name ends so, as a page shows them.
+pub fn kernel_joules(shown: &Value, end: &str) -> Option<f64> {
+    let rows = shown["kernels"].as_array()?.iter();
+    rows.filter(|row| row[0].as_str().is_some_and(|name| name.ends_with(end))).find_map(|row| row[1].as_f64())
 }

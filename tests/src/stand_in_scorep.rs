@@ -96,6 +96,12 @@ fn names() -> &'static [CString] {
     NAMES.get_or_init(|| (0..MOST_NAMES).map(name).collect())
 }
 
+/// Regions with these names: the first is region 0. Once in a process, before the plugin is loaded.
+pub fn set_names(names: &[Vec<u8>]) {
+    let names = names.iter().map(|name| CString::new(name.clone()).expect("no zero byte")).collect();
+    assert!(NAMES.set(names).is_ok(), "names are set once");
+}
+
 unsafe extern "C" fn region_name(handle: u32) -> *const c_char {
     names().get(handle as usize).map_or(null(), |name| name.as_ptr())
 }

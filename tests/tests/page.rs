@@ -228,13 +228,7 @@ fn a_report_of_several_nodes_has_their_table() {
     let whole = place.path("all.html");
     let made = run(place.ampere(["report", "out", "-f", "html", "-o"]).arg(&whole));
     assert_eq!(made.code, 0, "{made:#?}");
-    let mut command = place.command(Path::new("node"));
-    command.arg(root().join("tests/programs/nodes.js"));
-    command.args([&format!("file://{}", whole.display()), "1600", "node-b"]);
-    let done = run(command.env("NODE_PATH", browser::modules()).env("HOME", place.path("")));
-    assert_eq!(done.code, 0, "{done:#?}");
-    let told = told(&done.stdout);
-    assert_eq!((&told["errors"], told["overflow"].as_i64()), (&serde_json::json!([]), Some(0)));
+    let told = browser::shown(&place, &format!("file://{}", whole.display()), 1600, Some("node-b"));
     let heads = serde_json::json!(["mean W", "J", "share", "share", "idle", "ranks", "node", "energy"]);
     assert_eq!(told["heads"], heads);
     let wanted = nodes_wanted(&place, &["out", "out/node-b"]);

@@ -4,11 +4,12 @@ mod synthetic_trace;
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::Place;
-use ampere_tests::process::{Running, wait_for};
+use ampere_tests::process::{Running, program, wait_for};
+use ampere_tests::prometheus::Prometheus;
 use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, number, recorded_trace, relative, succeed, text,
 };
-use ampere_tests::{artifact, http, openmetrics, skip_unless};
+use ampere_tests::{artifact, browser, dashboard, http, openmetrics, skip_unless};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -116,6 +117,70 @@ fn the_published_figures_are_in_the_last_scrape() {
         }
         assert_eq!(samples[0].label("node"), "faraday.ftpn.ornl.gov");
     }
+}
+
+/// A trace as it is played: its kernels are on the page, and where the dashboards look for them.
+fn kernels_are_shown(place: &Place, trace: &Path, config: &str, timing: &[&str], kernels: [&str; 2]) {
+    let options = [&["--config", config, "--gpu-lag", "0.1", "--listen", "127.0.0.1:0"], timing].concat();
+    let mut command = replay(place, trace, "busy_only", &options);
+    let mut running = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let limit = Duration::from_secs(20);
+    let target = wait_for("a collector", limit, || announced(&place.path("out"))).address();
+    let prometheus =
+        program("prometheus").map(|server| Prometheus::start(&server, target, place.directory()));
+    let joules = |kernel: &str| {
+        let samples = openmetrics::parse(&http::get(target, "/metrics").ok()?.body).ok()?;
+        let of = samples.iter().filter(|sample| sample.name == "ampere_kernel_energy_joules_total");
+        let of = of.filter(|sample| sample.label("kernel") == kernel && sample.value > 0.0);
+        of.map(|sample| sample.value).reduce(|sum, value| sum + value)
+    };
+    let before = kernels.map(|kernel| wait_for(kernel, limit, || joules(kernel)));
+    if browser::is_there() {
+        let shown = browser::shown(place, &format!("http://{target}/"), 1600, None);
+        for (kernel, before) in kernels.into_iter().zip(before) {
+            let shown = browser::kernel_joules(&shown, kernel).expect("the kernel has a row");
+            let after = joules(kernel).expect("it goes on");
+            assert!(before <= shown + 0.001 && shown <= after + 0.001, "{kernel}: {before} {shown} {after}");
+        }
+        assert!(shown["titles"].to_string().contains("GPU kernels"), "{}", shown["titles"]);
+    }
+    if let Some(prometheus) = &prometheus {
+        let mut checked = 0;
+        for (file, dashboard) in dashboard::all() {
+            let of_kernels = |query: &dashboard::Query| query.expression.contains("ampere_kernel_energy");
+            for query in dashboard::queries(&dashboard).into_iter().filter(of_kernels) {
+                wait_for(&format!("{file}: {}", query.of), limit, || {
+                    let found =
+                        prometheus.query(&dashboard::substituted(&query.expression)).expect("an answer");
+                    (!found.is_empty()).then_some(())
+                });
+                checked += 1;
+            }
+        }
+        let of_rule = || prometheus.query("kernel:ampere_power_watts:rate15s").expect("an answer");
+        wait_for("the rule of kernels", limit, || (of_rule().len() >= 2).then_some(()));
+        assert!(checked >= 2, "{checked}");
+    }
+    assert!(running.wait(Duration::from_secs(60)).is_some_and(|status| status.success()), "it ends well");
+    skip_unless!(browser::is_there(), browser::WHY);
+    skip_unless!(prometheus.is_some(), "no prometheus");
+}
+
+#[test]
+fn kernels_of_a_made_up_trace_are_on_page_and_dashboards() {
+    let MadeUp { _place: place, trace, config, .. } = MadeUp::new("");
+    kernels_are_shown(&place, &trace, &config, &["--speed", "4"], ["kernel a", "kernel b"]);
+}
+
+#[test]
+fn kernels_of_a_recorded_trace_are_on_page_and_dashboards() {
+    let recorded = recorded_trace();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    let place = Place::new();
+    let config = place.write("ampere.toml", CONFIG).display().to_string();
+    let kernels = PUBLISHED.map(|(_, kernel, ..)| kernel);
+    // Each kernel is one long call, which ends when the trace does.
+    kernels_are_shown(&place, &recorded.expect("checked"), &config, &["--hold", "25"], kernels);
 }
 
 /// The made-up trace, settings for it with these lines more, and what `ampere attribute` says.

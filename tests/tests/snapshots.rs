@@ -719,6 +719,7 @@ fn doctor() {
           ok       AMPERE_LISTEN            127.0.0.1:0
           note     AMPERE_POLICIE           is not known and changes nothing -> did you mean AMPERE_POLICY?
           ok       AMPERE_ROCM_SMI_LIBRARY  BUILT/libstand_in_rocm_smi64.so
+          ok       AMPERE_SAMPLE            off
           ok       AMPERE_SHM               shm
           ok       AMPERE_SPOOL_DIRECTORY   tmp/spool
           ok       AMPERE_SYS_ROOT          node

@@ -67,9 +67,9 @@ impl LiveRun {
     }
 
     fn run(&self, attributor: &Attributor, quality: &QualityFigures, complete: bool) -> Run {
-        let (mut nodes, ranks) = Summary::nodes_and_ranks(attributor);
-        if nodes.is_empty() && self.options.replay.is_none() {
-            nodes.push(self.options.manifest.node.clone());
+        let mut node_ranks = Summary::ranks_of_nodes(attributor);
+        if node_ranks.is_empty() && self.options.replay.is_none() {
+            node_ranks.insert(self.options.manifest.node.clone(), 0);
         }
         let (start, end, seconds) = self.span();
         let (gaps, endings) = (self.gaps(), self.endings());
@@ -83,8 +83,9 @@ impl LiveRun {
             end,
             complete: self.is_complete(complete),
             host: host.unwrap_or_default(),
-            nodes,
-            ranks,
+            nodes: node_ranks.keys().cloned().collect(),
+            ranks: node_ranks.values().sum(),
+            node_ranks,
             seconds,
             timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),

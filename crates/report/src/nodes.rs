@@ -57,6 +57,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
         complete: runs().all(|run| run.complete),
         nodes: nodes.into_iter().collect(),
         ranks: runs().map(|run| run.ranks).sum(),
+        node_ranks: runs().flat_map(Run::ranks_of_nodes).collect(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
         notes,
         ..Run::default()
@@ -102,6 +103,7 @@ fn run_of(all: &[Summary]) -> Run {
         running: runs().any(|run| run.running),
         nodes,
         ranks: runs().map(|run| run.ranks).sum(),
+        node_ranks: runs().flat_map(Run::ranks_of_nodes).collect(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
         total_joules: runs().map(|run| run.total_joules).sum(),
         seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),

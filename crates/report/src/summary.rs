@@ -15,7 +15,7 @@ use ampere_timeline::curve::PowerCurve;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -240,14 +240,15 @@ impl Summary {
         self
     }
 
-    /// Names of the nodes and number of ranks of an attributor's locations.
-    pub fn nodes_and_ranks(attributor: &Attributor) -> (Vec<String>, u32) {
-        let of_devices = attributor.devices.iter().map(|device| &device.info.node);
-        let nodes: BTreeSet<&String> =
-            attributor.locations.iter().map(|l| &l.node).chain(of_devices).collect();
-        let all = attributor.locations.iter().enumerate();
-        let ranks = all.filter(|(at, location)| location.main && !attributor.is_sampled(*at)).count();
-        (nodes.into_iter().cloned().collect(), ranks as u32)
+    /// The nodes of an attributor's devices and locations, and how many ranks each has.
+    pub fn ranks_of_nodes(attributor: &Attributor) -> BTreeMap<String, u32> {
+        let mut nodes: BTreeMap<String, u32> =
+            attributor.devices.iter().map(|device| (device.info.node.clone(), 0)).collect();
+        for (at, location) in attributor.locations.iter().enumerate() {
+            let is_rank = location.main && !attributor.is_sampled(at);
+            *nodes.entry(location.node.clone()).or_default() += u32::from(is_rank);
+        }
+        nodes
     }
 }
 
@@ -282,6 +283,9 @@ pub struct Run {
     pub nodes: Vec<String>,
     /// Number of ranks.
     pub ranks: u32,
+    /// How many of them are on each node, of several nodes.
+    #[serde(default, skip_serializing_if = "is_of_one")]
+    pub node_ranks: BTreeMap<String, u32>,
     /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
     /// The time that the joules are of.
@@ -316,6 +320,20 @@ pub struct Run {
     /// The size of the MPI job, and its ranks in these figures. `None` where there are several jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiRanks>,
+}
+
+fn is_of_one(nodes: &BTreeMap<String, u32>) -> bool {
+    nodes.len() < 2
+}
+
+impl Run {
+    /// Its nodes, and how many ranks each has, as far as that is known.
+    pub fn ranks_of_nodes(&self) -> BTreeMap<String, u32> {
+        match self.nodes.as_slice() {
+            [one] => BTreeMap::from([(one.clone(), self.ranks)]),
+            _ => self.node_ranks.clone(),
+        }
+    }
 }
 
 /// The ranks of an MPI job that are in the figures.

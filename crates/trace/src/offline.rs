@@ -360,8 +360,9 @@ fn attribute_once(
     warnings.extend(report.truncated.iter().map(|(location, why)| {
         format!("location {} is attributed up to where its events end: {why}", location.0)
     }));
-    let (nodes, ranks) = Summary::nodes_and_ranks(&attributor);
-    let run = Run { nodes, ranks, complete: true, ..Run::default() };
+    let node_ranks = Summary::ranks_of_nodes(&attributor);
+    let (nodes, ranks) = (node_ranks.keys().cloned().collect(), node_ranks.values().sum());
+    let run = Run { nodes, ranks, node_ranks, complete: true, ..Run::default() };
     let summary = Summary::new(&attributor, *only, run, quality);
     Ok((Some(part_of(&attributor, &known, summary, warnings)), known))
 }

@@ -7,7 +7,7 @@ use ampere_tests::jobs::Place;
 use ampere_tests::openmetrics::parse;
 use ampere_tests::process::{Running, wait_for};
 use ampere_tests::runs::{attribute, list, number, on_path, relative, succeed};
-use ampere_tests::{artifact, root, skip_unless};
+use ampere_tests::{artifact, browser, root, skip_unless};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -94,6 +94,17 @@ fn play(mpi: bool, arguments: &[&str]) {
         }
         (now[0] > 0.0 && now[1] > 0.0 && since.elapsed() > STREAM_LAG + STREAM_LAG / 4).then_some(now)
     });
+    if browser::is_there() {
+        let url = format!("http://{}/", announced(&place.path("out")).expect("a collector").address());
+        let shown = browser::shown(&place, &url, 1600, None);
+        for (kernel, joules) in ["light", "heavy"].into_iter().zip(live) {
+            let on_page = browser::kernel_joules(&shown, kernel).expect("the kernel has a row");
+            assert!(
+                relative(on_page, joules) < 0.01,
+                "{kernel}: {on_page} J on the page, {joules} J in /metrics"
+            );
+        }
+    }
     std::fs::write(place.path("over"), "").expect("room for a file");
     assert!(running.wait(LIMIT).is_some_and(|status| status.success()), "the program ends well");
 

@@ -226,7 +226,8 @@ fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     let state = if summary.run.running { NodeState::Running } else { NodeState::Over };
     let mut lines: BTreeMap<&str, NodeLine> = BTreeMap::new();
     for node in &summary.run.nodes {
-        lines.insert(node, NodeLine { node: printable(node), state, ..NodeLine::default() });
+        let ranks = summary.run.node_ranks.get(node).copied().unwrap_or(0) as usize;
+        lines.insert(node, NodeLine { node: printable(node), state, ranks, ..NodeLine::default() });
     }
     for device in topmost(summary) {
         let Some(line) = lines.get_mut(device.node.as_str()) else { continue };
@@ -238,16 +239,6 @@ fn lines_of(summary: &Summary) -> Vec<NodeLine> {
         }
         let known = std::iter::once(line.energy.as_str()).filter(|energy| !energy.is_empty());
         line.energy = least_trusted(known.chain([device.energy.as_str()])).to_owned();
-    }
-    // Processes may share a name, and each may draw from several devices: it has a link to each.
-    let mut links: BTreeMap<(&str, &str), BTreeMap<Option<&str>, usize>> = BTreeMap::new();
-    for link in summary.topology.iter().filter(|link| link.view == "ranks") {
-        let of = links.entry((&link.node, &link.consumer)).or_default();
-        *of.entry(link.device.as_deref()).or_default() += 1;
-    }
-    for ((node, _), by_device) in links {
-        let processes = by_device.into_values().max().unwrap_or(0);
-        lines.entry(node).and_modify(|line| line.ranks += processes);
     }
     let with_ratio = |line: NodeLine| NodeLine {
         idle_ratio: (line.joules > 0.0).then(|| line.idle_joules / line.joules),

@@ -14,7 +14,7 @@
     return size === 0 ? '0' : size < 0.001 ? '<0.001' : value.toFixed(digits(size));
   }
   const share = (part, whole) => (whole > 0 ? 100 * part / whole : 0).toFixed(1) + ' %';
-  const watts = value => value == null ? '?' : value.toFixed(value < 100 ? 1 : 0) + ' W';
+  const watts = value => value == null ? '?' : value.toFixed(value < 1000 ? 1 : 0) + ' W';
   const count = value => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
   // Of sampled functions they are not counted.
   const countOfCalls = value => value === 0 ? 'sampled' : count(value);
@@ -22,6 +22,11 @@
     if (seconds < 120) return seconds.toFixed(seconds < 10 ? 2 : 1) + ' s';
     const whole = Math.floor(seconds), minutes = Math.floor(whole / 60) % 60;
     return whole >= 3600 ? `${Math.floor(whole / 3600)} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
+  }
+  // 2026-01-02T03:04:05.678Z without what is in the first already.
+  function moments(...dates) {
+    const words = dates.map(date => date.replace(/\.\d+/, '').replace('Z', '').split('T'));
+    return words.map(([day, time], at) => at && day === words[0][0] ? time : `${day} ${time}`);
   }
   // 12345678 J are 12.35 MJ.
   function large(value) {
@@ -124,7 +129,9 @@
       rows.sort((a, b) => a.last - b.last || sign * (typeof a[sort] === 'string' ? a[sort].localeCompare(b[sort]) : (a[sort] ?? -1) - (b[sort] ?? -1)));
       for (const [key, cell] of heads) key === sort ? cell.setAttribute('aria-sort', state.down ? 'descending' : 'ascending') : cell.removeAttribute('aria-sort');
       // Idle and lost stay in sight.
-      const last = rows.filter(row => row.last), of = rows.length - last.length, shown = rows.slice(0, Math.min(of, state.limit)).concat(last);
+      const last = rows.filter(row => row.last), of = rows.length - last.length;
+      // No button for a row or two.
+      const limit = of <= state.limit + 3 ? of : state.limit, shown = rows.slice(0, limit).concat(last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
       // A live table changes its cells, not its rows: a selection and the focus stay.
       while (body.rows.length > shown.length) body.deleteRow(-1);
@@ -146,8 +153,8 @@
           if (column.title_of) cell.title = column.title_of(row);
         });
       });
-      more.hidden = of <= state.limit;
-      more.textContent = `Show more (${count(of - state.limit)})`;
+      more.hidden = of <= limit;
+      more.textContent = `Show more (${count(of - limit)})`;
     }
     return {
       set(rows) { state.rows = rows; draw(); },
@@ -210,7 +217,7 @@
     show('energy', run.energy !== 'measured' && run.energy !== '');
     text('energy', run.energy);
     text('command', run.command.join(' '));
-    const job = run.job ? `, job ${run.job}` : '', when = run.start ? `, ${run.start} to ${run.end}` : '';
+    const job = run.job ? `, job ${run.job}` : '', when = run.start ? (page.state === 'running' ? `, since ${moments(run.start)[0]}` : `, ${moments(run.start, run.end).join(' to ')}`) + ' UTC' : '';
     text('about', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
@@ -326,7 +333,7 @@
     draw.font = `${0.78 * size}px system-ui, "DejaVu Sans", sans-serif`;
     const left = strips ? Math.min(11 * size, width / 4) : 4 * size, right = width - 4, bottom = height - 1.6 * size;
     const x = time => left + (right - left) * time / end;
-    const unit = niceStep(most, 4), top = unit * Math.ceil(most * 1.02 / unit), y = value => bottom - (bottom - 0.5 * size) * value / top;
+    const unit = niceStep(most, 5), top = unit * Math.ceil(most * 1.02 / unit), y = value => bottom - (bottom - 0.5 * size) * value / top;
     draw.fillStyle = colours.soft;
     draw.strokeStyle = colours.line;
     for (const time of ticks(end, right - left)) {
@@ -668,7 +675,7 @@
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = page.totals.joules;
-    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
+    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules, { minor: true }), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
       .set(of.rows.map(row => ({ ...row, words: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} J in all` : '');
   }

@@ -1,4 +1,4 @@
-// Opens the page of a run on several nodes in Chromium, and prints what it shows of them as JSON. node nodes.js URL WIDTH SEARCH;
+// Opens a page in Chromium, and prints what it shows as JSON. node shown.js URL WIDTH [NODE], the part of a node's name to search for;
 // with $SHOT set it makes $SHOT-WIDTH.png.
 'use strict';
 const { chromium } = require('playwright-core');
@@ -22,14 +22,16 @@ async function main([url, width, search]) {
     joules: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => +row.cells[1].dataset.value),
     rest: document.getElementById('nodes-rest').textContent,
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.textContent),
+    kernels: [...document.querySelectorAll('#kernels-table tbody tr')].map(row => [row.querySelector('.name').textContent, +row.cells[0].dataset.value]),
     titles: [...document.querySelectorAll('main section:not([hidden]) h2')].map(title => title.textContent),
     overflow: document.documentElement.scrollWidth - innerWidth,
-    milliseconds: window.ampere.milliseconds,
   }));
   const told = { ...await shown(), errors };
   if (process.env.SHOT) await page.screenshot({ path: `${process.env.SHOT}-${width}.png`, fullPage: true });
-  await page.fill('#nodes-search', search);
-  told.searched = (await shown()).rows;
+  if (search) {
+    await page.fill('#nodes-search', search);
+    told.searched = (await shown()).rows;
+  }
   await browser.close();
   console.log(JSON.stringify(told));
 }
