@@ -39,7 +39,7 @@ pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
 /// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
-pub const STACK_PERIOD: &str = "AMPERE_STACK_PERIOD_NS";
+pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
 /// `mpirun` in a Slurm job, Slurm's is that of the script.

@@ -4,7 +4,7 @@ use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{sentences, topmost, view};
 use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads};
-use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Summary, View};
+use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, short};
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,40 +316,13 @@ impl Page<'_> {
                 bar(row.figures.exclusive_joules, total),
                 joules(row.figures.inclusive_joules),
                 seconds(format!("{:.3}", row.figures.exclusive_seconds)),
-                row.sampled_error_joules.map_or_else(
-                    || calls(row.figures.calls),
-                    |error| format!("± {:.1} %", 100.0 * error / row.figures.exclusive_joules)
-                ),
+                calls_or_error(row),
                 watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
                 short(&row.region, LONGEST_NAME),
             )?;
         }
         more(regions.iter().map(|row| row.figures.exclusive_joules), &unit, out)?;
-        if !is_time && !regions.is_empty() {
-            writeln!(
-                out,
-                "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
-            )?;
-        }
-        if regions.iter().take(MOST_ROWS).any(|row| row.sampled_error_joules.is_some()) {
-            writeln!(
-                out,
-                "  ±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
-            )?;
-        }
-        if has_watts {
-            writeln!(
-                out,
-                "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
-            )?;
-            writeln!(out, "  of those, its joules are modelled by time")?;
-        } else if !is_time {
-            writeln!(
-                out,
-                "  no watts: no {what} had {LEAST_RESOLVED_SAMPLES} samples to itself, below that joules are modelled by time"
-            )?;
-        }
-        Ok(())
+        if is_time { Ok(()) } else { explain_regions(regions, what, has_watts, out) }
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
@@ -615,6 +588,44 @@ pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
 /// A region that is on the stack so often, by calls of itself: "fib x18".
 pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
+}
+
+/// What the columns of functions or kernels mean.
+fn explain_regions(regions: &[Region], what: &str, has_watts: bool, out: &mut String) -> std::fmt::Result {
+    if !regions.is_empty() {
+        writeln!(
+            out,
+            "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
+        )?;
+    }
+    if regions.iter().take(MOST_ROWS).any(|row| row.sampled_error_joules.is_some()) {
+        writeln!(
+            out,
+            "  ±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
+        )?;
+    }
+    if has_watts {
+        writeln!(
+            out,
+            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
+        )?;
+        writeln!(out, "  of those, its joules are modelled by time")?;
+    } else {
+        writeln!(
+            out,
+            "  no watts: no {what} had {LEAST_RESOLVED_SAMPLES} samples to itself, below that joules are modelled by time"
+        )?;
+    }
+    Ok(())
+}
+
+/// Of a sampled function, its error instead of its calls.
+fn calls_or_error(row: &Region) -> String {
+    let error = row.sampled_error_joules.filter(|_| row.figures.exclusive_joules > 0.0);
+    error.map_or_else(
+        || calls(row.figures.calls),
+        |error| format!("± {:.1} %", 100.0 * error / row.figures.exclusive_joules),
+    )
 }
 
 /// Of sampled rows they are not counted.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::stack::End;
+
 /// Why the outer frames of a sample are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -67,6 +69,16 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// A sample with so many frames.
+    pub(crate) fn add(&mut self, frames: usize, end: End) {
+        self.figures.samples += 1;
+        self.figures.frames += frames as u64;
+        match end {
+            End::Complete => self.figures.complete += 1,
+            End::CutOff(reason, file) => *self.cut_off.entry((file, reason)).or_default() += 1,
+        }
+    }
+
     pub(crate) fn figures(&self, module: impl Fn(u32) -> Arc<str>) -> Figures {
         let mut cut_off: Vec<CutOff> = (self.cut_off.iter())
             .map(|(&(file, reason), &samples)| CutOff { module: module(file), reason, samples })

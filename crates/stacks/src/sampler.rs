@@ -220,30 +220,9 @@ impl Sampler {
             Record::Sample { process, thread, registers, stack } => {
                 let (files, functions) = (&mut self.files, &mut self.functions);
                 let mappings = self.processes.mappings(process, |mapped| files.number(mapped));
-                let mut walker = Walker { files, functions, process, mappings: &mappings };
-                let end = match registers {
-                    Some(recorded) => {
-                        let registers = Registers::new(&recorded);
-                        let sp = recorded[machine::SP_RECORDED];
-                        let is_full = stack.len() >= self.options.stack_bytes as usize;
-                        walker.walk(registers, &Stack::new(sp, stack, is_full), frames)
-                    }
-                    None => {
-                        frames.clear();
-                        frames.push(FunctionId(0));
-                        End::CutOff(CutReason::OtherMachine, 0)
-                    }
-                };
-                frames.reverse();
-                let figures = &mut self.counts.figures;
-                figures.samples += 1;
-                figures.frames += frames.len() as u64;
-                match end {
-                    End::Complete => figures.complete += 1,
-                    End::CutOff(reason, file) => {
-                        *self.counts.cut_off.entry((file, reason)).or_default() += 1;
-                    }
-                }
+                let walker = Walker { files, functions, process, mappings: &mappings };
+                let end = walk(walker, registers, stack, self.options.stack_bytes, frames);
+                self.counts.add(frames.len(), end);
                 sink.sample(process, thread, time, frames, end != End::Complete);
             }
             Record::Mapped { process, mapped } => {
@@ -277,6 +256,25 @@ impl Sampler {
             Record::Other => {}
         }
     }
+}
+
+/// The functions on a stack that was copied, the outermost first.
+fn walk(
+    mut walker: Walker,
+    registers: Option<[u64; machine::RECORDED.len()]>,
+    stack: &[u8],
+    stack_bytes: u32,
+    frames: &mut Vec<FunctionId>,
+) -> End {
+    let Some(recorded) = registers else {
+        frames.clear();
+        frames.push(FunctionId(0));
+        return End::CutOff(CutReason::OtherMachine, 0);
+    };
+    let stack = Stack::new(recorded[machine::SP_RECORDED], stack, stack.len() >= stack_bytes as usize);
+    let end = walker.walk(Registers::new(&recorded), &stack, frames);
+    frames.reverse();
+    end
 }
 
 fn check(options: &Options) -> Result<(), StacksError> {

@@ -325,7 +325,12 @@ fn a_file_that_is_gone_has_unknown_functions() {
         return;
     };
     let mut told = Told::default();
-    std::thread::sleep(Duration::from_millis(150));
+    let copy = PathBuf::from(format!("{}2", programs.path.display()));
+    for is_there in [true, false] {
+        while copy.exists() != is_there && launcher.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     while launcher.try_wait().unwrap().is_none() {
         sampler.poll(&mut told);
         std::thread::sleep(Duration::from_millis(10));

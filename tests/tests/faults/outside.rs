@@ -136,7 +136,7 @@ fn a_stopped_collector_is_not_waited_for() {
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    assert_eq!(total_calls(&summary, "step"), 20000);
+    assert_eq!(total_calls(&summary, "step"), 20000, "{} {}", summary["quality"], summary["run"]);
     assert!(summary["quality"]["coalesced_calls"].as_u64() > Some(1000), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["suppressed_calls"], 0);
     place.is_clean();
