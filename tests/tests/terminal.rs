@@ -314,8 +314,24 @@ fn made_up(path: &str, name: &str) -> String {
         "ranks": [rank("0"), rank(name)], "notes": [name], "lag_seconds": 0.0, "collector_cpu_seconds": 0.0,
         "collector_rss_bytes": 0,
     });
+    let node = |node: &str| {
+        json!({
+            "node": node, "state": "running", "problem": "", "energy": "measured", "joules": 100.0, "watts": 50.0,
+            "idle_joules": 1.0, "lost_joules": 0.0, "idle_ratio": 0.1, "ranks": 2,
+        })
+    };
+    let job = json!({
+        "schema": "", "run": name, "here": "n1", "hottest": [], "idle": [], "nodes": [node("n1"), node(name)],
+        "totals": {
+            "joules": 200.0, "watts": 100.0, "idle_joules": 2.0, "lost_joules": 0.0, "mpi_joules": 0.0,
+            "gpu_joules": 0.0, "kernel_joules": 0.0,
+        },
+        "other_nodes": { "count": 0, "joules": 0.0 }, "ranks": [{ "rank": "0", "node": name, "joules": 70.0 }],
+        "functions": [{ "name": name, "joules": 140.0 }], "kernels": [{ "name": name, "joules": 40.0 }],
+    });
     match path {
         "/snapshot.json" => snapshot.to_string(),
+        "/nodes" => job.to_string(),
         _ => "{}".to_owned(),
     }
 }
@@ -340,10 +356,14 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
             assert!(!screen.contains("\u{202e}"), "{screen}");
         }
         if size.0 >= 40 {
-            terminal.types("h1");
-            terminal.until("the name, made printable", |screen| {
-                screen.contains("70.000") && screen.contains("\u{fffd}[2J")
-            });
+            // Of all nodes, and then of the first alone.
+            for (keys, joules) in [("h1", "140.000"), ("a", "70.000")] {
+                terminal.types(keys);
+                let is_name = |screen: &str| screen.contains(joules) && screen.contains("\u{fffd}[2J");
+                terminal.until("the name, made printable", is_name);
+            }
+            terminal.types("5");
+            terminal.until("both nodes", |screen| screen.matches(" running ").count() == 2);
         }
         assert_ne!(terminal.tmux(&["display-message", "-p", "#{pane_title}"]).trim(), "title");
         terminal.tmux(&["resize-window", "-x", "80", "-y", "24"]);

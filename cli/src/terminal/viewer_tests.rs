@@ -84,6 +84,17 @@ fn page() -> Page {
     page
 }
 
+fn node(node: &str, state: NodeState, joules: f64) -> NodeLine {
+    NodeLine {
+        node: node.to_owned(),
+        state,
+        joules,
+        watts: (state == NodeState::Running).then_some(120.0),
+        ranks: 2,
+        ..NodeLine::default()
+    }
+}
+
 fn viewer() -> Viewer {
     let mut viewer = Viewer::default();
     viewer.figures.see(snapshot(10.0));
@@ -270,14 +281,6 @@ fn the_cursor_stays_on_its_row_when_figures_come() {
 #[test]
 fn of_several_nodes_all_are_shown_or_the_first_alone() {
     let mut viewer = viewer();
-    let node = |node: &str, state, joules| NodeLine {
-        node: node.to_owned(),
-        state,
-        joules,
-        watts: (state == NodeState::Running).then_some(120.0),
-        ranks: 2,
-        ..NodeLine::default()
-    };
     viewer.figures.job = Some(Job {
         totals: Totals { joules: 3000.0, watts: Some(120.0), ..Totals::default() },
         nodes: vec![node("n1", NodeState::Running, 2400.0), node("n2", NodeState::Gone, 600.0)],
@@ -321,8 +324,15 @@ fn hostile_names_are_only_names() {
     hostile.region_energy.iter_mut().for_each(|row| row.device.clone_from(&name));
     hostile.ranks[0].current_region.clone_from(&name);
     hostile.notes.push(name.clone());
-    hostile.run = name;
+    hostile.run.clone_from(&name);
     viewer.figures.see(hostile);
+    let mut page = page();
+    page.run.command.push(name.clone());
+    if let Some(tables) = &mut page.tables {
+        Arc::make_mut(tables).names[1].clone_from(&name);
+    }
+    viewer.figures.see_page(page);
+    viewer.figures.job = Some(Job { nodes: vec![node(&name, NodeState::Gone, 1.0)], ..Job::default() });
     viewer.refresh();
     for key in "123456".chars() {
         press(&mut viewer, &key.to_string());
