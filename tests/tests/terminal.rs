@@ -488,3 +488,19 @@ fn a_small_terminal_is_the_commands_alone() {
     place.write("go", "");
     terminal.is_as_before(0);
 }
+
+#[test]
+fn a_command_that_takes_long_says_how_far_it_is_in_a_line_that_goes() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let place = Place::new();
+    let terminal = Terminal::open(&place, SIZES[0]);
+    let library = ampere_tests::artifact("libstand_in_rocm_smi64.so");
+    let counters = format!("AMPERE_COUNTERS=rocm_smi AMPERE_ROCM_SMI_LIBRARY={}", library.display());
+    terminal.runs(&format!("{counters} $AMPERE calibrate --period 500ms --duration 3s"));
+    terminal
+        .until("how far it is", |screen| screen.contains("███  ") && screen.contains(" of 3 s, reading "));
+    let shown = terminal.until("its end", |screen| screen.contains("\nstatus "));
+    assert!(!shown.contains(" of 3 s, reading "), "{shown}");
+}

@@ -1,7 +1,7 @@
 //! What people see on a terminal.
 //!
 //! ```text
-//! live_table.rs    the live table of `ampere run`          progress.rs   how far a trace has been read
+//! live_table.rs    the live table of `ampere run`          progress.rs   how far a command has come
 //! screen.rs        lines that stay at the bottom            words.rs      printing, and paths of the command line
 //! interrupt.rs     Ctrl-C while a file is written
 //! ```
